@@ -1,0 +1,98 @@
+"""Runs language models through environments and scores what they did.
+
+The public names are imported when they are first used, so that `gym --help` stays quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gymcli.client import Endpoint
+    from gymcli.environment import (
+        Context,
+        Environment,
+        EnvironmentOptions,
+        Model,
+        Properties,
+        Step,
+        Task,
+        Tool,
+        tool,
+    )
+    from gymcli.errors import GymError
+    from gymcli.runner import collect
+    from gymcli.scoring import verify
+    from gymcli.types import (
+        Failure,
+        FunctionCall,
+        JSONObject,
+        Message,
+        Rollout,
+        Score,
+        ToolCall,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Context",
+    "Endpoint",
+    "Environment",
+    "EnvironmentOptions",
+    "Failure",
+    "FunctionCall",
+    "GymError",
+    "JSONObject",
+    "Message",
+    "Model",
+    "Properties",
+    "Rollout",
+    "Score",
+    "Step",
+    "Task",
+    "Tool",
+    "ToolCall",
+    "collect",
+    "tool",
+    "verify",
+]
+
+_HOMES = {
+    "gymcli.client": ("Endpoint",),
+    "gymcli.environment": (
+        "Context",
+        "Environment",
+        "EnvironmentOptions",
+        "Model",
+        "Properties",
+        "Step",
+        "Task",
+        "Tool",
+        "tool",
+    ),
+    "gymcli.errors": ("GymError",),
+    "gymcli.runner": ("collect",),
+    "gymcli.scoring": ("verify",),
+    "gymcli.types": (
+        "Failure",
+        "FunctionCall",
+        "JSONObject",
+        "Message",
+        "Rollout",
+        "Score",
+        "ToolCall",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module (PEP 562)."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names, so that completion finds them before they are imported."""
+    return sorted({*globals(), *__all__})

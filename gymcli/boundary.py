@@ -1,0 +1,42 @@
+"""Where somebody else's code is called: whatever it raises is attributed to one phase."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gymcli.errors import AttemptError
+
+__all__ = ["boundary", "is_cancellation"]
+
+
+@contextmanager
+def boundary(error_class: type[AttemptError]) -> Iterator[None]:
+    """Attribute whatever somebody else's code raises in the block to one phase of an attempt.
+
+    `sys.exit` counts, and so does a cancellation that nobody asked of this task: each ends the
+    attempt, never the run.
+
+    Raises:
+        AttemptError: Ours as they are; all others as `error_class`, in one line.
+
+    """
+    try:
+        yield
+    except AttemptError:
+        raise
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if is_cancellation(error):
+            raise
+        text = " ".join(str(error).split())
+        name = type(error).__name__
+        raise error_class(f"{name}: {text}" if text else name) from error
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Say whether an error is the cancellation of this task, not one that leaked from another."""
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -1,0 +1,25 @@
+"""The Environment contract and @tool: everything that an environment is written against."""
+
+from gymcli.environment.contract import (
+    Context,
+    Environment,
+    EnvironmentOptions,
+    Model,
+    Properties,
+    Step,
+    Task,
+)
+from gymcli.environment.tool import Tool, ToolCallError, tool
+
+__all__ = [
+    "Context",
+    "Environment",
+    "EnvironmentOptions",
+    "Model",
+    "Properties",
+    "Step",
+    "Task",
+    "Tool",
+    "ToolCallError",
+    "tool",
+]

@@ -1,0 +1,313 @@
+"""What an environment is: one instance plays one episode, a class method scores the record.
+
+The order of events of an episode, which `gymcli.rollout` drives:
+
+1. the instance is made with its task, options, roles and random generator;
+2. `setup` builds the state and may add opening messages to the row's prompt;
+3. for every message of the model, `step` answers: by default the results of its tool calls, or
+   the next user turn from `reply`; when there is neither, the episode is done;
+4. `final_state` is recorded and `close` is called, whatever happened before;
+5. `verify` scores the record, now or any time later, in this process or another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+
+from gymcli.boundary import is_cancellation
+from gymcli.environment.tool import (
+    Tool,
+    ToolCallError,
+    ToolFault,
+    function_names,
+    shortened,
+    tool_of,
+)
+from gymcli.errors import AttemptError
+from gymcli.types import JSON, JSONObject, Message, Rollout, Score, StopReason, ToolCall
+
+__all__ = ["Context", "Environment", "EnvironmentOptions", "Model", "Properties", "Step", "Task"]
+
+T = TypeVar("T")
+
+
+class Task(BaseModel):
+    """The fields of a row that an environment needs, typed; other fields are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class EnvironmentOptions(BaseModel):
+    """Options of an environment, given by `--env-arg`; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+
+class Properties(NamedTuple):
+    """What kind of environment this is; shown by `gym envs`."""
+
+    structure: Literal["single-step", "multi-step", "stateful", "multi-turn"] = "single-step"
+    capability: str = ""
+    domain: str = ""
+    task_type: str = ""
+    verification: str = ""
+
+
+class Step(NamedTuple):
+    """What an environment answers to one message of the model."""
+
+    messages: list[Message]
+    """What the model sees next; empty ends the episode."""
+    reward: float | None = None
+    """A reward for this turn, recorded in `step_rewards`."""
+    stop_reason: StopReason | None = None
+    """Ends the episode after these messages; `env_done` where the environment decides."""
+
+
+class Model(Protocol):
+    """A model beside the policy, as environments and roles see it."""
+
+    async def complete(
+        self, messages: list[Message], *, schema: JSONObject | None = None
+    ) -> Message:
+        """Answer a conversation with one message; `schema` constrains its text."""
+        ...
+
+
+class Context(Protocol):
+    """What `verify` may use beside the record."""
+
+    @property
+    def options(self) -> EnvironmentOptions:
+        """The environment's options of this scoring."""
+        ...
+
+    @property
+    def roles(self) -> Mapping[str, Model]:
+        """The models that the environment asked for, by role."""
+        ...
+
+    async def replay(self, rollout: Rollout) -> Environment[Task]:
+        """Play the record again in a fresh instance and give it as it stands at the end."""
+        ...
+
+    def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
+        """Give every match of a row's regular expression, within a time limit.
+
+        The first group where the pattern has one, else the whole match.
+        """
+        ...
+
+
+class Environment(Generic[TaskT]):
+    """Base of every environment; the first line of a subclass's docstring says what it tests."""
+
+    version: ClassVar[str] = "1"
+    """Raised whenever a score can move."""
+    max_reward: ClassVar[float | None] = 1.0
+    """The top reward; None where it is unbounded, relative or a matter of chance."""
+    pass_threshold: ClassVar[float | None] = None
+    """The reward from which an attempt counts as a success; None: `max_reward`."""
+    max_turns: ClassVar[int | None] = None
+    """Model messages of an episode, unless the row or the command line says otherwise."""
+    executes_tools: ClassVar[bool] = True
+    """False: calls of the row's tools are recorded and end the episode, and are never run."""
+    tool_timeout: ClassVar[float] = 60.0
+    """Seconds that one tool call may take. Only an async tool can be stopped."""
+    max_tool_output: ClassVar[int] = 100_000
+    """Characters of a tool result; what is longer is cut, with a marker."""
+    rescore: ClassVar[Literal["verify", "recorded"]] = "verify"
+    """`recorded`: the score rests on a foreign world that cannot be replayed; never rescored."""
+    properties: ClassVar[Properties] = Properties()
+    Task: ClassVar[type[BaseModel]] = Task
+    """The typed fields of a row; set from the class's type argument."""
+    _method_tools: ClassVar[dict[str, Tool]] = {}
+
+    class Options(EnvironmentOptions):
+        """No options."""
+
+    def __init_subclass__(cls, **keywords: object) -> None:
+        """Take the typed task from `Environment[SomeTask]`, and find the `@tool` methods once."""
+        super().__init_subclass__(**keywords)
+        for base in getattr(cls, "__orig_bases__", ()):
+            for argument in typing.get_args(base):
+                if isinstance(argument, type) and issubclass(argument, BaseModel):
+                    cls.Task = argument
+        values = [value for base in reversed(cls.__mro__) for value in vars(base).values()]
+        made = [found for value in values if (found := tool_of(value)) is not None]
+        cls._method_tools = {found.name: found for found in made}
+
+    def __init__(
+        self,
+        task: TaskT,
+        *,
+        options: EnvironmentOptions | None = None,
+        roles: Mapping[str, Model] | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self.task = task
+        self.options = options if options is not None else self.Options()
+        self.roles: Mapping[str, Model] = roles or {}
+        self.rng = rng or Random(0)
+        self.rollout = Rollout()
+        """The record so far; kept by the driver."""
+        self.shown_tools: list[JSONObject] | None = None
+        """The tools that the model was shown, and only may call; None: all of `tools()`."""
+        self.reads_arguments_laxly = False
+        """For replaying records of other programs, whose servers converted what they could."""
+        self.tool_errors: Counter[ToolFault] = Counter()
+        self.tool_seconds = 0.0
+
+    @classmethod
+    def parse_task(cls, fields: JSONObject) -> TaskT:
+        """Type a row's fields; those under `verifier_metadata` count as fields of the row.
+
+        Raises:
+            pydantic.ValidationError: A field is missing or of the wrong type.
+
+        """
+        inner = fields.get("verifier_metadata")
+        merged = {**inner, **fields} if isinstance(inner, dict) else fields
+        return typing.cast("TaskT", cls.Task.model_validate(merged))
+
+    @classmethod
+    def method_tools(cls) -> dict[str, Tool]:
+        """Give the `@tool` methods of the class by name, in the order they are written."""
+        return dict(cls._method_tools)
+
+    async def setup(self) -> list[Message]:
+        """Build the state of the episode; give opening messages, or none."""
+        return []
+
+    def tools(self) -> list[Tool]:
+        """Give the tools of this episode; the row's `tools` override what the model is shown."""
+        return list(self.method_tools().values())
+
+    async def reply(self, rollout: Rollout) -> str | None:
+        """Give the next user turn, or None to end the episode."""
+        return None
+
+    async def step(self, message: Message) -> Step:
+        """Answer one message of the model."""
+        if message.tool_calls:
+            if not self.executes_tools:
+                return Step([], stop_reason="done")
+            return Step(await self.call_tools(message.tool_calls))
+        text = await self.reply(self.rollout)
+        return Step([]) if text is None else Step([Message(role="user", content=text)])
+
+    def final_state(self) -> JSON:
+        """Give what the verifier may need beside the conversation, as JSON."""
+        return None
+
+    async def close(self) -> None:
+        """Release what `setup` took."""
+
+    async def oracle(self, rollout: Rollout) -> Message | None:
+        """Give the gold next turn; None where there is none, for the reason in the docstring."""
+        return None
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Score a record; reads nothing but the record and the context."""
+        raise NotImplementedError(f"{cls.__name__} has no verify")
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write `num` rows of the environment's dataset; a seed gives the same rows for ever."""
+        raise NotImplementedError(f"{cls.__name__} generates no tasks")
+
+    async def call_tools(self, calls: list[ToolCall]) -> list[Message]:
+        """Run tool calls and give a tool message for each, in order.
+
+        Calls run one after another, unless every one of them only reads. A call that cannot be
+        carried out is answered with one sentence and counted in `tool_errors`.
+
+        Raises:
+            AttemptError: A tool says that the attempt cannot go on, as where a role failed.
+
+        """
+        started = time.perf_counter()
+        usable = {t.name: t for t in self.tools()}
+        if self.shown_tools is not None:
+            shown = function_names(self.shown_tools)
+            usable = {name: t for name, t in usable.items() if name in shown}
+        try:
+            only_read = all(c.name in usable and usable[c.name].reads_only for c in calls)
+            if only_read and len(calls) > 1:
+                texts = await self._answer_together(calls, usable)
+            else:
+                texts = [await self._answer_call(call, usable) for call in calls]
+        finally:
+            self.tool_seconds += time.perf_counter() - started
+        return [
+            Message(role="tool", tool_call_id=call.id, content=text)
+            for call, text in zip(calls, texts, strict=True)
+        ]
+
+    async def _answer_together(
+        self, calls: list[ToolCall], usable: Mapping[str, Tool]
+    ) -> list[str]:
+        answering = (self._answer_call(call, usable) for call in calls)
+        texts: list[str] = []
+        for answer in await asyncio.gather(*answering, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            texts.append(answer)
+        return texts
+
+    async def _answer_call(self, call: ToolCall, usable: Mapping[str, Tool]) -> str:
+        try:
+            text = await self._run_call(call, usable)
+        except ToolCallError as error:
+            self.tool_errors[error.fault] += 1
+            text = str(error)
+        # Half a surrogate pair, as from a file name, can neither be sent nor written.
+        return shortened(text.encode(errors="replace").decode(), self.max_tool_output)
+
+    async def _run_call(self, call: ToolCall, usable: Mapping[str, Tool]) -> str:
+        found = usable.get(call.name)
+        if found is None:
+            names = ", ".join(usable) or "none"
+            raise ToolCallError(
+                "unknown_tool", f"There is no tool {call.name!r}. Available tools: {names}."
+            )
+        arguments = found.parse(call.arguments, is_lax=self.reads_arguments_laxly)
+        limit = found.timeout or self.tool_timeout
+        scope = asyncio.timeout(limit)
+        try:
+            result = self._bound(found)(**arguments)
+            if inspect.isawaitable(result):
+                async with scope:
+                    result = await result
+            return result if isinstance(result, str) else msgspec.json.encode(result).decode()
+        except (ToolCallError, AttemptError):
+            raise
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if is_cancellation(error):
+                raise
+            if scope.expired():
+                reason = f"{call.name} did not finish within {limit:g} seconds."
+                raise ToolCallError("timeout", reason) from error
+            text = " ".join(str(error).split())
+            described = f"{type(error).__name__}: {text}" if text else type(error).__name__
+            raise ToolCallError("raised", f"{call.name} failed: {described}.") from error
+
+    def _bound(self, found: Tool) -> Callable[..., object]:
+        """Bind the tool of a method to this instance; any other function stays as it is."""
+        if found is self._method_tools.get(found.name):
+            return typing.cast("Callable[..., object]", getattr(self, found.function.__name__))
+        return found.function

@@ -1,0 +1,279 @@
+"""A method that a model may call: its schema from the types, its description from the docstring.
+
+Arguments pass three gates, each with an answer that the model can act on: they must be JSON, an
+object, and fit the schema. The quick check is pydantic's strict one; what that refuses is decided
+by JSON Schema, whose word is final (it takes 3.0 for an integer, pydantic's strict mode does not).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Iterable
+from typing import Literal, ParamSpec, TypeVar, overload
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+from gymcli.types import JSON, JSON_ERRORS, JSONObject
+
+__all__ = [
+    "Tool",
+    "ToolCallError",
+    "ToolFault",
+    "function_names",
+    "shortened",
+    "tool",
+    "tool_of",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_VALUES = ("default", "const", "enum", "examples")
+"""Keys of a JSON Schema under which data stands, not schemas."""
+
+ToolFault = Literal[
+    "unknown_tool", "not_json", "not_an_object", "wrong_arguments", "raised", "timeout"
+]
+
+
+class ToolCallError(Exception):
+    """Raised when a call cannot be carried out; the text is what the model is told."""
+
+    def __init__(self, fault: ToolFault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+class Tool:
+    """A callable that a model may use.
+
+    Made by `@tool` from a method, or by hand for tools that are known only at run time; then
+    `parameters` is their JSON Schema and `function` takes the arguments by keyword.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        *,
+        name: str = "",
+        description: str = "",
+        parameters: JSONObject | None = None,
+        reads_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.description = description or inspect.cleandoc(function.__doc__ or "")
+        self.reads_only = reads_only
+        """It changes nothing, so calls of one message may run in parallel."""
+        self.timeout = timeout
+        """Seconds that one call may take; None: the environment's `tool_timeout`."""
+        self._parameters = parameters
+
+    @functools.cached_property
+    def _arguments(self) -> type[BaseModel] | None:
+        """The arguments as a pydantic model; None where only a JSON Schema is known."""
+        if self._parameters is not None:
+            return None
+        hints = typing.get_type_hints(self.function, include_extras=True)
+        fields: dict[str, typing.Any] = {}
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            if name == "self":
+                continue
+            if parameter.kind not in _BY_KEYWORD:
+                raise TypeError(f"the tool {self.name} has {parameter}; a model names arguments")
+            # By alias, since a field may not be called "copy" or "_hidden".
+            hint, field = hints.get(name, object), Field(alias=name)
+            if isinstance(parameter.default, FieldInfo):
+                hint = typing.Annotated[hint, parameter.default]
+            elif parameter.default is not inspect.Parameter.empty:
+                field = Field(parameter.default, alias=name)
+            fields[f"argument_{len(fields)}"] = (hint, field)
+        return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
+
+    @functools.cached_property
+    def parameters(self) -> JSONObject:
+        """The JSON Schema of the arguments object."""
+        if self._arguments is None:
+            return self._parameters or {}
+        schema = _without_titles(self._arguments.model_json_schema())
+        schema.pop("description", None)
+        schema.setdefault("required", [])
+        return schema
+
+    @functools.cached_property
+    def spec(self) -> JSONObject:
+        """The tool as the model is shown it, in chat shape."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": self.parameters,
+            },
+        }
+
+    def parse(self, text: str, *, is_lax: bool = False) -> dict[str, object]:
+        """Turn the argument text of a call into keyword arguments.
+
+        An empty text counts as no arguments, as several endpoints write it. Lax reading, for
+        records of other programs, takes what their servers took: values that can be converted
+        ("3" for 3), and names that the tool does not have, which are left out.
+
+        Raises:
+            ToolCallError: The text is not JSON, not an object, or against the schema.
+
+        """
+        try:
+            value: JSON = msgspec.json.decode(text) if text.strip() else {}
+        except JSON_ERRORS as error:
+            raise ToolCallError(
+                "not_json", f"The arguments of {self.name} are not valid JSON: {error}."
+            ) from error
+        if isinstance(value, str):
+            raise ToolCallError(
+                "not_an_object",
+                f"The arguments of {self.name} are a JSON string; send the JSON object itself, "
+                "not encoded a second time.",
+            )
+        if not isinstance(value, dict):
+            raise ToolCallError(
+                "not_an_object",
+                f"The arguments of {self.name} must be a JSON object, not {_kind(value)}.",
+            )
+        if self._arguments is None:
+            self._check_schema(value)
+            return value
+        fields = self._arguments.model_fields.items()
+        names = {field.alias or name: name for name, field in fields}
+        if is_lax:
+            model = self._converted({key: value[key] for key in names if key in value})
+        else:
+            model = self._checked(value)
+        return {key: getattr(model, name) for key, name in names.items()}
+
+    def _checked(self, value: JSONObject) -> BaseModel:
+        assert self._arguments is not None
+        try:
+            return self._arguments.model_validate(value, strict=True)
+        except ValidationError:
+            self._check_schema(value)
+        return self._converted(value)
+
+    def _converted(self, value: JSONObject) -> BaseModel:
+        assert self._arguments is not None
+        try:
+            return self._arguments.model_validate(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = _placed(first["loc"], first["msg"])
+            raise ToolCallError("wrong_arguments", self._complaint(reason)) from error
+
+    def _check_schema(self, value: JSONObject) -> None:
+        import jsonschema  # late: only a call that the quick check refused comes here
+
+        error = jsonschema.exceptions.best_match(
+            jsonschema.Draft202012Validator(self.parameters).iter_errors(value)
+        )
+        if error is not None:
+            reason = _placed(error.absolute_path, error.message)
+            raise ToolCallError("wrong_arguments", self._complaint(reason))
+
+    def _complaint(self, reason: str) -> str:
+        return f"The arguments of {self.name} do not fit its schema: {reason}."
+
+
+@overload
+def tool(function: Callable[P, R]) -> Callable[P, R]: ...
+@overload
+def tool(
+    *, reads_only: bool = False, timeout: float | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None,
+    *,
+    reads_only: bool = False,
+    timeout: float | None = None,
+) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+    """Mark a method of an environment as a tool; its docstring is what the model reads.
+
+    Args:
+        function: The method, where the decorator is used bare.
+        reads_only: The tool changes nothing; calls of one message may run in parallel.
+        timeout: Seconds that a call may take. Only an async tool can be stopped.
+
+    Raises:
+        TypeError: The method has no docstring.
+
+    """
+
+    def mark(method: Callable[P, R]) -> Callable[P, R]:
+        if not (method.__doc__ or "").strip():
+            raise TypeError(f"the tool {method.__name__} needs a docstring: the model reads it")
+        method.__tool__ = Tool(method, reads_only=reads_only, timeout=timeout)  # type: ignore[attr-defined]
+        return method
+
+    return mark if function is None else mark(function)
+
+
+def tool_of(function: object) -> Tool | None:
+    """Give the tool that `@tool` made of a method, if it did."""
+    found = getattr(function, "__tool__", None)
+    return found if isinstance(found, Tool) else None
+
+
+def function_names(tools: list[JSONObject]) -> set[str]:
+    """Give the names of the function tools among tools in chat shape."""
+    names = set()
+    for spec in tools:
+        function = spec.get("function")
+        if isinstance(function, dict) and isinstance(function.get("name"), str):
+            names.add(str(function["name"]))
+    return names
+
+
+def shortened(text: str, max_characters: int) -> str:
+    """Cut a tool result that is too long, and say so where the model reads it."""
+    if len(text) <= max_characters:
+        return text
+    left_out = len(text) - max_characters
+    return f"{text[:max_characters]}\n[{left_out} more characters left out]"
+
+
+def _without_titles(schema: JSONObject) -> JSONObject:
+    """Drop the titles that pydantic adds, which only cost prompt tokens."""
+
+    def clean(value: JSON, *, names: bool) -> JSON:
+        if isinstance(value, list):
+            return [clean(item, names=False) for item in value]
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: item
+            if not names and key in _VALUES
+            else clean(item, names=not names and key in ("properties", "$defs"))
+            for key, item in value.items()
+            if names or key != "title"
+        }
+
+    cleaned = clean(schema, names=False)
+    assert isinstance(cleaned, dict)
+    return cleaned
+
+
+def _placed(path: Iterable[object], reason: str) -> str:
+    where = ".".join(str(step) for step in path)
+    return f"{where}: {reason}" if where else reason
+
+
+def _kind(value: JSON) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    return "a number" if isinstance(value, int | float) else "an array"

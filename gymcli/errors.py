@@ -1,0 +1,209 @@
+"""Every error a user can meet, each with its exit code.
+
+GymError                      1   a bug of ours unless a child says otherwise
+├── UsageError                2   the user's mistake
+│   ├── ConfigError               gym.toml says something that it cannot mean
+│   ├── TasksError                rows of a tasks file are wrong, all listed
+│   ├── RunMismatchError          the run directory belongs to other settings
+│   ├── RunFileError              a line of a run's own files is damaged
+│   ├── UnknownNameError          no environment, task or run of this name
+│   ├── EnvironmentImportError    the environment exists and cannot be imported
+│   └── MissingPackageError       an optional package is not installed
+├── RunError                  4   the run is not usable
+│   ├── FatalEndpointError        the endpoint refused in a way that waiting cannot mend
+│   └── RunDirectoryError         the run directory cannot be written
+└── AttemptError              1   one attempt cannot be scored; recorded, never fatal to the run
+    ├── ModelError                phase "model"
+    │   ├── EndpointConnectionError   no connection, or it broke
+    │   ├── EndpointTimeoutError      no answer in time
+    │   ├── RateLimitError            429 after the last retry
+    │   ├── ServerError               5xx, 408 or 409 after the last retry
+    │   ├── RequestRefusedError       a 4xx that is never retried
+    │   ├── AuthenticationError       401 or 403
+    │   ├── InvalidAnswerError        the body is no answer of the dialect
+    │   └── ContextOverflowError      the conversation no longer fits; becomes a stop reason
+    ├── SetupError                phase "setup"
+    ├── EpisodeError              phase "environment"
+    ├── RoleError                 phase "role"
+    └── VerifierError             phase "verify"
+        ├── VerifierTimeoutError      the verifier took too long
+        └── ReplayDivergedError       replaying the record gave other results
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+__all__ = [
+    "AttemptError",
+    "AuthenticationError",
+    "ConfigError",
+    "ContextOverflowError",
+    "EndpointConnectionError",
+    "EndpointTimeoutError",
+    "EnvironmentImportError",
+    "EpisodeError",
+    "FatalEndpointError",
+    "GymError",
+    "InvalidAnswerError",
+    "MissingPackageError",
+    "ModelError",
+    "Phase",
+    "RateLimitError",
+    "ReplayDivergedError",
+    "RequestRefusedError",
+    "RoleError",
+    "RunDirectoryError",
+    "RunError",
+    "RunFileError",
+    "RunMismatchError",
+    "ServerError",
+    "SetupError",
+    "TasksError",
+    "UnknownNameError",
+    "UsageError",
+    "VerifierError",
+    "VerifierTimeoutError",
+]
+
+Phase = Literal["setup", "model", "environment", "role", "verify"]
+
+
+class GymError(Exception):
+    """Base of every error that gymcli raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(GymError):
+    """Raised when options, files or names given by the user cannot be used."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """Raised when gym.toml cannot be read or says something unknown."""
+
+
+class TasksError(UsageError):
+    """Raised when rows of a tasks file are wrong; the message lists them, a line each."""
+
+
+class RunMismatchError(UsageError):
+    """Raised when a run directory holds a run with another identity or other tasks."""
+
+
+class RunFileError(UsageError):
+    """Raised when a file of a run, or a rollout file of others, has a damaged line."""
+
+
+class UnknownNameError(UsageError):
+    """Raised when no environment, task or run has the name that was asked for."""
+
+
+class EnvironmentImportError(UsageError):
+    """Raised when the code of an environment exists and fails to import."""
+
+
+class MissingPackageError(UsageError):
+    """Raised when an optional package is needed and not installed."""
+
+
+class RunError(GymError):
+    """Raised when a run cannot give usable results."""
+
+    exit_code = 4
+
+
+class FatalEndpointError(RunError):
+    """Raised when the endpoint refused in a way that holds for every request of the run."""
+
+
+class RunDirectoryError(RunError):
+    """Raised when the run directory cannot be written or another process writes it."""
+
+
+class AttemptError(GymError):
+    """Raised when one attempt cannot be scored; the runner records it and goes on."""
+
+    phase: ClassVar[Phase] = "environment"
+
+
+class ModelError(AttemptError):
+    """Raised when the endpoint gave no usable answer; `status` is its HTTP status, if any."""
+
+    phase = "model"
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds that the endpoint asked to wait before the next try."""
+        self.retries: dict[str, int] = {}
+        """What was retried before giving up, counted by error class."""
+
+
+class EndpointConnectionError(ModelError):
+    """Raised when the endpoint cannot be reached or the connection broke."""
+
+
+class EndpointTimeoutError(ModelError):
+    """Raised when the endpoint did not answer in time."""
+
+
+class RateLimitError(ModelError):
+    """Raised when the endpoint still answers 429 after the last retry."""
+
+
+class ServerError(ModelError):
+    """Raised when the endpoint answers 408, 409 or 5xx after the last retry."""
+
+
+class RequestRefusedError(ModelError):
+    """Raised when the endpoint refuses the request itself: 400, 404, 422 and their like."""
+
+
+class AuthenticationError(ModelError):
+    """Raised when the endpoint refuses the key: 401 or 403."""
+
+
+class InvalidAnswerError(ModelError):
+    """Raised when the endpoint's body is not JSON or not an answer of its dialect."""
+
+
+class ContextOverflowError(ModelError):
+    """Raised when the conversation no longer fits the model's context window."""
+
+
+class SetupError(AttemptError):
+    """Raised when an environment cannot build the state of an episode."""
+
+    phase = "setup"
+
+
+class EpisodeError(AttemptError):
+    """Raised when an environment fails in the middle of an episode."""
+
+    phase = "environment"
+
+
+class RoleError(AttemptError):
+    """Raised when a judge, a simulated user or a reward model fails."""
+
+    phase = "role"
+
+
+class VerifierError(AttemptError):
+    """Raised when a verifier fails, or gives something that is not a score."""
+
+    phase = "verify"
+
+
+class VerifierTimeoutError(VerifierError):
+    """Raised when a verifier takes longer than it is allowed to."""
+
+
+class ReplayDivergedError(VerifierError):
+    """Raised when replaying a recorded conversation gives other results than the record."""

@@ -1,0 +1,58 @@
+"""The data on disk and on the wire: messages, rows, answers, rollouts, failures.
+
+Everything here is a msgspec struct, decoded and encoded without a step between: these are the
+types of the hot path. Fields at their default are left out of a line; unknown fields are read
+over, so that a newer run can be read by an older gymcli.
+"""
+
+from gymcli.types.conversation import (
+    Answer,
+    FinishReason,
+    FunctionCall,
+    Message,
+    Request,
+    Role,
+    ToolCall,
+    Usage,
+    text_of,
+)
+from gymcli.types.json_values import JSON, JSON_ERRORS, JSONObject, canonical_json, digest
+from gymcli.types.records import (
+    SCHEMA_VERSION,
+    AttemptKey,
+    ErrorRecord,
+    Failure,
+    Rollout,
+    Score,
+    StopReason,
+    TaskRow,
+    Timing,
+    Verifier,
+)
+
+__all__ = [
+    "JSON",
+    "JSON_ERRORS",
+    "SCHEMA_VERSION",
+    "Answer",
+    "AttemptKey",
+    "ErrorRecord",
+    "Failure",
+    "FinishReason",
+    "FunctionCall",
+    "JSONObject",
+    "Message",
+    "Request",
+    "Role",
+    "Rollout",
+    "Score",
+    "StopReason",
+    "TaskRow",
+    "Timing",
+    "ToolCall",
+    "Usage",
+    "Verifier",
+    "canonical_json",
+    "digest",
+    "text_of",
+]

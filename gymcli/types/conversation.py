@@ -1,0 +1,128 @@
+"""Messages, what a model is asked with, and what an endpoint answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gymcli.types.json_values import JSON, JSONObject
+
+__all__ = [
+    "Answer",
+    "FinishReason",
+    "FunctionCall",
+    "Message",
+    "Request",
+    "Role",
+    "ToolCall",
+    "Usage",
+    "text_of",
+]
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
+"""Why the endpoint ended one message; what it says beyond these counts as `stop`."""
+
+
+class FunctionCall(msgspec.Struct):
+    """The function that a model wants called."""
+
+    name: str
+    arguments: str
+    """The JSON text as the model wrote it; it need not be valid."""
+
+
+class ToolCall(msgspec.Struct):
+    """One tool call of an assistant message, in OpenAI chat shape."""
+
+    id: str
+    function: FunctionCall
+    type: str = "function"
+
+    @property
+    def name(self) -> str:
+        """The tool's name as the model wrote it."""
+        return self.function.name
+
+    @property
+    def arguments(self) -> str:
+        """The argument text as the model wrote it."""
+        return self.function.arguments
+
+
+class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One message of a conversation, in OpenAI chat shape."""
+
+    role: Role
+    content: str | list[JSONObject] | None = None
+    """Text, or chat content parts (`text`, `image_url`, `input_audio`, `file`)."""
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCall] = []
+    tool_call_id: str | None = None
+    """For role `tool`: the call that this answers."""
+    name: str | None = None
+    response_items: list[JSONObject] = []
+    """The Responses items of this message, verbatim, where chat shape cannot say them."""
+    logprobs: JSON = None
+
+    @property
+    def text(self) -> str:
+        """The text of the content; images and other parts are left out."""
+        return text_of(self.content)
+
+    @property
+    def is_reasoning_only(self) -> bool:
+        """Whether the model thought and then said and called nothing."""
+        return bool(self.reasoning) and not self.tool_calls and not self.text
+
+
+def text_of(content: str | list[JSONObject] | None) -> str:
+    """Join the text parts of a message's content."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(str(part["text"]) for part in content if isinstance(part.get("text"), str))
+
+
+class Usage(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Tokens as the endpoint counted them; 0 where it did not say."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    """The part of `prompt_tokens` that came from the endpoint's prefix cache."""
+    reasoning_tokens: int = 0
+    """The part of `completion_tokens` that was reasoning."""
+
+    def add(self, other: Usage) -> None:
+        """Add another count to this one."""
+        self.prompt_tokens += other.prompt_tokens
+        self.completion_tokens += other.completion_tokens
+        self.cached_tokens += other.cached_tokens
+        self.reasoning_tokens += other.reasoning_tokens
+
+
+class Request(msgspec.Struct, kw_only=True):
+    """What one model turn is asked with, in no wire format yet."""
+
+    messages: list[Message]
+    tools: list[JSONObject] = []
+    """Tools in chat shape: `{"type": "function", "function": {...}}`, others verbatim."""
+    params: JSONObject = {}
+    """Sampling and other parameters under their Chat Completions names."""
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What an endpoint gave for one request."""
+
+    message: Message
+    finish_reason: FinishReason = "stop"
+    usage: Usage = msgspec.field(default_factory=Usage)
+    model: str | None = None
+    """The model's name as the endpoint says it."""
+    retries: dict[str, int] = {}
+    """Tries that failed before this answer, counted by error class."""

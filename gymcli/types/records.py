@@ -1,0 +1,233 @@
+"""Task rows, scores, and the lines of a run: rollouts and failures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gymcli.errors import Phase
+from gymcli.types.conversation import Message, ToolCall, Usage
+from gymcli.types.json_values import JSON, JSONObject
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "AttemptKey",
+    "ErrorRecord",
+    "Failure",
+    "Rollout",
+    "Score",
+    "StopReason",
+    "TaskRow",
+    "Timing",
+    "Verifier",
+]
+
+SCHEMA_VERSION = 1
+
+StopReason = Literal[
+    "done",
+    "env_done",
+    "max_turns",
+    "length",
+    "context_overflow",
+    "content_filter",
+    "refusal",
+    "no_answer",
+    "episode_tokens",
+    "episode_time",
+]
+"""Why an episode ended. Every one of them is scored."""
+
+
+class Timing(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Where the time of one attempt went, in seconds."""
+
+    started_at: float = 0.0
+    """Seconds since 1970, UTC."""
+    model_seconds: float = 0.0
+    tool_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    total_seconds: float = 0.0
+
+
+class AttemptKey(msgspec.Struct, frozen=True, order=True):
+    """What names an attempt within a run."""
+
+    env: str
+    task_id: str
+    attempt: int
+
+
+class TaskRow(msgspec.Struct, kw_only=True):
+    """One line of a tasks file, whatever its shape was, ready to be run."""
+
+    id: str
+    env: str
+    hash: str
+    """16 hex digits over the row's canonical content."""
+    messages: list[Message]
+    tools: list[JSONObject] | None = None
+    """The tools that the row declares; None where the environment's own are shown."""
+    params: JSONObject = {}
+    """Request parameters of the row, under their Chat Completions names."""
+    fields: JSONObject = {}
+    """Everything else of the row: what tools and verifier need."""
+    max_turns: int | None = None
+    place: str = ""
+    """`file:line`, for messages."""
+    first_attempt: int = 0
+    """Identical rows are one task; each copy counts its attempts on from here."""
+
+
+class Score(msgspec.Struct, omit_defaults=True):
+    """What a verifier says of one rollout."""
+
+    reward: float
+    components: dict[str, float] = {}
+    """Named rewards, for training on several objectives."""
+    metrics: dict[str, float] = {}
+    """Any other numbers worth a mean."""
+    answer: str | None = None
+    """The answer found in the text; majority voting counts these."""
+    details: JSONObject = {}
+    """Explanations, never aggregated, but for the string `reason`."""
+
+
+class Verifier(msgspec.Struct, omit_defaults=True):
+    """Which verifier gave a score."""
+
+    version: str = ""
+    source_hash: str = ""
+
+
+class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One line of rollouts.jsonl: the record of one scored attempt, sufficient to rescore it.
+
+    The order of the fields is the order on the line: identity, conversation, circumstances,
+    score. Without a score the same struct is a line of generations.jsonl.
+    """
+
+    schema_version: int = 0
+    task_id: str = ""
+    task_hash: str = ""
+    attempt: int = -1
+    """Counted from 0; a record of no attempt has -1, so that the first one is written too."""
+    env: str = ""
+    env_version: str = ""
+    """Empty on rollouts of other programs."""
+    env_options: JSONObject = {}
+    """The environment's options that are not at their default."""
+    seed: int = 0
+    """Seeds `Environment.rng`, and the requests where the run was given a seed."""
+    task: JSONObject = {}
+    messages: list[Message] = []
+    tools: list[JSONObject] = []
+    num_prompt_messages: int = 0
+    model: str = ""
+    sampling: JSONObject = {}
+    response_model: str | None = None
+    stop_reason: StopReason | None = None
+    """Why the episode ended; None while it goes on."""
+    final_state: JSON = None
+    step_rewards: list[float | None] = []
+    tool_errors: dict[str, int] = {}
+    """Tool calls that could not be carried out, counted by what was wrong."""
+    usage: Usage = msgspec.field(default_factory=Usage)
+    timing: Timing = msgspec.field(default_factory=Timing)
+    retries: dict[str, int] = {}
+    reward: float | None = None
+    components: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    answer: str | None = None
+    details: JSONObject = {}
+    verifier: Verifier = msgspec.field(default_factory=Verifier)
+
+    @property
+    def key(self) -> AttemptKey:
+        """What names this attempt within its run."""
+        return AttemptKey(self.env, self.task_id, self.attempt)
+
+    @property
+    def responses(self) -> list[Message]:
+        """The messages after the prompt."""
+        return self.messages[self.num_prompt_messages :]
+
+    @property
+    def output_text(self) -> str:
+        """The text of every assistant message after the prompt, joined."""
+        return "".join(m.text for m in self.responses if m.role == "assistant")
+
+    @property
+    def last_text(self) -> str:
+        """The text of the last assistant message after the prompt, or an empty string."""
+        for message in reversed(self.responses):
+            if message.role == "assistant":
+                return message.text
+        return ""
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """Every tool call after the prompt, in order."""
+        return [call for m in self.responses if m.role == "assistant" for call in m.tool_calls]
+
+    def unscored(self) -> Rollout:
+        """Give a copy of this record without its score."""
+        return msgspec.structs.replace(
+            self,
+            reward=None,
+            components={},
+            metrics={},
+            answer=None,
+            details={},
+            verifier=Verifier(),
+        )
+
+    def scored(self, score: Score, verifier: Verifier, seconds: float) -> Rollout:
+        """Give a copy of this record with a score, without any earlier one."""
+        timing = msgspec.structs.replace(self.timing, verify_seconds=seconds)
+        return msgspec.structs.replace(
+            self,
+            reward=score.reward,
+            components=score.components,
+            metrics=score.metrics,
+            answer=score.answer,
+            details=score.details,
+            verifier=verifier,
+            timing=timing,
+        )
+
+
+class ErrorRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Why an attempt could not be scored."""
+
+    error_class: str = msgspec.field(name="class")
+    phase: Phase
+    message: str = ""
+    status: int | None = None
+
+
+class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One line of failures.jsonl: an attempt that could not be scored, and why."""
+
+    schema_version: int = 0
+    task_id: str = ""
+    task_hash: str = ""
+    attempt: int = -1
+    """Counted from 0; a record of no attempt has -1, so that the first one is written too."""
+    env: str = ""
+    env_version: str = ""
+    env_options: JSONObject = {}
+    seed: int = 0
+    error: ErrorRecord
+    messages: list[Message] = []
+    """The conversation as far as it got."""
+    model: str = ""
+    usage: Usage = msgspec.field(default_factory=Usage)
+    timing: Timing = msgspec.field(default_factory=Timing)
+    retries: dict[str, int] = {}
+
+    @property
+    def key(self) -> AttemptKey:
+        """What names this attempt within its run."""
+        return AttemptKey(self.env, self.task_id, self.attempt)
