@@ -1,0 +1,27 @@
+"""One module per wire format, and what turns Responses data into chat data and back."""
+
+from __future__ import annotations
+
+from gymcli.dialects.chat import Chat
+from gymcli.dialects.dialect import Dialect
+from gymcli.dialects.params import IGNORED_PARAMS, params_from_responses, params_to_responses
+from gymcli.dialects.responses import Responses
+from gymcli.dialects.responses_items import items_from_messages, messages_from_items
+from gymcli.dialects.tools import tools_from_responses, tools_to_responses
+
+__all__ = [
+    "DIALECTS",
+    "IGNORED_PARAMS",
+    "Chat",
+    "Dialect",
+    "Responses",
+    "items_from_messages",
+    "messages_from_items",
+    "params_from_responses",
+    "params_to_responses",
+    "tools_from_responses",
+    "tools_to_responses",
+]
+
+DIALECTS: dict[str, Dialect] = {"chat": Chat(), "responses": Responses()}
+"""Every wire format by the name that `--dialect` takes."""

@@ -1,0 +1,278 @@
+"""The Chat Completions wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gymcli.dialects.answers import (
+    CallParts,
+    assistant_message,
+    count_in,
+    finish_of,
+    joined_text,
+)
+from gymcli.dialects.chat_stream import assemble
+from gymcli.dialects.params import CONVERSATION, added_body, unsent_among
+from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.errors import InvalidAnswerError, ServerError
+from gymcli.types import JSON, Answer, FinishReason, JSONObject, Message, Request, Usage
+
+__all__ = ["Chat"]
+
+_UNSENT = (
+    "background",
+    "context_management",
+    "conversation",
+    "include",
+    "max_tool_calls",
+    "previous_response_id",
+    "prompt",
+    "reasoning_summary",
+    "text",
+    "truncation",
+)
+_ELSEWHERE = {
+    *_UNSENT,
+    *CONVERSATION,
+    "extra_body",
+    "instructions",
+    "metadata",
+    "stream",
+    "stream_options",
+}
+# Endpoints refuse these where there is nothing to choose from.
+_WITH_TOOLS_ONLY = ("tool_choice", "parallel_tool_calls")
+
+_FINISH_REASONS: dict[JSON, FinishReason] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",  # Mistral: the context window is full
+    "content_filter": "content_filter",
+}
+
+
+class Chat:
+    """Chat Completions, as OpenAI documents it and others vary it."""
+
+    path = "/chat/completions"
+
+    def body(
+        self,
+        request: Request,
+        model: str,
+        *,
+        stream: bool = False,
+        send_reasoning: str | None = None,
+    ) -> JSONObject:
+        """Give the body; messages that need no change are in it as they are.
+
+        Of `max_tokens` and `max_completion_tokens` only the second is sent where both are given.
+        """
+        params = request.params
+        body: JSONObject = {
+            name: value
+            for name, value in params.items()
+            if value is not None and name not in _ELSEWHERE
+        }
+        if "max_completion_tokens" in body:
+            # The newer name of the same limit; OpenAI refuses a body that has both.
+            body.pop("max_tokens", None)
+        body["model"] = model
+        messages = request.messages
+        if params.get("instructions"):
+            messages = _with_instructions(messages, str(params["instructions"]))
+        body["messages"] = [
+            _wire_message(message, send_reasoning)
+            for message in messages
+            if not _is_unsayable(message, send_reasoning)
+        ]
+        if request.tools:
+            body["tools"] = request.tools
+        else:
+            for name in _WITH_TOOLS_ONLY:
+                body.pop(name, None)
+        if params.get("metadata") is not None:
+            _add_metadata(body, params["metadata"])
+        body.update(added_body(params.get("extra_body")))
+        if stream:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        return body
+
+    def unsent(self, params: JSONObject) -> list[str]:
+        """Give the names that only the Responses format has."""
+        return unsent_among(params, _UNSENT)
+
+    def answer(self, payload: bytes) -> Answer:
+        """Read a `chat.completion`; only its first choice counts."""
+        body = decode(payload)
+        choices = objects_in(body.get("choices"))
+        if not choices:
+            if body.get("error"):
+                raise error_in(body["error"])
+            raise InvalidAnswerError('the body has no "choices"')
+        choice = choices[0]
+        if choice.get("error"):
+            raise error_in(choice["error"])
+        if choice.get("finish_reason") == "error":
+            raise ServerError('the endpoint ended the message with finish_reason "error"')
+        if not isinstance(choice.get("message"), dict):
+            raise InvalidAnswerError('the first choice has no "message"')
+        message = _message(object_in(choice["message"]), choice.get("logprobs"))
+        reason = _FINISH_REASONS.get(text_in(choice.get("finish_reason")), "stop")
+        return Answer(
+            message=message,
+            finish_reason=finish_of(reason, message),
+            usage=_usage(object_in(body.get("usage"))),
+            model=text_in(body.get("model")) or None,
+        )
+
+    def assemble(self, events: Iterable[bytes]) -> bytes:
+        """Join `chat.completion.chunk` events into a `chat.completion`."""
+        return assemble(events)
+
+
+def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
+    """Put instructions in front of the conversation, as one message with its system message.
+
+    Many chat templates refuse a second system message, or read only the first.
+    """
+    first = messages[0] if messages else None
+    if first is not None and first.role in ("system", "developer"):
+        content = joined_text(first.content) if isinstance(first.content, list) else first.content
+        if isinstance(content, str):
+            text = f"{instructions}\n\n{content}" if content else instructions
+            return [msgspec.structs.replace(first, content=text), *messages[1:]]
+    return [Message(role="system", content=instructions), *messages]
+
+
+def _is_unsayable(message: Message, send_reasoning: str | None) -> bool:
+    """Say whether a message is a Responses item alone, such as a hosted tool's call.
+
+    An empty answer of a model is none: it has the content "", and is sent.
+    """
+    if message.role != "assistant" or not message.response_items:
+        return False
+    says_reasoning = bool(send_reasoning and message.reasoning)
+    return not (
+        message.content is not None or message.tool_calls or message.refusal or says_reasoning
+    )
+
+
+def _wire_message(message: Message, send_reasoning: str | None) -> Message | JSONObject:
+    """Give a message without what this format does not know, itself where nothing is to go."""
+    is_blank = message.content is None and not message.tool_calls
+    if not (
+        is_blank or message.reasoning or message.response_items or message.logprobs is not None
+    ):
+        return message
+    sent = msgspec.structs.replace(
+        message,
+        content="" if is_blank else message.content,
+        reasoning=None,
+        response_items=[],
+        logprobs=None,
+    )
+    if not (send_reasoning and message.reasoning and message.role == "assistant"):
+        return sent
+    fields = {name: value for name, value in msgspec.structs.asdict(sent).items() if value}
+    return {"content": sent.content, **fields, send_reasoning: message.reasoning}
+
+
+def _add_metadata(body: JSONObject, metadata: JSON) -> None:
+    """Add metadata; NeMo Gym's rows carry parts of the body in it, as JSON text.
+
+    These never override what the request says, and cannot ask for what gymcli decides.
+    """
+    rest = dict(metadata) if isinstance(metadata, dict) else metadata
+    if isinstance(rest, dict):
+        for name in ("extra_body", "chat_template_kwargs"):
+            value = _object_in_text(rest.get(name))
+            if value is None:
+                continue
+            del rest[name]
+            added = value if name == "extra_body" else {name: value}
+            for key, item in added_body(added).items():
+                body.setdefault(key, item)
+    if rest:
+        body["metadata"] = rest
+
+
+def _object_in_text(text: JSON) -> JSONObject | None:
+    try:
+        value: JSON = msgspec.json.decode(text) if isinstance(text, str) else None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _message(fields: JSONObject, logprobs: JSON) -> Message:
+    parts, reasoning, refusal = _content(fields.get("content"))
+    said = text_in(fields.get("reasoning_content")) or text_in(fields.get("reasoning"))
+    return assistant_message(
+        parts=parts,
+        reasoning=[said, *reasoning],
+        refusal=text_in(fields.get("refusal")) or refusal,
+        calls=_calls(fields),
+        logprobs=_logprobs(logprobs),
+    )
+
+
+def _content(content: JSON) -> tuple[list[JSONObject], list[str], str]:
+    """Sort content into chat parts, reasoning and refusal."""
+    if content is None:
+        return [], [], ""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}], [], ""
+    if not isinstance(content, list):
+        raise InvalidAnswerError("the message's content is neither text nor a list of parts")
+    parts: list[JSONObject] = []
+    thinking, refusals = [], []
+    for part in content:
+        fields = part if isinstance(part, dict) else {"type": "text", "text": text_in(part)}
+        match fields.get("type"):
+            case "text" | "output_text":
+                parts.append({"type": "text", "text": text_in(fields.get("text"))})
+            case "refusal":
+                refusals.append(text_in(fields.get("refusal")))
+            case "thinking":  # Mistral's reasoning models: text, or text parts
+                thought = fields.get("thinking")
+                pieces = [text_in(piece.get("text")) for piece in objects_in(thought)]
+                thinking.append(text_in(thought) or "".join(pieces))
+            case _:
+                parts.append(fields)
+    return parts, ["".join(thinking)], "".join(refusals)
+
+
+def _calls(fields: JSONObject) -> list[CallParts]:
+    calls = []
+    for call in list_in(fields.get("tool_calls")):
+        if not isinstance(call, dict):
+            raise InvalidAnswerError("the message has a tool call that is not an object")
+        function = object_in(call.get("function") or call.get("custom"))
+        arguments = function.get("arguments", function.get("input"))
+        calls.append(CallParts(call.get("id"), function.get("name"), arguments))
+    legacy = object_in(fields.get("function_call"))
+    if legacy and not calls:
+        calls.append(CallParts(None, legacy.get("name"), legacy.get("arguments")))
+    return calls
+
+
+def _logprobs(logprobs: JSON) -> JSON:
+    """Give log probabilities without the members that are null; None where nothing is left."""
+    return {key: v for key, v in object_in(logprobs).items() if v is not None} or None
+
+
+def _usage(usage: JSONObject) -> Usage:
+    return Usage(
+        prompt_tokens=count_in(usage, "prompt_tokens"),
+        completion_tokens=count_in(usage, "completion_tokens"),
+        cached_tokens=count_in(usage, "prompt_tokens_details", "cached_tokens"),
+        reasoning_tokens=count_in(usage, "completion_tokens_details", "reasoning_tokens"),
+    )

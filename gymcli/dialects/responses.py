@@ -1,0 +1,156 @@
+"""The Responses wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gymcli.dialects.answers import assistant_message, count_in, finish_of
+from gymcli.dialects.params import (
+    IGNORED_PARAMS,
+    NOT_IN_RESPONSES,
+    params_from_responses,
+    params_to_responses,
+    unsent_among,
+)
+from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.dialects.responses_items import (
+    items_from_messages,
+    messages_from_items,
+    read_turn,
+)
+from gymcli.dialects.tools import tools_from_responses, tools_to_responses
+from gymcli.errors import InvalidAnswerError
+from gymcli.types import JSON, Answer, FinishReason, JSONObject, Request, Usage
+
+__all__ = [
+    "IGNORED_PARAMS",
+    "Responses",
+    "items_from_messages",
+    "messages_from_items",
+    "params_from_responses",
+    "params_to_responses",
+    "tools_from_responses",
+    "tools_to_responses",
+    "usage_from_responses",
+]
+
+_LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+
+_INCOMPLETE_REASONS: dict[JSON, FinishReason] = {
+    "max_output_tokens": "length",
+    "content_filter": "content_filter",
+}
+
+
+class Responses:
+    """Responses, as OpenAI documents it; every request carries the whole conversation."""
+
+    path = "/responses"
+
+    def body(
+        self,
+        request: Request,
+        model: str,
+        *,
+        stream: bool = False,
+        send_reasoning: str | None = None,
+    ) -> JSONObject:
+        """Give the body; `send_reasoning` says whether, since the format has its own place."""
+        body = params_to_responses(request.params)
+        body["model"] = model
+        body["input"] = items_from_messages(
+            request.messages, with_reasoning=send_reasoning is not None
+        )
+        if request.tools:
+            body["tools"] = tools_to_responses(request.tools)
+        body.pop("stream", None)
+        if stream:
+            body["stream"] = True
+        return body
+
+    def unsent(self, params: JSONObject) -> list[str]:
+        """Give the names that the Responses format does not have, `seed` and `stop` among them."""
+        return unsent_among(params, NOT_IN_RESPONSES)
+
+    def answer(self, payload: bytes) -> Answer:
+        """Read a `response`; all of its output is one assistant message."""
+        body = decode(payload)
+        status = body.get("status")
+        if body.get("error"):
+            raise error_in(body["error"])
+        if status not in (None, "completed", "incomplete"):
+            raise InvalidAnswerError(f"the response has the status {status!r}")
+        if not isinstance(body.get("output"), list):
+            raise InvalidAnswerError('the body has no "output"')
+        output = objects_in(body["output"])
+        turn = read_turn(output)
+        message = assistant_message(
+            parts=turn.parts or [],
+            reasoning=turn.reasoning,
+            refusal=turn.refusal,
+            calls=turn.calls,
+            logprobs=_logprobs(output),
+        )
+        if turn.others or any(item.get("encrypted_content") for item in output):
+            message.response_items = output
+        return Answer(
+            message=message,
+            finish_reason=finish_of(_finish_reason(body), message),
+            usage=usage_from_responses(object_in(body.get("usage"))),
+            model=text_in(body.get("model")) or None,
+        )
+
+    def assemble(self, events: Iterable[bytes]) -> bytes:
+        """Give the response that the last event carries.
+
+        Some servers leave its output empty: there it is what the events before it gave as done.
+        """
+        done: list[JSONObject] = []
+        for event in events:
+            data = event.strip()
+            if data == b"[DONE]":
+                break
+            if not data:
+                continue
+            fields = decode(data)
+            if fields.get("type") == "response.output_item.done":
+                done.append(fields)
+            if fields.get("type") in _LAST_EVENTS:
+                return msgspec.json.encode(_with_output(fields.get("response"), done))
+            if fields.get("type") == "error" or fields.get("error"):
+                return msgspec.json.encode({"error": fields.get("error") or fields})
+        raise InvalidAnswerError("the stream ended early: no event carries the response")
+
+
+def _with_output(response: JSON, done: list[JSONObject]) -> JSON:
+    """Give a response whose output, where it is empty, is the items of the events."""
+    if not isinstance(response, dict) or response.get("output") or not done:
+        return response
+    ordered = sorted(done, key=lambda event: count_in(event, "output_index"))
+    return {**response, "output": [event.get("item") for event in ordered]}
+
+
+def _finish_reason(body: JSONObject) -> FinishReason:
+    details = object_in(body.get("incomplete_details"))
+    if not details and body.get("status") != "incomplete":
+        return "stop"
+    return _INCOMPLETE_REASONS.get(text_in(details.get("reason")), "length")
+
+
+def _logprobs(output: list[JSONObject]) -> JSON:
+    """Give the log probabilities of all output text in chat shape, or None."""
+    parts = [part for item in output for part in objects_in(item.get("content"))]
+    entries = [entry for part in parts for entry in list_in(part.get("logprobs"))]
+    return {"content": entries} if entries else None
+
+
+def usage_from_responses(usage: JSONObject) -> Usage:
+    """Give the token counts of a response; what is null or missing counts as 0."""
+    return Usage(
+        prompt_tokens=count_in(usage, "input_tokens"),
+        completion_tokens=count_in(usage, "output_tokens"),
+        cached_tokens=count_in(usage, "input_tokens_details", "cached_tokens"),
+        reasoning_tokens=count_in(usage, "output_tokens_details", "reasoning_tokens"),
+    )
