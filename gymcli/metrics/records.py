@@ -1,0 +1,59 @@
+"""What metrics read: the few fields of a line that numbers are made of, and what is known beside.
+
+Decoding a line as one of these leaves the conversation undecoded, which is most of its bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gymcli.types import ErrorRecord, Timing, Usage
+
+__all__ = ["EnvironmentFacts", "FailureLine", "ScoredLine"]
+
+
+class ScoredLine(msgspec.Struct, kw_only=True):
+    """A line of rollouts.jsonl, as far as metrics need it."""
+
+    env: str = ""
+    task_id: str
+    attempt: int = 0
+    reward: float
+    components: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    answer: str | None = None
+    stop_reason: str = "done"
+    usage: Usage = msgspec.field(default_factory=Usage)
+    timing: Timing = msgspec.field(default_factory=Timing)
+    tool_errors: dict[str, int] = {}
+    retries: dict[str, int] = {}
+
+
+class FailureLine(msgspec.Struct, kw_only=True):
+    """A line of failures.jsonl, as far as metrics need it."""
+
+    env: str = ""
+    task_id: str
+    attempt: int = 0
+    error: ErrorRecord
+    usage: Usage = msgspec.field(default_factory=Usage)
+    timing: Timing = msgspec.field(default_factory=Timing)
+    retries: dict[str, int] = {}
+
+
+class EnvironmentFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be known of an environment beside its lines."""
+
+    max_reward: float | None = None
+    """The best reward that there can be; None: unbounded, relative, chance, or not known."""
+    pass_threshold: float | None = None
+    """The reward from which an attempt counts as a success; None: `max_reward`."""
+    can_be_negative: bool = False
+    """Rewards below 0 are possible, so that 0 is not the worst an absent attempt could have got."""
+    num_expected: int | None = None
+    """The attempts that the run was to make; None where that is not known: a bare file."""
+
+    @property
+    def success_threshold(self) -> float | None:
+        """The reward from which an attempt counts as a success; None where nothing says so."""
+        return self.max_reward if self.pass_threshold is None else self.pass_threshold
