@@ -1,0 +1,89 @@
+"""The manifest of a run: what it was asked to do, and how two runs differ in that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from gymcli.errors import RunFileError
+from gymcli.types import JSON_ERRORS, SCHEMA_VERSION, JSONObject
+
+__all__ = ["MANIFEST", "EnvironmentRecord", "Manifest", "differences", "read_manifest"]
+
+MANIFEST = "run.json"
+
+
+class EnvironmentRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What a manifest says of one environment of the run."""
+
+    version: str = ""
+    source_hash: str = ""
+    options: JSONObject = {}
+    max_reward: float | None = None
+    pass_threshold: float | None = None
+    num_expected: int = 0
+    rescore: str = ""
+
+
+class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """run.json: what the run was asked to do, without any secret."""
+
+    schema_version: int = SCHEMA_VERSION
+    gymcli_version: str = ""
+    identity: JSONObject = {}
+    """What makes two runs the same; compared key by key when a run is resumed."""
+    options: JSONObject = {}
+    """The rest of the resolved options."""
+    tasks: list[JSONObject] = []
+    """`path`, `sha256` and `num_rows` of each tasks file."""
+    environments: dict[str, EnvironmentRecord] = {}
+    model: str = ""
+    libraries: dict[str, str] = {}
+    git_commit: str | None = None
+    num_expected: int = 0
+    """Attempts that this run plans: rows times repeats."""
+    num_tasks: int = 0
+    started_at: float = 0.0
+    ended_at: float | None = None
+    seconds: float = 0.0
+    """How long the run was worked on, over all commands that brought it to an end."""
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """Read run.json; None where there is none.
+
+    Raises:
+        RunFileError: It is no manifest.
+
+    """
+    path = folder / MANIFEST
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except JSON_ERRORS as error:
+        raise RunFileError(f"{path}: is not a run's manifest: {error}") from error
+
+
+def differences(there: JSONObject, here: JSONObject, prefix: str = "") -> list[str]:
+    """Name the keys of two identities that differ, with both values.
+
+    Environments that only one side has are not compared.
+    """
+    found = []
+    for key in sorted({*there, *here}):
+        old, new = there.get(key), here.get(key)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{prefix}{key}.")
+        elif not (prefix == "environments." and (old is None or new is None)):
+            found.append(f"{prefix}{key} {_shown(old)} there, {_shown(new)} here")
+    return found
+
+
+def _shown(value: object) -> str:
+    return "unset" if value is None else msgspec.json.encode(value).decode()

@@ -1,0 +1,182 @@
+"""Rollout files, ours and NeMo Gym's, read line by line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from gymcli.errors import RunFileError, UsageError
+from gymcli.nemo_gym import environment_name, is_nemo_rollout, own_task_id, read_rollout
+from gymcli.store.lines import Line, iterate_lines
+from gymcli.store.run import ROLLOUTS, last_line_start
+from gymcli.types import JSON_ERRORS, JSONObject, Rollout
+
+__all__ = [
+    "RolloutReading",
+    "decode_rollout",
+    "environment_names",
+    "find_rollout",
+    "rollout_lines",
+    "rollouts_file",
+    "unfinished_line",
+]
+
+
+class _Head(msgspec.Struct):
+    schema_version: int = 0
+
+
+class _Named(_Head):
+    env: str = ""
+
+
+_DECODER = msgspec.json.Decoder(Rollout)
+_HEAD_DECODER = msgspec.json.Decoder(_Head)
+
+
+class RolloutReading(NamedTuple):
+    """How the lines of a rollout file are understood."""
+
+    path: str
+    """For messages."""
+    default_env: str | None = None
+    """The environment of lines that name none."""
+    row_fields: Mapping[str, JSONObject] = {}
+    """Fields of task rows by task id and by row index, for rollout files that lack them."""
+
+
+def rollouts_file(path: Path) -> Path:
+    """Give the rollout file of a run directory, or the file itself.
+
+    Raises:
+        UsageError: There is neither.
+
+    """
+    if path.is_dir():
+        file = path / ROLLOUTS
+        if not file.is_file():
+            raise UsageError(f"{path}: holds no {ROLLOUTS}; give a run directory or a rollout file")
+        return file
+    if not path.exists():
+        raise UsageError(f"{path}: no such run directory or rollout file")
+    return path
+
+
+def rollout_lines(path: Path) -> Iterator[Line]:
+    """Give the raw lines of a rollout file; a torn last line is left out."""
+    for line in iterate_lines(path):
+        if line.is_complete or _is_json(line.data):
+            yield line
+
+
+def unfinished_line(run: Path) -> str | None:
+    """Say that the last line of a rollout file is left out; None where nothing is."""
+    path = run / ROLLOUTS if run.is_dir() else run
+    if path.suffix in (".gz", ".zst") or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        file.seek(last_line_start(file.fileno(), file.seek(0, os.SEEK_END)))
+        rest = file.read()
+    if not rest.strip() or _is_json(rest):
+        return None
+    return f"{path}: the last line was not finished when its writer stopped; left out"
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except JSON_ERRORS:
+        return False
+    return True
+
+
+def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout:
+    """Decode one line, ours or NeMo Gym's.
+
+    Raises:
+        RunFileError: The line is no rollout; the message names file, line and reason.
+
+    """
+    try:
+        rollout = _own(data)
+        if rollout is None:
+            rollout = _foreign(msgspec.json.decode(data), reading)
+    except (*JSON_ERRORS, ValueError) as error:
+        raise RunFileError(f"{reading.path}:{number}: is not a rollout: {error}") from error
+    return rollout
+
+
+def _own(data: bytes) -> Rollout | None:
+    """Decode a line that gymcli wrote; None for any other."""
+    try:
+        rollout = _DECODER.decode(data)
+    except msgspec.ValidationError:
+        # The fields of a foreign row may have the names of ours and other types.
+        if _HEAD_DECODER.decode(data).schema_version:
+            raise
+        return None
+    if not rollout.schema_version:
+        return None
+    if not (rollout.env and rollout.task_id) or rollout.attempt < 0:
+        raise ValueError('"env", "task_id" or "attempt" is missing')
+    return rollout
+
+
+def _foreign(line: object, reading: RolloutReading) -> Rollout:
+    if not isinstance(line, dict) or not is_nemo_rollout(line):
+        raise ValueError('neither "schema_version" (ours) nor "response" (NeMo Gym) is there')
+    env = environment_name(line) or reading.default_env
+    if env is None:
+        raise ValueError("the line names no environment, give --env NAME")
+    return read_rollout(line, env=env, row_fields=_row_of(line, reading.row_fields))
+
+
+def _row_of(line: JSONObject, row_fields: Mapping[str, JSONObject]) -> JSONObject | None:
+    """Find the task row of a rollout: by its id, else by the row's index in the tasks file."""
+    own_id = own_task_id(line)
+    by_id = row_fields.get(own_id) if own_id is not None else None
+    return by_id if by_id is not None else row_fields.get(f"#{line.get('_ng_task_index')}")
+
+
+def environment_names(path: Path, reading: RolloutReading) -> set[str]:
+    """Give the environments that the lines of a file name.
+
+    Raises:
+        UsageError: The file cannot be read, or a line is no rollout.
+
+    """
+    decoder = msgspec.json.Decoder(_Named)
+    names = set()
+    for line in rollout_lines(path):
+        try:
+            named = decoder.decode(line.data)
+        except JSON_ERRORS:
+            named = _Named()
+        if named.schema_version and named.env:
+            names.add(named.env)
+        else:
+            names.add(decode_rollout(line.number, line.data, reading).env)
+    return names
+
+
+def find_rollout(run: Path, task: str, reading: RolloutReading) -> Rollout | None:
+    """Find the rollout of `TASK` or `TASK/ATTEMPT`; without an attempt, the lowest one.
+
+    Raises:
+        UsageError: The path or a line is wrong.
+
+    """
+    best: Rollout | None = None
+    for line in rollout_lines(rollouts_file(run)):
+        rollout = decode_rollout(line.number, line.data, reading)
+        if reading.default_env is not None and rollout.env != reading.default_env:
+            continue
+        if f"{rollout.task_id}/{rollout.attempt}" == task:
+            return rollout
+        if rollout.task_id == task and (best is None or rollout.attempt < best.attempt):
+            best = rollout
+    return best

@@ -1,0 +1,294 @@
+"""Task rows in their four shapes, read as a stream.
+
+The shape of a row is `responses_create_params`, else `messages`, else `prompt`, else raw (fields
+only, for a prompt template). A wrong row is given as a `RowProblem` in its place, so that a caller
+can list all of them before anything is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jsonlines
+import msgspec
+
+from gymcli.dialects.responses import IGNORED_PARAMS
+from gymcli.errors import UsageError
+from gymcli.nemo_gym import environment_name, own_task_id
+from gymcli.store.lines import iterate_lines
+from gymcli.store.prompt import PromptTemplate
+from gymcli.store.row_prompt import row_prompt
+from gymcli.types import JSON, JSONObject, TaskRow, digest
+
+__all__ = [
+    "IgnoredParameter",
+    "RowFields",
+    "RowProblem",
+    "TaskReading",
+    "read_row_fields",
+    "read_tasks",
+]
+
+_CONTROL_FIELDS = ("responses_create_params", "params", "env", "agent_ref", "max_turns")
+
+
+class RowProblem(NamedTuple):
+    """A row that cannot be used, and why."""
+
+    place: str
+    reason: str
+
+
+class IgnoredParameter(NamedTuple):
+    """A request parameter that a row may not set."""
+
+    place: str
+    name: str
+
+
+class RowFields(NamedTuple):
+    """What rollouts of another program need of the row that they were made of."""
+
+    id: str
+    task_index: int
+    """The row's own `_ng_task_index`, else its position among the rows that differ."""
+    fields: JSONObject
+
+
+class TaskReading(NamedTuple):
+    """How rows are read: what the command line says beside the files."""
+
+    default_env: str | None = None
+    default_envs: Mapping[Path, str] = {}
+    """The environment of rows that name none, by file; it goes before `default_env`."""
+    template: PromptTemplate | None = None
+    id_field: str | None = None
+    id_by_file: bool = False
+    """Put the file's name before every id, so that files may use the same ones.
+
+    Of files with the same name, the last folders come before it.
+    """
+    canonical_env: Callable[[str], str] = str
+    """Gives the name under which an environment is recorded; raises UsageError for unknown ones."""
+
+
+def read_tasks(
+    paths: Sequence[Path], reading: TaskReading
+) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
+    """Read task files one after another; memory holds one digest a task.
+
+    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ...
+
+    Raises:
+        UsageError: A file is missing or cannot be read.
+
+    """
+    seen: dict[bytes, _Seen] = {}
+    prefixes = _prefixes(paths) if reading.id_by_file else {}
+    for path in paths:
+        default_env = reading.default_envs.get(path, reading.default_env)
+        own_reading = reading._replace(default_env=default_env)
+        for number, row in _decoded(path):
+            place = f"{path}:{number}"
+            if isinstance(row, RowProblem):
+                yield row
+                continue
+            try:
+                task, ignored = _task_row(
+                    row, own_reading, place=place, prefix=prefixes.get(path, "")
+                )
+            except (ValueError, UsageError, RecursionError) as error:
+                yield RowProblem(place, str(error))
+                continue
+            yield from (IgnoredParameter(place, name) for name in ignored)
+            key = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
+            first = seen.setdefault(key, _Seen(task.hash, place))
+            if first.hash != task.hash:
+                yield RowProblem(place, _same_id(task.id, first.place, reading))
+                continue
+            task.first_attempt = first.num_copies
+            first.num_copies += 1
+            yield task
+
+
+def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
+    """Name each file by its last parts, as few as keep it apart from the others."""
+    names = {}
+    for path in dict.fromkeys(paths):
+        others = [other.parts for other in paths if other != path]
+        num_parts = 1
+        while num_parts < len(path.parts) and any(
+            other[-num_parts:] == path.parts[-num_parts:] for other in others
+        ):
+            num_parts += 1
+        names[path] = Path(*path.parts[-num_parts:]).as_posix() + "/"
+    return names
+
+
+def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
+    shown = " ".join(task_id.split())
+    more = "" if reading.id_by_file else ", or --id-by-file where the files count on their own"
+    return f'another row than {first_place} has the same id "{shown}"; give --id-field F{more}'
+
+
+def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
+    """Read the fields of task rows, which need no prompt; identical copies are left out.
+
+    A copy that has an `_ng_task_index` of its own is given.
+
+    Raises:
+        UsageError: A file is missing or cannot be read.
+
+    """
+    hashes: dict[str, str] = {}
+    for path in paths:
+        for number, row in _decoded(path):
+            place = f"{path}:{number}"
+            if isinstance(row, RowProblem):
+                yield row
+                continue
+            try:
+                consumed = set(_CONTROL_FIELDS)
+                row_prompt(row, consumed)
+                content_hash = digest(_content(row))
+            except (ValueError, RecursionError) as error:
+                yield RowProblem(place, str(error))
+                continue
+            task_id = own_task_id(row) or content_hash
+            position, is_copy = len(hashes), task_id in hashes
+            if hashes.setdefault(task_id, content_hash) != content_hash:
+                yield RowProblem(place, _same_id(task_id, "one of these files", TaskReading()))
+                continue
+            index = row.get("_ng_task_index")
+            if isinstance(index, int) and not isinstance(index, bool):
+                yield RowFields(task_id, index, _fields(row, consumed))
+            elif not is_copy:
+                yield RowFields(task_id, position, _fields(row, consumed))
+
+
+def _content(row: JSONObject) -> JSONObject:
+    """Give a row without the stamps of a collector."""
+    return {name: value for name, value in row.items() if not name.startswith("_ng_")}
+
+
+def _fields(row: JSONObject, consumed: set[str]) -> JSONObject:
+    """Give what of a row is neither its prompt nor read by the runner."""
+    return {name: value for name, value in _content(row).items() if name not in consumed}
+
+
+class _Seen(msgspec.Struct, gc=False):
+    hash: str
+    place: str
+    num_copies: int = 0
+
+
+def _decoded(path: Path) -> Iterator[tuple[int, JSONObject | RowProblem]]:
+    """Decode the lines of a file with their numbers."""
+    numbers: list[int] = [0]
+
+    def lines() -> Iterator[bytes]:
+        for line in iterate_lines(path):
+            numbers[0] = line.number
+            yield line.data
+
+    with jsonlines.Reader(lines(), loads=_loads) as reader:
+        while True:
+            try:
+                row = reader.read(allow_none=True)
+            except EOFError:
+                return
+            except jsonlines.InvalidLineError as error:
+                place = f"{path}:{numbers[0]}"
+                yield numbers[0], RowProblem(place, f"is not JSON: {error.__cause__ or error}")
+                continue
+            if isinstance(row, dict):
+                yield numbers[0], row
+            else:
+                yield numbers[0], RowProblem(f"{path}:{numbers[0]}", "must be a JSON object")
+
+
+def _loads(text: str | bytes) -> JSON:
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _task_row(
+    row: JSONObject, reading: TaskReading, *, place: str, prefix: str
+) -> tuple[TaskRow, list[str]]:
+    """Read one row; gives the parameters that were ignored beside it.
+
+    Raises:
+        ValueError: The row cannot be used; the text says which field and why.
+
+    """
+    consumed = set(_CONTROL_FIELDS)
+    messages, tools, params, ignored = row_prompt(row, consumed)
+    own_params, more_ignored = _own_params(row)
+    fields = _fields(row, consumed)
+    if reading.template is not None:
+        if messages:
+            raise ValueError("the row has a prompt of its own; it and --prompt exclude each other")
+        messages = reading.template.messages(fields)
+    if not messages:
+        raise ValueError(
+            'no prompt: expected "responses_create_params", "messages" or "prompt"; '
+            "rows of fields alone need --prompt FILE"
+        )
+    content_hash = digest(_content(row))
+    task = TaskRow(
+        id=prefix + _task_id(row, reading.id_field, content_hash),
+        env=reading.canonical_env(_env_of(row, reading.default_env)),
+        hash=content_hash,
+        messages=messages,
+        tools=tools,
+        params={**params, **own_params},
+        fields=fields,
+        max_turns=_max_turns(row),
+        place=place,
+    )
+    return task, ignored + more_ignored
+
+
+def _own_params(row: JSONObject) -> tuple[JSONObject, list[str]]:
+    params = row.get("params")
+    if params is None:
+        return {}, []
+    if not isinstance(params, dict):
+        raise ValueError('"params" must be an object')
+    given = {name: value for name, value in params.items() if value is not None}
+    kept = {name: value for name, value in given.items() if name not in IGNORED_PARAMS}
+    return kept, [name for name in IGNORED_PARAMS if name in given]
+
+
+def _env_of(row: JSONObject, default: str | None) -> str:
+    named = row.get("env")
+    if named is None:
+        named = environment_name(row)
+    if named is None:
+        named = default
+    if named is None:
+        raise ValueError('no environment: the row names none ("env"), give --env NAME')
+    if not isinstance(named, str):
+        raise ValueError('"env" must be the name of an environment')
+    return named
+
+
+def _task_id(row: JSONObject, id_field: str | None, content_hash: str) -> str:
+    if id_field is None:
+        return own_task_id(row) or content_hash
+    value = row.get(id_field)
+    if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+        return str(value)
+    raise ValueError(f'"{id_field}" must be a whole number or text that is not empty (--id-field)')
+
+
+def _max_turns(row: JSONObject) -> int | None:
+    value = row.get("max_turns")
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise ValueError('"max_turns" must be a whole number above 0')

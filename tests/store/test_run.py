@@ -1,0 +1,241 @@
+"""The run directory: one writer, whole lines, and what is done is known."""
+
+import shutil
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from gymcli.errors import RunDirectoryError, RunFileError, RunMismatchError, UsageError
+from gymcli.store.manifest import Manifest
+from gymcli.store.run import FAILURES, GENERATIONS, ROLLOUTS, Done, RunDirectory, read_structs
+from gymcli.types import AttemptKey, ErrorRecord, Failure, Rollout
+
+
+def rollout(task_id="t", attempt=0, **fields):
+    return Rollout(
+        schema_version=1, env="quiz", task_id=task_id, attempt=attempt, task_hash="h", **fields
+    )
+
+
+def run_with(tmp_path, *rollouts):
+    directory = RunDirectory(tmp_path)
+    for item in rollouts:
+        directory.append_rollout(item)
+    directory.close()
+    return directory
+
+
+def test_lock_makes_the_directory_and_close_gives_it_back(tmp_path):
+    path = tmp_path / "runs" / "one"
+    first, second = RunDirectory(path), RunDirectory(path)
+    first.lock()
+    with pytest.raises(RunDirectoryError, match="another process is writing this run"):
+        second.lock()
+    first.close()
+    second.lock()
+    second.close()
+
+
+def test_lock_is_held_against_other_processes_and_freed_by_their_death(tmp_path):
+    command = f"""
+import sys
+from pathlib import Path
+from gymcli.store.run import RunDirectory
+RunDirectory(Path({str(tmp_path)!r})).lock()
+print("locked", flush=True)
+sys.stdin.read()
+"""
+    other = subprocess.Popen(
+        [sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with other:
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(RunDirectoryError, match="another process is writing this run"):
+            RunDirectory(tmp_path).lock()
+        other.kill()
+    directory = RunDirectory(tmp_path)
+    directory.lock()
+    directory.close()
+
+
+def test_lock_says_that_a_directory_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RunDirectoryError, match=r"cannot be made: .*; give --out"):
+            RunDirectory(path).lock()
+
+
+def test_check_identity_takes_a_new_directory_and_the_same_run(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.check_identity({"model": "m"})
+    directory.write_manifest(Manifest(identity={"model": "m", "stop": ["a"]}))
+    directory.check_identity({"model": "m", "stop": ("a",)})
+
+
+def test_check_identity_names_what_differs(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.write_manifest(Manifest(identity={"model": "m", "seed": 1}))
+    with pytest.raises(RunMismatchError) as caught:
+        directory.check_identity({"model": "n", "seed": None})
+    assert str(caught.value) == (
+        f'{tmp_path}: this run was made with other settings: model "m" there, "n" here; '
+        "seed 1 there, unset here. Give another --out, or --fresh for a new run"
+    )
+
+
+def test_check_identity_refuses_a_directory_of_something_else(tmp_path):
+    (tmp_path / "thesis.tex").write_bytes(b"")
+    with pytest.raises(UsageError, match="is not empty and holds no run; give another --out"):
+        RunDirectory(tmp_path).check_identity({})
+
+
+def test_check_identity_takes_a_directory_whose_first_manifest_was_not_finished(tmp_path):
+    (tmp_path / ".run.json.tmp").write_bytes(b'{"ident')
+    directory = RunDirectory(tmp_path)
+    directory.check_identity({})
+    directory.write_manifest(Manifest())
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        b'{"schema_version":1,"task_id":"b',
+        b"{",
+        b'{"task_id":"\xc3',
+        b"\0" * 100,
+        b"[" * 100_000,
+        b'{"a":"' + b"x" * 200_000,
+    ],
+)
+@pytest.mark.parametrize("name", [ROLLOUTS, FAILURES, GENERATIONS])
+def test_mend_cuts_off_a_torn_last_line_and_warns(tmp_path, torn, name):
+    whole = msgspec.json.encode(rollout("a")) + b"\n"
+    (tmp_path / name).write_bytes(whole + torn)
+    directory = RunDirectory(tmp_path)
+    directory.mend()
+    assert directory.warnings == [
+        f"{tmp_path / name}: the last line was not finished when its writer stopped; cut off"
+    ]
+    assert (tmp_path / name).read_bytes() == whole
+
+
+def test_mend_of_a_file_that_is_one_torn_line_empties_it(tmp_path):
+    (tmp_path / ROLLOUTS).write_bytes(b'{"task')
+    directory = RunDirectory(tmp_path)
+    directory.mend()
+    assert (tmp_path / ROLLOUTS).read_bytes() == b""
+    assert directory.done() == {}
+
+
+def test_mend_ends_a_whole_last_line_that_lacks_its_newline(tmp_path):
+    line = msgspec.json.encode(rollout("a"))
+    (tmp_path / ROLLOUTS).write_bytes(line + b"\n" + line)
+    directory = RunDirectory(tmp_path)
+    directory.mend()
+    assert directory.warnings == []
+    assert (tmp_path / ROLLOUTS).read_bytes() == (line + b"\n") * 2
+
+
+@pytest.mark.parametrize("data", [b"", b"{}\n", b"{\n"])
+def test_mend_leaves_files_that_end_in_a_newline(tmp_path, data):
+    (tmp_path / ROLLOUTS).write_bytes(data)
+    directory = RunDirectory(tmp_path)
+    directory.mend()
+    assert directory.warnings == []
+    assert (tmp_path / ROLLOUTS).read_bytes() == data
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems write to running programs")
+def test_mend_says_that_a_file_cannot_be_written(tmp_path):
+    """A program that runs cannot be opened for writing, not even by root."""
+    program = shutil.copy(shutil.which("cat"), tmp_path / ROLLOUTS)
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as running:
+        with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: cannot be written: Text"):
+            RunDirectory(tmp_path).mend()
+        running.kill()
+
+
+def test_done_knows_every_scored_attempt(tmp_path):
+    directory = run_with(tmp_path, rollout("a", 0), rollout("b", 1), rollout("a", 70))
+    done = directory.done()
+    assert done == {("quiz", "a"): Done("h", 1 | 1 << 70), ("quiz", "b"): Done("h", 2)}
+    assert [done["quiz", "a"].has(attempt) for attempt in (0, 1, 70, 71)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_done_without_rollouts_is_empty(tmp_path):
+    assert RunDirectory(tmp_path).done() == {}
+    assert RunDirectory(tmp_path).pending({}) == {}
+
+
+def test_done_names_an_attempt_that_is_there_twice(tmp_path):
+    directory = run_with(tmp_path, rollout("a"), rollout("b"), rollout("a"))
+    with pytest.raises(
+        RunFileError, match=r"rollouts\.jsonl:3: attempt 0 of task a \(quiz\) is there twice"
+    ):
+        directory.done()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"task_id": 3}',
+        b'{"attempt": -1}',
+        b'{"attempt": 99999999999}',
+    ],
+)
+def test_done_names_a_line_that_is_damaged(tmp_path, line):
+    whole = msgspec.json.encode(rollout("a"))
+    (tmp_path / ROLLOUTS).write_bytes(whole + b"\n\n" + line + b"\n" + whole)
+    with pytest.raises(RunFileError, match=r"rollouts\.jsonl:3: is damaged: "):
+        RunDirectory(tmp_path).done()
+
+
+def test_pending_are_the_conversations_that_no_score_supersedes(tmp_path):
+    directory = run_with(tmp_path, rollout("a", 0))
+    for item in (rollout("a", 0), rollout("a", 1), rollout("b", 0), rollout("b", 0, model="last")):
+        directory.append_generation(item)
+    directory.close()
+    waiting = directory.pending(directory.done())
+    assert list(waiting) == [AttemptKey("quiz", "a", 1), AttemptKey("quiz", "b", 0)]
+    assert waiting[AttemptKey("quiz", "b", 0)].model == "last"
+
+
+def test_read_structs_leaves_a_torn_last_line_out(tmp_path):
+    directory = RunDirectory(tmp_path)
+    error = ErrorRecord(error_class="ServerError", phase="model")
+    failure = Failure(env="quiz", task_id="a", error=error)
+    directory.append_failure(failure)
+    directory.close()
+    path = tmp_path / FAILURES
+    path.write_bytes(path.read_bytes() * 2 + b'{"task')
+    assert list(read_structs(path, msgspec.json.Decoder(Failure))) == [failure] * 2
+
+
+def test_appended_lines_are_the_records(tmp_path):
+    directory = run_with(tmp_path, rollout("a", reward=1.0))
+    directory.append_rollout_line(b'{"task_id":"b"}')
+    directory.close()
+    lines = list(read_structs(tmp_path / ROLLOUTS, msgspec.json.Decoder(Rollout)))
+    assert lines == [rollout("a", reward=1.0), Rollout(task_id="b")]
+
+
+def test_write_metrics_writes_readable_json(tmp_path):
+    RunDirectory(tmp_path).write_metrics(b'{"mean_reward":0.5}')
+    assert (tmp_path / "metrics.json").read_text() == '{\n  "mean_reward": 0.5\n}\n'
+
+
+def test_write_manifest_says_that_it_cannot_be_written(tmp_path):
+    with pytest.raises(RunDirectoryError, match=r"run\.json: cannot be written: No such file"):
+        RunDirectory(tmp_path / "gone").write_manifest(Manifest())

@@ -1,0 +1,506 @@
+"""Task rows in their four shapes, good and bad; every problem names its place and the way out."""
+
+import gzip
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.errors import UnknownNameError, UsageError
+from gymcli.store.prompt import PromptTemplate
+from gymcli.store.tasks import (
+    IgnoredParameter,
+    RowFields,
+    RowProblem,
+    TaskReading,
+    read_row_fields,
+    read_tasks,
+)
+from gymcli.types import FunctionCall, Message, TaskRow, ToolCall
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "nemo_gym"
+
+READING = TaskReading(default_env="quiz")
+USER = Message(role="user", content="Hi")
+CHAT_TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
+FLAT_TOOL = {"type": "function", "name": "look", "parameters": {}}
+
+
+def write(path, *rows):
+    """Write rows, each a line of text or a value."""
+    lines = [row if isinstance(row, str | bytes) else msgspec.json.encode(row) for row in rows]
+    path.write_bytes(b"\n".join(x.encode() if isinstance(x, str) else x for x in lines))
+    return path
+
+
+def read(tmp_path, *rows, **reading):
+    path = write(tmp_path / "tasks.jsonl", *rows)
+    return list(read_tasks([path], READING._replace(**reading)))
+
+
+def read_one(tmp_path, row, **reading):
+    (task,) = read(tmp_path, row, **reading)
+    assert isinstance(task, TaskRow), task
+    return task
+
+
+def problem(tmp_path, row, **reading):
+    (found,) = read(tmp_path, row, **reading)
+    assert isinstance(found, RowProblem), found
+    assert found.place == f"{tmp_path / 'tasks.jsonl'}:1"
+    assert "\n" not in found.reason
+    return found.reason
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Hi"},
+        {"prompt": [{"role": "user", "content": "Hi"}]},
+        {"messages": [{"role": "user", "content": "Hi"}]},
+        {"messages": [{"role": "user", "content": "Hi", "tool_calls": None, "name": None}]},
+        {"responses_create_params": {"input": "Hi"}},
+        {"responses_create_params": {"input": [{"role": "user", "content": "Hi"}]}},
+        {"responses_create_params": {"input": "Hi"}, "messages": [], "prompt": 3},
+        {"messages": [{"role": "user", "content": "Hi"}], "prompt": 3},
+        {"responses_create_params": None, "messages": None, "prompt": "Hi"},
+    ],
+)
+def test_prompt_is_found_in_each_shape(tmp_path, row):
+    """`responses_create_params` goes before `messages`, and that before `prompt`."""
+    task = read_one(tmp_path, {**row, "answer": 7})
+    assert task.messages == [USER]
+    assert task.tools is None
+    assert task.fields["answer"] == 7
+    assert task.env == "quiz"
+    assert task.place == f"{tmp_path / 'tasks.jsonl'}:1"
+
+
+def test_fields_are_what_is_neither_prompt_nor_control(tmp_path):
+    row = {
+        "id": "a",
+        "prompt": "Hi",
+        "tools": [CHAT_TOOL],
+        "params": {"temperature": 0},
+        "env": "maths",
+        "agent_ref": {"name": "other"},
+        "max_turns": 3,
+        "_ng_task_index": 5,
+        "answer": 7,
+        "verifier_metadata": {"x": 1},
+    }
+    task = read_one(tmp_path, row)
+    assert task.fields == {"id": "a", "answer": 7, "verifier_metadata": {"x": 1}}
+    assert (task.id, task.env, task.max_turns) == ("a", "maths", 3)
+    assert (task.tools, task.params) == ([CHAT_TOOL], {"temperature": 0})
+
+
+def test_messages_may_hold_calls_reasoning_and_images(tmp_path):
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
+    row = {
+        "messages": [
+            {"role": "user", "content": image},
+            {"role": "assistant", "tool_calls": [call], "reasoning_content": "Hm."},
+            {"role": "tool", "tool_call_id": "c", "content": "seen"},
+        ]
+    }
+    assert read_one(tmp_path, row).messages == [
+        Message(role="user", content=image),
+        Message(
+            role="assistant",
+            reasoning="Hm.",
+            tool_calls=[ToolCall(id="c", function=FunctionCall("look", "{}"))],
+        ),
+        Message(role="tool", tool_call_id="c", content="seen"),
+    ]
+
+
+@pytest.mark.parametrize("tool", [CHAT_TOOL, FLAT_TOOL])
+def test_tools_are_read_in_either_shape(tmp_path, tool):
+    assert read_one(tmp_path, {"prompt": "Hi", "tools": [tool]}).tools == [CHAT_TOOL]
+    row = {"responses_create_params": {"input": "Hi", "tools": [tool]}}
+    assert read_one(tmp_path, row).tools == [CHAT_TOOL]
+
+
+def test_tools_of_an_empty_list_show_none(tmp_path):
+    """A row that says there are no tools is not one that says nothing."""
+    assert read_one(tmp_path, {"prompt": "Hi", "tools": []}).tools == []
+    row = {"responses_create_params": {"input": "Hi", "tools": []}}
+    assert read_one(tmp_path, row).tools == []
+
+
+def test_params_come_from_two_places_only_and_some_are_ignored(tmp_path):
+    create = {"input": "Hi", "max_output_tokens": 9, "model": "m", "store": None, "n": 2}
+    row = {
+        "responses_create_params": create,
+        "params": {"top_p": 0.5, "stream": True, "seed": None},
+        "temperature": 2,
+    }
+    *ignored, task = read(tmp_path, row)
+    assert task.params == {"max_tokens": 9, "top_p": 0.5}
+    assert task.fields == {"temperature": 2}
+    place = f"{tmp_path / 'tasks.jsonl'}:1"
+    assert ignored == [IgnoredParameter(place, name) for name in ("model", "n", "stream")]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"task_id": "t", "id": "i", "uuid": "u"}, "t"),
+        ({"id": 3, "uuid": "u"}, "3"),
+        ({"id": 0}, "0"),
+        ({"uuid": "u"}, "u"),
+        ({"id": "", "uuid": "u"}, "u"),
+        ({"id": True, "uuid": "u"}, "u"),
+        ({"id": 1.5, "uuid": "u"}, "u"),
+    ],
+)
+def test_id_is_the_first_that_the_row_has(tmp_path, row, expected):
+    assert read_one(tmp_path, {"prompt": "Hi", **row}).id == expected
+
+
+def test_id_of_a_row_without_one_is_the_hash_of_its_content(tmp_path):
+    first, second, third = read(
+        tmp_path,
+        '{"prompt": "Hi", "answer": 1}',
+        '{"answer":1,"prompt":"Hi","_ng_task_index":4}',
+        '{"prompt": "Hi", "answer": 2}',
+    )
+    assert first.id == first.hash == second.id == second.hash
+    assert third.id == third.hash != first.id
+    assert (first.first_attempt, second.first_attempt) == (0, 1)
+
+
+def test_id_field_names_another_one(tmp_path):
+    assert read_one(tmp_path, {"prompt": "Hi", "id": 1, "key": 5}, id_field="key").id == "5"
+    assert read_one(tmp_path, {"prompt": "Hi", "key": 0}, id_field="key").id == "0"
+    for row in ({"id": 1}, {"key": None}, {"key": 1.5}, {"key": ""}, {"key": True}):
+        words = '"key" must be a whole number or text that is not empty (--id-field)'
+        assert problem(tmp_path, {"prompt": "Hi", **row}, id_field="key") == words
+
+
+def test_id_by_file_keeps_the_ids_of_files_apart(tmp_path):
+    one = write(tmp_path / "one.jsonl", {"id": 1, "prompt": "Hi"})
+    two = write(tmp_path / "two.jsonl", {"id": 1, "prompt": "Ho"})
+    apart = list(read_tasks([one, two], READING._replace(id_by_file=True)))
+    assert [task.id for task in apart] == ["one.jsonl/1", "two.jsonl/1"]
+    first, second = read_tasks([one, two], READING)
+    assert first.id == "1"
+    assert second == RowProblem(
+        f"{two}:1",
+        f'another row than {one}:1 has the same id "1"; give --id-field F, or --id-by-file '
+        "where the files count on their own",
+    )
+
+
+def test_id_by_file_tells_files_of_one_name_apart(tmp_path):
+    """By the last folders, as many as it takes; a file given twice is one file."""
+    paths = [tmp_path / "x" / "a" / "t.jsonl", tmp_path / "x" / "b" / "t.jsonl"]
+    paths += [tmp_path / "y" / "b" / "t.jsonl", tmp_path / "u.jsonl"]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, {"id": 1, "prompt": str(path)})
+    tasks = list(read_tasks([*paths, paths[0]], READING._replace(id_by_file=True)))
+    names = ["a/t.jsonl/1", "x/b/t.jsonl/1", "y/b/t.jsonl/1", "u.jsonl/1", "a/t.jsonl/1"]
+    assert [task.id for task in tasks] == names
+    assert [task.first_attempt for task in tasks] == [0, 0, 0, 0, 1]
+
+
+def test_id_by_file_is_not_advised_where_it_is_on(tmp_path):
+    path = write(tmp_path / "t.jsonl", {"id": 1, "prompt": "a"}, {"id": "1", "prompt": "b"})
+    _, second = read_tasks([path], READING._replace(id_by_file=True))
+    assert (
+        second.reason == f'another row than {path}:1 has the same id "t.jsonl/1"; give --id-field F'
+    )
+
+
+def test_problems_with_an_id_are_one_line(tmp_path):
+    row = {"id": "a\nerror: b", "prompt": "a"}
+    _, second = read(tmp_path, row, {**row, "prompt": "b"})
+    assert "\n" not in second.reason
+
+
+def test_identical_rows_are_one_task_and_one_id_in_two_environments_are_two(tmp_path):
+    row = {"id": 1, "prompt": "Hi"}
+    tasks = read(tmp_path, row, row, {**row, "env": "other"}, row)
+    assert [(t.env, t.first_attempt) for t in tasks] == [
+        ("quiz", 0),
+        ("quiz", 1),
+        ("other", 0),
+        ("quiz", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "env"),
+    [
+        ({"env": "maths", "agent_ref": {"name": "agent"}}, "maths"),
+        ({"agent_ref": {"type": "x", "name": "agent"}}, "agent"),
+        ({"agent_ref": None, "env": None}, "quiz"),
+    ],
+)
+def test_env_is_the_row_s_else_the_default(tmp_path, row, env):
+    assert read_one(tmp_path, {"prompt": "Hi", **row}).env == env
+
+
+def test_env_is_recorded_under_its_own_name(tmp_path):
+    def canonical(name):
+        if name == "quizz":
+            raise UnknownNameError('no environment "quizz"; did you mean "quiz"?')
+        return name.upper()
+
+    assert read_one(tmp_path, {"prompt": "Hi"}, canonical_env=canonical).env == "QUIZ"
+    words = problem(tmp_path, {"prompt": "Hi", "env": "quizz"}, canonical_env=canonical)
+    assert words == 'no environment "quizz"; did you mean "quiz"?'
+
+
+def test_env_may_be_given_by_file(tmp_path):
+    one = write(tmp_path / "one.jsonl", {"prompt": "Hi"})
+    two = write(tmp_path / "two.jsonl", {"prompt": "Hi"}, {"prompt": "Hi", "env": "own"})
+    reading = READING._replace(default_envs={two: "shipped"})
+    assert [task.env for task in read_tasks([one, two], reading)] == ["quiz", "shipped", "own"]
+
+
+def test_template_makes_the_prompt_of_a_raw_row(tmp_path):
+    template = PromptTemplate("What is {question}?", "Answer.")
+    task = read_one(tmp_path, {"question": "1+1", "env": "maths"}, template=template)
+    assert [message.text for message in task.messages] == ["Answer.", "What is 1+1?"]
+    assert task.fields == {"question": "1+1"}
+
+
+@pytest.mark.parametrize("tools", [None, [FLAT_TOOL]])
+def test_template_goes_with_parameters_that_have_no_input(tmp_path, tools):
+    create = {"input": [], "temperature": 0.5, "tools": tools}
+    row = {"responses_create_params": create, "question": "1+1"}
+    task = read_one(tmp_path, row, template=PromptTemplate("{question}"))
+    assert [message.text for message in task.messages] == ["1+1"]
+    assert task.params == {"temperature": 0.5}
+    assert task.tools == (tools and [CHAT_TOOL])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Hi"},
+        {"messages": [{"role": "user", "content": "Hi"}]},
+        {"responses_create_params": {"input": "Hi"}},
+    ],
+)
+def test_template_and_a_prompt_in_the_row_exclude_each_other(tmp_path, row):
+    words = problem(tmp_path, {**row, "question": "?"}, template=PromptTemplate("{question}"))
+    assert words == "the row has a prompt of its own; it and --prompt exclude each other"
+
+
+def test_template_names_the_field_that_the_row_lacks(tmp_path):
+    words = problem(tmp_path, {"text": "?"}, template=PromptTemplate("{question}"))
+    assert words == '"question" is missing (the prompt needs it; the row has: text)'
+
+
+NO_PROMPT = 'no prompt: expected "responses_create_params", "messages" or "prompt"'
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("{", "is not JSON: "),
+        ("nonsense", "is not JSON: "),
+        (b'{"prompt": "\xff"}', "is not JSON: "),
+        ('{"prompt": "\\ud800"}', "is not JSON: "),
+        ('{"prompt": NaN}', "is not JSON: "),
+        ('{"prompt": 1e999}', "is not JSON: "),
+        ('{"prompt": "Hi"} {}', "is not JSON: "),
+        ("[" * 100_000, "is not JSON: it is nested too deeply"),
+        (
+            '{"prompt": ' + "[" * 100_000 + "]" * 100_000 + "}",
+            "is not JSON: it is nested too deeply",
+        ),
+        ("null", "must be a JSON object"),
+        ("[]", "must be a JSON object"),
+        ('"text"', "must be a JSON object"),
+        ({}, NO_PROMPT),
+        ({"prompt": None}, NO_PROMPT),
+        ({"prompt": ""}, NO_PROMPT),
+        ({"responses_create_params": {}}, NO_PROMPT),
+        ({"responses_create_params": {"input": ""}}, NO_PROMPT),
+        ({"prompt": 3}, '"prompt" must be text, or a list of chat messages'),
+        ({"prompt": []}, '"prompt" must be a list of chat messages that is not empty'),
+        ({"messages": "Hi"}, '"messages" must be a list of chat messages that is not empty'),
+        ({"messages": []}, '"messages" must be a list of chat messages that is not empty'),
+        ({"messages": ["Hi"]}, '"messages": Expected `object`, got `str` - at `$[0]`'),
+        ({"messages": [{"content": "Hi"}]}, "missing required field `role` - at `$[0]`"),
+        ({"messages": [{"role": "wizard"}]}, "Invalid enum value 'wizard' - at `$[0].role`"),
+        ({"messages": [{"role": "user", "content": 3}]}, "- at `$[0].content`"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "`function`"),
+        ({"responses_create_params": 3}, '"responses_create_params" must be an object'),
+        ({"responses_create_params": {"input": 3}}, '"responses_create_params.input" must be'),
+        (
+            {"responses_create_params": {"input": ["Hi"]}},
+            '"responses_create_params.input": item 0 is not an object',
+        ),
+        (
+            {"responses_create_params": {"input": [{"role": "wizard", "content": "x"}]}},
+            "item 0 has the role 'wizard'",
+        ),
+        (
+            {"responses_create_params": {"input": "Hi", "tools": 3}},
+            '"responses_create_params.tools" must be a list',
+        ),
+        ({"responses_create_params": {"input": "Hi", "tools": ["a"]}}, "tools[0]"),
+        ({"prompt": "Hi", "tools": {}}, '"tools" must be a list of objects'),
+        ({"prompt": "Hi", "tools": [3]}, "tools[0] is not an object"),
+        ({"prompt": "Hi", "params": []}, '"params" must be an object'),
+        ({"prompt": "Hi", "env": 3}, '"env" must be the name of an environment'),
+        ({"prompt": "Hi", "agent_ref": "x"}, '"agent_ref" must be an object with the text "name"'),
+        ({"prompt": "Hi", "agent_ref": {}}, '"agent_ref" must be an object with the text "name"'),
+        ({"prompt": "Hi", "max_turns": 0}, '"max_turns" must be a whole number above 0'),
+        ({"prompt": "Hi", "max_turns": True}, '"max_turns" must be a whole number above 0'),
+        ({"prompt": "Hi", "max_turns": "3"}, '"max_turns" must be a whole number above 0'),
+    ],
+)
+def test_bad_row_says_field_and_what_was_expected(tmp_path, row, words):
+    assert words in problem(tmp_path, row)
+
+
+def test_bad_row_that_names_no_environment_says_what_to_give(tmp_path):
+    words = problem(tmp_path, {"prompt": "Hi"}, default_env=None)
+    assert words == 'no environment: the row names none ("env"), give --env NAME'
+
+
+def test_bad_rows_are_given_in_their_places_and_the_good_ones_too(tmp_path):
+    found = read(tmp_path, {"prompt": "a"}, "", "{", {"prompt": "b"}, {}, "  ", {"prompt": "c"})
+    kinds = [type(item).__name__ for item in found]
+    assert kinds == ["TaskRow", "RowProblem", "TaskRow", "RowProblem", "TaskRow"]
+    places = [int(item.place.rpartition(":")[2]) for item in found]
+    assert places == [1, 3, 4, 5, 7]
+
+
+def test_rows_with_huge_numbers_and_deep_fields_are_kept_as_they_are(tmp_path):
+    deep = "[" * 200 + "]" * 200
+    task = read_one(tmp_path, f'{{"prompt": "Hi", "big": 1{"0" * 40}, "deep": {deep}}}')
+    assert task.fields["big"] == 10**40
+    assert msgspec.json.encode(task.fields["deep"]).decode() == deep
+
+
+def test_rows_nested_as_deep_as_can_be_decoded_are_rows_or_problems(tmp_path):
+    """Near the limit decoding may pass where hashing does not; either way it is no traceback."""
+    for depth in range(600, 1_000, 10):
+        (found,) = read(tmp_path, '{"prompt": "Hi", "x": ' + "[" * depth + "]" * depth + "}")
+        assert isinstance(found, TaskRow | RowProblem)
+
+
+@pytest.mark.parametrize("separator", [b"\n", b"\r\n", b"\n\n", b"\r\n  \r\n"])
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_rows_are_found_whatever_ends_the_lines(tmp_path, separator, start, end):
+    path = tmp_path / "tasks.jsonl.gz"
+    rows = separator.join([b'{"prompt": "a"}', b'{"prompt": "b"}'])
+    path.write_bytes(gzip.compress(start + rows + end))
+    assert [task.messages[0].text for task in read_tasks([path], READING)] == ["a", "b"]
+
+
+def test_read_tasks_is_lazy_and_names_a_missing_file(tmp_path):
+    path = write(tmp_path / "one.jsonl", {"prompt": "a"})
+    rows = read_tasks([path, tmp_path / "two.jsonl"], READING)
+    assert next(rows).messages[0].text == "a"
+    with pytest.raises(UsageError, match=re.escape("two.jsonl: cannot be read")):
+        next(rows)
+
+
+def test_read_row_fields_needs_no_prompt_and_honours_the_index_of_a_row(tmp_path):
+    """Else the position counts, over all files, without identical copies."""
+    one = write(tmp_path / "one.jsonl", {"id": "a", "x": 1}, {"id": "a", "x": 1}, {"id": 2, "x": 2})
+    two = write(
+        tmp_path / "two.jsonl",
+        {"id": "c", "prompt": "Hi", "x": 3},
+        {"id": "d", "x": 4, "_ng_task_index": 9},
+        {"id": "e", "x": 5, "_ng_task_index": "9"},
+        {"id": "d", "x": 4, "_ng_task_index": 10},
+        {"id": "f", "x": 6, "_ng_task_index": True},
+    )
+    assert list(read_row_fields([one, two])) == [
+        RowFields("a", 0, {"id": "a", "x": 1}),
+        RowFields("2", 1, {"id": 2, "x": 2}),
+        RowFields("c", 2, {"id": "c", "x": 3}),
+        RowFields("d", 9, {"id": "d", "x": 4}),
+        RowFields("e", 4, {"id": "e", "x": 5}),
+        RowFields("d", 10, {"id": "d", "x": 4}),
+        RowFields("f", 5, {"id": "f", "x": 6}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("[]", "must be a JSON object"),
+        ({"prompt": 3}, '"prompt" must be text'),
+        ({"id": "a", "x": 2}, 'another row than one of these files has the same id "a"'),
+    ],
+)
+def test_read_row_fields_gives_problems_in_their_places(tmp_path, row, words):
+    path = write(tmp_path / "one.jsonl", {"id": "a", "x": 1}, row)
+    _, found = read_row_fields([path])
+    assert found.place == f"{path}:2"
+    assert words in found.reason
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "role",
+                    "content",
+                    "type",
+                    "name",
+                    "input",
+                    "tools",
+                    "tool_calls",
+                    "function",
+                    "id",
+                ]
+            )
+            | st.text(max_size=3),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
+keys = ["responses_create_params", "messages", "prompt", "tools", "params", "env", "agent_ref"]
+keys += ["id", "max_turns", "verifier_metadata"]
+likely_rows = st.fixed_dictionaries({}, optional=dict.fromkeys(keys, json_values))
+
+
+@given(st.binary(max_size=60) | likely_rows | json_values, st.booleans())
+def test_read_tasks_of_anything_gives_rows_or_problems(tmp_path_factory, row, is_templated):
+    template = PromptTemplate("{id}") if is_templated else None
+    path = write(tmp_path_factory.getbasetemp() / "any.jsonl", row)
+    for item in read_tasks([path], READING._replace(template=template)):
+        assert isinstance(item, TaskRow | RowProblem | IgnoredParameter)
+        if isinstance(item, TaskRow):
+            assert item.messages
+            assert item.id
+            msgspec.json.encode(item)
+
+
+FILES = sorted(DATA.glob("*.jsonl"))
+
+
+@pytest.mark.skipif(not FILES, reason="the example rows of NeMo Gym are not here")
+def test_read_tasks_loads_rows_of_nemo_gym_unchanged():
+    for path in FILES:
+        rows = [msgspec.json.decode(line) for line in path.read_bytes().splitlines() if line]
+        tasks = list(read_tasks([path], READING))
+        assert [type(task) for task in tasks] == [TaskRow] * len(rows)
+        for task, row in zip(tasks, rows, strict=True):
+            assert task.fields == {
+                name: value
+                for name, value in row.items()
+                if name not in ("responses_create_params", "agent_ref")
+            }
