@@ -1,0 +1,119 @@
+"""Where a model is asked, and how: address, key, dialect, timeouts and retries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+__all__ = ["BaseURL", "DialectName", "Endpoint", "EndpointOptions"]
+
+DialectName = Literal["chat", "responses"]
+
+
+def _checked_base_url(value: str) -> str:
+    """Give a base URL without its trailing slash.
+
+    Raises:
+        ValueError: It is not http(s), has no host, or carries a user, a query or a fragment.
+
+    """
+    try:
+        parts = urlsplit(value.strip())
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError("the base URL cannot be read; it looks like https://host/v1") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("the base URL must look like https://host/v1")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("the base URL must not carry a user or password; give the key apart")
+    if parts.query or parts.fragment:
+        raise ValueError("the base URL must end with its path; a query goes into `query`")
+    return value.strip().rstrip("/")
+
+
+BaseURL = Annotated[str, AfterValidator(_checked_base_url)]
+
+
+class EndpointOptions(BaseModel):
+    """How an endpoint is asked, whichever it is. Times are seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    dialect: DialectName = "chat"
+    stream: bool = False
+    emulate_tools: bool = False
+    """Tools are put into the prompt and calls are read from the text."""
+    send_reasoning: Literal["reasoning", "reasoning_content"] | None = None
+    """The field in which earlier reasoning goes back to the model; None: it does not."""
+    headers: dict[str, SecretStr] = {}
+    query: dict[str, str] = Field(default={}, repr=False)
+    """Added to the address of every request; not shown, since some providers take keys here."""
+    proxy: str | None = Field(default=None, repr=False)
+    """`http://[user:password@]host:port`; not shown, for the password."""
+    ca_file: Path | None = None
+    """PEM file of the authorities to trust, in place of the system's."""
+    connect_timeout: float = Field(default=10.0, gt=0)
+    total_timeout: float = Field(default=600.0, gt=0)
+    """For one try, its body included."""
+    idle_timeout: float = Field(default=120.0, gt=0)
+    """Between two chunks of a streamed answer."""
+    max_attempts: int = Field(default=6, ge=1)
+    """Tries of one request, the first one counted."""
+    retry_deadline: float = Field(default=900.0, ge=0)
+    """No try of a request starts later than this after its first one."""
+    max_retry_after: float = Field(default=60.0, ge=0)
+    """The longest wait that an endpoint may ask for."""
+
+    @field_validator("headers")
+    @classmethod
+    def _check_headers(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, text in value.items():
+            if not name or not _is_header_text(name) or " " in name or ":" in name:
+                raise ValueError(f"{name!r} is no name of an HTTP header")
+            if not _is_header_text(text.get_secret_value()):
+                raise ValueError(f"the value of {name!r} cannot be sent in an HTTP header")
+        return value
+
+    @field_validator("proxy")
+    @classmethod
+    def _check_proxy(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("the proxy must look like http://host:port")
+        return value
+
+
+class Endpoint(EndpointOptions):
+    """One model behind one address; printing it shows no secret."""
+
+    base_url: BaseURL
+    """`http(s)://host[:port][/path]`; the dialect's own path comes after it."""
+    model: str = Field(min_length=1)
+    api_key: SecretStr | None = None
+
+    @field_validator("api_key")
+    @classmethod
+    def _check_api_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _is_header_text(value.get_secret_value()):
+            raise ValueError("the key holds characters that no HTTP header can carry")
+        return value
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every text that must not appear in a message or a file, longest first."""
+        found = [text.get_secret_value() for text in self.headers.values()]
+        found += self.query.values()
+        if self.api_key is not None:
+            found.append(self.api_key.get_secret_value())
+        if self.proxy is not None and (password := urlsplit(self.proxy).password):
+            found.append(password)
+        # A header may hold a scheme before its secret: `Bearer KEY`.
+        found += [text.rpartition(" ")[2] for text in found]
+        # Short values are switches such as `api-version=1`; hiding them would garble any text.
+        return tuple(sorted({text for text in found if len(text) >= 4}, key=len, reverse=True))
+
+
+def _is_header_text(text: str) -> bool:
+    return text.isascii() and text.isprintable()

@@ -1,0 +1,163 @@
+"""Named models of gym.toml, and which endpoint the options, the file and the environment mean."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gymcli.client.endpoint import BaseURL, Endpoint, EndpointOptions
+from gymcli.client.proxies import proxy_for
+from gymcli.errors import ConfigError, UsageError
+
+__all__ = ["OPENAI_URL", "ModelSettings", "Settings", "load_settings", "resolve_endpoint"]
+
+OPENAI_URL = "https://api.openai.com/v1"
+
+
+class ModelSettings(EndpointOptions):
+    """One `[models.NAME]` table."""
+
+    base_url: BaseURL
+    model: str | None = None
+    """The name that the endpoint knows; None: the table's own."""
+    api_key_env: str | None = None
+    """The environment variable that holds the key; without it no key is sent."""
+    limits: dict[str, float] = {}
+    """Kept for the run's limiter; the client does not read it."""
+    prices: dict[str, float] = {}
+    """Kept for the run's accounts; the client does not read it."""
+
+
+class Settings(BaseModel):
+    """What gym.toml says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    models: dict[str, ModelSettings] = {}
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read a settings file; without a path ./gym.toml, if there is one.
+
+    A relative `ca_file` is looked for beside the settings file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or says something unknown.
+
+    """
+    given = path or Path("gym.toml")
+    try:
+        text = given.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        if path is None:
+            return Settings()
+        raise ConfigError(f"{path}: there is no such file") from error
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{given}: cannot be read: {error}") from error
+    try:
+        settings = Settings.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{given}: not TOML: {error}") from error
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{given}: {line}" for line in _complaints(error))) from error
+    models = {name: _beside(model, given.parent) for name, model in settings.models.items()}
+    return Settings(models=models)
+
+
+def resolve_endpoint(
+    model: str | None,
+    *,
+    base_url: str | None,
+    api_key_env: str | None,
+    dialect: str | None,
+    settings: Settings,
+    environ: Mapping[str, str],
+) -> Endpoint:
+    """Find the endpoint that is meant.
+
+    In this order: the option `base_url`, the table of gym.toml that `model` names, the variable
+    OPENAI_BASE_URL, the OpenAI API. A key is sent only to the endpoint that it was given for:
+    `api_key_env` (which may name OPENAI_API_KEY) to any of them, a table's own variable to its
+    table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API; to `base_url` none but the first.
+
+    Raises:
+        UsageError: No endpoint is named, or its model, key or address is missing or wrong.
+
+    """
+    named = settings.models.get(model or "") if base_url is None else None
+    options: dict[str, object] = {}
+    if named is not None:
+        options = {name: getattr(named, name) for name in EndpointOptions.model_fields}
+        address, key = named.base_url, _key_of(api_key_env or named.api_key_env, environ)
+        model = named.model or model
+    else:
+        address = _address(model, base_url, settings, environ)
+        key = _key_of(api_key_env, environ)
+        if not key and base_url is None:
+            key = environ.get("OPENAI_API_KEY", "").strip()
+    if not model:
+        raise UsageError(f"{address} needs the name of a model: --model NAME")
+    if dialect is not None:
+        options["dialect"] = dialect
+    options["proxy"] = options.get("proxy") or proxy_for(address, environ)
+    try:
+        return Endpoint.model_validate(
+            {**options, "base_url": address, "model": model, "api_key": key or None}
+        )
+    except ValidationError as error:
+        raise UsageError(f"endpoint: {'; '.join(_complaints(error))}") from error
+
+
+def _address(
+    model: str | None, base_url: str | None, settings: Settings, environ: Mapping[str, str]
+) -> str:
+    """Give the base URL of a model that no table of gym.toml names."""
+    address = base_url or environ.get("OPENAI_BASE_URL")
+    if address:
+        return address
+    if model and environ.get("OPENAI_API_KEY"):
+        return OPENAI_URL
+    guess = difflib.get_close_matches(model or "", settings.models, n=1)
+    hint = f' (did you mean "{guess[0]}" of gym.toml?)' if guess else ""
+    raise UsageError(
+        f"no endpoint{f' for model {model}' if model else ''}{hint}: use --model local, a small "
+        "model that needs no key; or --base-url URL --model NAME for an OpenAI-compatible server; "
+        "or set OPENAI_API_KEY and --model NAME for the OpenAI API"
+    )
+
+
+def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:
+    if variable is None:
+        return ""
+    key = environ.get(variable, "").strip()
+    if not key:
+        raise UsageError(f"the environment variable {variable}, which is to hold the key, is empty")
+    return key
+
+
+def _beside(model: ModelSettings, folder: Path) -> ModelSettings:
+    if model.ca_file is None:
+        return model
+    return model.model_copy(update={"ca_file": folder / model.ca_file})
+
+
+def _complaints(error: ValidationError) -> list[str]:
+    """Say what is wrong, a line for each key; values are left out, since they may be secret."""
+    lines = []
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        path = [str(step) for step in detail["loc"]]
+        what = detail["msg"].removeprefix("Value error, ")
+        if detail["type"] == "extra_forbidden":
+            what = "unknown key" + _guess(path)
+        lines.append(f"{'.'.join(path)}: {what}")
+    return lines
+
+
+def _guess(path: list[str]) -> str:
+    known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
+    found = difflib.get_close_matches(path[-1], known, n=1)
+    return f' (did you mean "{found[0]}"?)' if found else ""

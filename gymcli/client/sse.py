@@ -1,0 +1,49 @@
+"""Server-sent events: bytes in pieces become the data payloads of events.
+
+As in https://html.spec.whatwg.org/multipage/server-sent-events.html, but for event names, ids and
+retry times, which no dialect needs.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["EventReader"]
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class EventReader:
+    """Takes the bytes of a stream as they come and gives the events that they complete."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Give the data of every event that ends within this chunk."""
+        text = self._rest + chunk
+        if self._at_start and len(text) >= 3:
+            text = text.removeprefix(b"\xef\xbb\xbf")
+            self._at_start = False
+        # A final \r may be the first half of \r\n, so it waits for what comes next.
+        held = text.endswith(b"\r")
+        *lines, self._rest = _LINE_END.split(text[:-1] if held else text)
+        if held:
+            self._rest += b"\r"
+        return [event for line in lines if (event := self._take(line)) is not None]
+
+    def finish(self) -> list[bytes]:
+        """Give an event that the stream ended without the empty line after it."""
+        return self.feed(b"\n\n")
+
+    def _take(self, line: bytes) -> bytes | None:
+        """Take one line; give the event's data where the line is the empty one that ends it."""
+        if line:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+            return None
+        data, self._data = self._data, []
+        return b"\n".join(data) if data else None

@@ -1,0 +1,131 @@
+"""Turns what an endpoint answers instead of a message into the error that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+
+from gymcli.client.endpoint import Endpoint
+from gymcli.client.refusals import (
+    error_text,
+    error_words,
+    is_context_overflow,
+    is_hopeless,
+    is_moderated,
+    is_permanent,
+    one_line,
+    redact,
+)
+from gymcli.client.retry import retry_after_seconds
+from gymcli.dialects import DIALECTS
+from gymcli.errors import (
+    AttemptError,
+    AuthenticationError,
+    ContextOverflowError,
+    EndpointConnectionError,
+    ModelError,
+    RateLimitError,
+    RequestRefusedError,
+    ServerError,
+)
+
+__all__ = ["error_of_body", "error_of_status", "is_fatal"]
+
+_WAYS_OUT = {
+    401: "check the key (--api-key-env)",
+    403: "check what the key allows",
+    404: "check --base-url and --model",
+    405: "check --base-url and --dialect",
+}
+
+# No money left; no such model or path. A refused 429 is either quota or a request that is too
+# large for it, and only the first holds for every request, so its words decide.
+_FATAL_STATUSES = frozenset({402, 404, 405})
+
+
+def error_of_status(
+    status: int,
+    headers: Mapping[str, str],
+    payload: bytes,
+    *,
+    place: str,
+    endpoint: Endpoint,
+) -> ModelError:
+    """Make the error of an answer whose status is not 2xx.
+
+    Args:
+        status: The HTTP status.
+        headers: The answer's headers, found whatever their case.
+        payload: The answer's body.
+        place: Method and address, for the message.
+        endpoint: Who answered; its secrets are kept out of the message.
+
+    """
+    if status // 100 == 3:
+        return _error_of_redirect(status, headers, place, endpoint)
+    words = error_words(payload)
+    told = error_text(payload, endpoint.secrets)
+    message = f"{place} answered {status}" + (f": {told}" if told else "")
+    if status in _WAYS_OUT:
+        message += f"; {_WAYS_OUT[status]}"
+    kind = _class_of(status, words)
+    return kind(message, status=status, retry_after=retry_after_seconds(headers))
+
+
+def error_of_body(error: ModelError, place: str, endpoint: Endpoint) -> ModelError:
+    """Make the error of a 2xx answer whose body a dialect refused.
+
+    Some gateways answer 200 and put the provider's error into the body; it means what it would
+    have meant as a status.
+    """
+    words = str(error)
+    status = error.status or 0
+    kind = type(error)
+    if status >= 400 or is_context_overflow(status, words) or is_permanent(words):
+        kind = _class_of(status, words)
+    return kind(f"{place}: {one_line(redact(words, endpoint.secrets))}", status=error.status)
+
+
+def is_fatal(error: AttemptError) -> bool:
+    """Say whether an error would meet every request of the run: no use in going on.
+
+    That is a refused key, a model or a path that does not exist, no money left, a redirect, and
+    an endpoint that no connection could be made to.
+    """
+    if isinstance(error, AuthenticationError):
+        return True
+    if isinstance(error, EndpointConnectionError):
+        return isinstance(error.__cause__, aiohttp.ClientConnectorError)
+    if not isinstance(error, RequestRefusedError) or error.status is None:
+        return False
+    is_redirect = error.status // 100 == 3
+    return is_redirect or error.status in _FATAL_STATUSES or is_hopeless(str(error))
+
+
+def _class_of(status: int, words: str) -> type[ModelError]:
+    if is_context_overflow(status, words):
+        return ContextOverflowError
+    if is_permanent(words) or (status == 403 and is_moderated(words)):
+        return RequestRefusedError
+    if status in (401, 403):
+        return AuthenticationError
+    if status == 429:
+        return RateLimitError
+    if status in (408, 409) or status >= 500:
+        return ServerError
+    return RequestRefusedError
+
+
+def _error_of_redirect(
+    status: int, headers: Mapping[str, str], place: str, endpoint: Endpoint
+) -> ModelError:
+    """Name the new address without following it: the key was given for the old one."""
+    location = urlsplit(urljoin(place.removeprefix("POST "), headers.get("location", "")))
+    path = location.path.removesuffix(DIALECTS[endpoint.dialect].path)
+    target = f"{location.scheme}://{location.netloc.rpartition('@')[2]}{path}"
+    words = redact(
+        f"{place} answered {status}: it has moved; use --base-url {target}", endpoint.secrets
+    )
+    return RequestRefusedError(one_line(words), status=status)

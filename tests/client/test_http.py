@@ -1,0 +1,149 @@
+"""What the client sends and what it makes of a good answer, over real connections."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gymcli.client import Client, Endpoint
+from gymcli.errors import (
+    RequestRefusedError,
+)
+from gymcli.mock import MockAnswer, MockServer, scripted
+from gymcli.mock.behaviours import echo
+from gymcli.types import Message, Request
+from tests.client.asking import HELLO, KEY, TOOL, ask, ask_and_see, failure
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_answer_in_every_dialect(dialect, stream):
+    script = scripted([MockAnswer(text="hi", reasoning="hm", tool_calls=[("add", {"a": 1})])])
+    request = msgspec.structs.replace(HELLO, tools=[TOOL])
+    answer, server = ask_and_see(script, request, dialect=dialect, stream=stream)
+    assert answer.message.text == "hi"
+    assert answer.message.reasoning == "hm"
+    assert [(c.name, c.arguments) for c in answer.message.tool_calls] == [("add", '{"a":1}')]
+    assert answer.finish_reason == "tool_calls"
+    assert answer.usage.completion_tokens > 0
+    assert answer.retries == {}
+    (received,) = server.requests
+    assert received.body.get("stream", False) is stream
+
+
+def test_answer_sends_key_headers_and_query():
+    answer, server = ask_and_see(headers={"X-Team": "blue"}, query={"api-version": "1"})
+    (received,) = server.requests
+    assert answer.message.text == "hello"
+    assert received.headers["Authorization"] == f"Bearer {KEY}"
+    assert received.headers["X-Team"] == "blue"
+    assert received.headers["Content-Type"] == "application/json"
+    assert "Cookie" not in received.headers
+
+
+def test_answer_sends_no_key_it_was_not_given():
+    _, server = ask_and_see(api_key=None)
+    assert "Authorization" not in server.requests[0].headers
+
+
+def test_answer_takes_an_authorization_header_in_place_of_the_key():
+    _, server = ask_and_see(headers={"authorization": "Basic abcd"})
+    assert server.requests[0].headers.getall("Authorization") == ["Basic abcd"]
+
+
+def test_answer_never_sends_netrc(tmp_path, monkeypatch):
+    path = tmp_path / "netrc"
+    path.write_text("machine 127.0.0.1 login me password hush\ndefault login me password hush\n")
+    path.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(path))
+    _, server = ask_and_see(api_key=None)
+    assert "Authorization" not in server.requests[0].headers
+
+
+def test_answer_sends_large_prompts():
+    request = Request(messages=[Message(role="user", content="x" * 2**21)])
+    assert len(ask(request=request).message.text) == 2**21
+
+
+def test_answer_goes_through_the_proxy():
+    """A plain-http proxy is asked for the whole address, so the mock server can be one."""
+
+    async def run() -> MockServer:
+        async with MockServer() as proxy:
+            endpoint = Endpoint(
+                base_url="http://model.invalid/v1",
+                model="m",
+                proxy=proxy.base_url.replace("http://", "http://me:hush@").removesuffix("/v1"),
+            )
+            async with Client(endpoint, concurrency=1) as client:
+                await client.answer(HELLO)
+            return proxy
+
+    (received,) = asyncio.run(run()).requests
+    assert received.headers["Host"] == "model.invalid"
+    assert received.headers["Proxy-Authorization"].startswith("Basic ")
+
+
+def test_answer_keeps_to_its_concurrency():
+    async def run() -> int:
+        async with MockServer(latency=0.01) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m")
+            async with Client(endpoint, concurrency=2) as client:
+                await asyncio.gather(*(client.answer(HELLO) for _ in range(6)))
+            return server.max_in_flight
+
+    assert asyncio.run(run()) == 2
+
+
+def test_answer_refuses_what_cannot_be_written():
+    request = Request(messages=[Message(role="user", content="\ud800")])
+    error = failure(echo, request)
+    assert type(error) is RequestRefusedError
+    assert "cannot be written as JSON" in str(error)
+
+
+def test_answer_takes_a_plain_body_where_it_asked_for_a_stream():
+    body = '{"choices": [{"message": {"content": "whole"}}]}'
+    assert ask(scripted([MockAnswer(body=body)]), stream=True).message.text == "whole"
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_answer_emulates_tools(dialect):
+    """The endpoint sees no tools and writes text; the caller sees calls, each with its own id."""
+    script = scripted(['{"tool": "add", "arguments": {"a": 1}}', '{"answer": "two"}'])
+    request = msgspec.structs.replace(HELLO, tools=[TOOL])
+    answer, server = ask_and_see(script, request, dialect=dialect, emulate_tools=True)
+    assert "tools" not in server.requests[0].body
+    (call,) = answer.message.tool_calls
+    assert (call.id, call.name, call.arguments) == ("call_0_0", "add", '{"a":1}')
+    result = Message(role="tool", tool_call_id=call.id, content="2")
+    request.messages = [*request.messages, answer.message, result]
+    assert ask(script, request, dialect=dialect, emulate_tools=True).message.text == "two"
+
+
+def test_answer_restores_nothing_where_no_tool_may_be_called():
+    """With the tool choice "none" the model was not asked to write in the form of calls."""
+    request = Request(messages=HELLO.messages, tools=[TOOL], params={"tool_choice": "none"})
+    for text in ('{"answer": "raw"}', '{"tool": "add", "arguments": {}}'):
+        message = ask(scripted([text]), request, emulate_tools=True).message
+        assert (message.content, message.tool_calls) == (text, [])
+
+
+def test_answer_emulates_nothing_without_tools():
+    assert (
+        ask(scripted(['{"answer": "raw"}']), emulate_tools=True).message.text == '{"answer": "raw"}'
+    )
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "object"}])
+def test_complete_gives_a_message(schema):
+    async def run() -> tuple[Message, MockServer]:
+        async with MockServer() as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m")
+            async with Client(endpoint, concurrency=1) as client:
+                return await client.complete(HELLO.messages, schema=schema), server
+
+    message, server = asyncio.run(run())
+    assert message.text == "hello"
+    sent = server.requests[0].body.get("response_format")
+    assert (sent and sent["json_schema"]["schema"]) == schema
