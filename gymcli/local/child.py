@@ -1,0 +1,99 @@
+"""The child process of the embedded model: llama.cpp's own HTTP server on a free loopback port.
+
+It is run by its path (`python -P child.py WEIGHTS NAME`), so it imports nothing of gymcli. Once the
+model is loaded it writes the server's address to stdout, one line; what llama.cpp logs goes to
+stderr. It leaves when its stdin ends, which also happens when the parent was killed. While it loads
+a file llama.cpp holds the interpreter, so it then leaves as soon as the file is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import xllamacpp
+
+__all__ = ["main"]
+
+NUM_SLOTS = 4
+"""Requests answered at once; others wait in the server's queue."""
+
+SLOT_TOKENS = 8192
+"""Context of each slot: what the shipped model was trained with. llama.cpp lowers it by itself
+where a model was trained with less."""
+
+MAX_ANSWER_TOKENS = 2048
+"""Where a request names no limit. A small model may repeat itself until the context is full."""
+
+MAX_THREADS = 8
+"""Beyond these a small model only gets slower: its layers are short and every one is a barrier."""
+
+HTTP_THREADS = 136
+"""A kept-alive connection holds a thread of the server; with too few, 128 clients starve."""
+
+CACHE_MEGABYTES = 1024
+"""For the prompts of conversations that are not in a slot; llama.cpp would take 8192."""
+
+LOG_ERRORS = 1
+
+
+def main(weights: str, name: str) -> None:
+    """Serve one model until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to decide about
+    report = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # no library may write into the report
+    watch = threading.Thread(target=_leave_with_parent, daemon=True)
+    watch.start()
+    server = _serve(weights, name)
+    os.write(report, f"{server.listening_address}\n".encode())
+    os.close(report)
+    watch.join()
+
+
+def _leave_with_parent() -> None:
+    """Wait for the end of stdin, then leave without asking any other thread."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os._exit(0)
+
+
+def _serve(weights: str, name: str) -> xllamacpp.Server:
+    """Load the model and listen; the server ends with the object that is given."""
+    # libgomp reads this while it is loaded, hence the late import. Threads that spin at a barrier
+    # take the cores from those they wait for as soon as anything else runs on the machine.
+    os.environ["GOMP_SPINCOUNT"] = "0"
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = weights
+    params.model_alias = {name}  # or answers would carry the file's path
+    params.port = 0
+    params.n_parallel = NUM_SLOTS
+    params.n_ctx = NUM_SLOTS * SLOT_TOKENS
+    params.n_predict = MAX_ANSWER_TOKENS
+    params.n_threads_http = HTTP_THREADS
+    params.cache_ram_mib = CACHE_MEGABYTES
+    params.cors_origins = "localhost"  # no web page may ask this server
+    params.endpoint_slots = False
+    params.ui = False
+    params.verbosity = LOG_ERRORS
+    num_threads = min(_num_cores(), MAX_THREADS)
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = num_threads
+    # Fitting layers to a graphics card loads the file twice; without one there is nothing to fit.
+    cpu = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU
+    params.fit_params = any(device["type"] != cpu for device in xllamacpp.get_device_info())
+    return xllamacpp.Server(params)
+
+
+def _num_cores() -> int:
+    """Count the cores that this process may use, where the system tells."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

