@@ -1,0 +1,39 @@
+"""Asks for the sum of two small numbers; the last integer of the answer counts. Our own.
+
+{"id": "3+4", "difficulty": "easy", "prompt": "What is 3 + 4? Answer with the number.", "answer": 7}
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+from gymcli import Context, Environment, JSONObject, Message, Properties, Rollout, Score, Task
+
+
+class Sum(Task):
+    """A sum and what it comes to."""
+
+    answer: int
+
+
+class Arithmetic(Environment[Sum]):
+    """Add two numbers from 1 to 19."""
+
+    properties = Properties("single-step", "arithmetic", "mathematics", "short", "exact match")
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the last integer of the answer is the sum."""
+        last = (context.search(r"-?\d+", rollout.output_text) or [""])[-1]
+        return Score(float(last == str(cls.parse_task(rollout.task).answer)), answer=last or None)
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Give the sum."""
+        return Message(role="assistant", content=str(self.task.answer))
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write at most 361 sums; the more of the two numbers have two digits, the harder."""
+        for a, b in rng.sample([(a, b) for a in range(1, 20) for b in range(1, 20)], num):
+            difficulty = ("easy", "medium", "hard")[(a > 9) + (b > 9)]
+            prompt = f"What is {a} + {b}? Answer with the number."
+            yield {"id": f"{a}+{b}", "difficulty": difficulty, "prompt": prompt, "answer": a + b}

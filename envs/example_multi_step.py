@@ -1,0 +1,199 @@
+"""Asks for the values of a term's synonyms in the order of a list, which takes several calls.
+
+Source: the resources server example_multi_step of NVIDIA NeMo Gym (Apache-2.0), its rules written
+anew. The reward is 1 where the last call of `extract_synonym_values` has exactly the expected
+values in their order. `set_overlap` is the number of expected values that were given, by the number
+expected; `order_instruction_following_failure` is 1 where all were given and the reward is 0;
+`original_term_minefield_hit` is 1 where the value of the term itself is among them. Where this
+differs:
+
+- A last call whose arguments are not JSON, or carry no list, scores 0 with a reason.
+- Where nothing is expected, `set_overlap` is 1 if nothing was given, else 0.
+
+One row (its system message shortened):
+{"id": "synonyms-0", "difficulty": "easy", "messages": [{"role": "system", "content": "cold: icy"},
+{"role": "user", "content": "What makes a day cold?"}], "expected_synonyms": ["icy"],
+"expected_synonym_values": [325], "minefield_label": "cold", "minefield_label_value": 418}
+"""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Annotated
+
+import msgspec
+from pydantic import Field
+
+from gymcli import (
+    Context,
+    Environment,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Task,
+    ToolCall,
+    tool,
+)
+
+__all__ = ["ExampleMultiStep", "SynonymTask"]
+
+
+class SynonymTask(Task):
+    """The synonyms to find and the term that must not be taken for one."""
+
+    expected_synonyms: list[str]
+    expected_synonym_values: list[int]
+    minefield_label: str
+    minefield_label_value: int
+
+
+class Extraction(msgspec.Struct):
+    """The arguments of `extract_synonym_values`, whatever a model put into the list."""
+
+    synonym_values: list[object]
+
+
+class ExampleMultiStep(Environment[SynonymTask]):
+    """Look up the values of a term's synonyms and hand them over in order."""
+
+    properties = Properties("multi-step", "tool use", "language", "extraction", "exact match")
+
+    @tool(reads_only=True)
+    def get_synonym_value(
+        self, synonym: Annotated[str, Field(description="The synonym as the list has it.")]
+    ) -> JSONObject:
+        """Look up the value of one synonym."""
+        return {"synonym_value": value_of(synonym)}
+
+    @tool(reads_only=True)
+    def extract_synonym_values(
+        self,
+        synonym_values: Annotated[
+            list[int], Field(description="The values of all synonyms of the term, in order.")
+        ],
+    ) -> JSONObject:
+        """Hand over the values of the synonyms; call this once you have all of them."""
+        return {"success": True}
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the values handed over last are the expected ones in their order."""
+        task = cls.parse_task(rollout.task)
+        values, fault = _handed_over(rollout)
+        expected = task.expected_synonym_values
+        is_right = not fault and values == expected
+        overlap = 0.0 if fault else _overlap(expected, values)
+        reason = "correct" if is_right else fault or ("wrong_values" if values else "no_values")
+        return Score(
+            float(is_right),
+            metrics={
+                "accuracy": float(is_right),
+                "set_overlap": overlap,
+                "original_term_minefield_hit": float(task.minefield_label_value in values),
+                "order_instruction_following_failure": float(not is_right and overlap == 1),
+            },
+            answer=str(values) if values else None,
+            details={"reason": reason, "parsed_synonym_values": values},
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Look up one synonym a turn, hand over the values, and say so."""
+        task, num_calls = self.task, len(rollout.tool_calls)
+        if num_calls > len(task.expected_synonyms):
+            return Message(role="assistant", content="I have handed over the values.")
+        if num_calls < len(task.expected_synonyms):
+            call = _call(num_calls, "get_synonym_value", synonym=task.expected_synonyms[num_calls])
+        else:
+            values = task.expected_synonym_values
+            call = _call(num_calls, "extract_synonym_values", synonym_values=values)
+        return Message(role="assistant", tool_calls=[call])
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write lists of growing length; the hard messages only hint at their term."""
+        for number in range(num):
+            difficulty, num_terms, num_synonyms = LEVELS[number % len(LEVELS)]
+            terms = rng.sample(list(THESAURUS), num_terms)
+            pairs = [(term, s) for term in terms for s in THESAURUS[term][1][:num_synonyms]]
+            rng.shuffle(pairs)
+            term = terms[0]
+            expected = [synonym for other, synonym in pairs if other == term]
+            listing = "\n".join(f"- {term}: {synonym}" for term, synonym in pairs)
+            hint = THESAURUS[term][0]
+            yield {
+                "id": f"synonyms-{number}",
+                "difficulty": difficulty,
+                "messages": [
+                    {"role": "system", "content": f"{INSTRUCTIONS}\n\n{listing}"},
+                    {
+                        "role": "user",
+                        "content": hint if difficulty == "hard" else f"What makes a day {term}?",
+                    },
+                ],
+                "expected_synonyms": expected,
+                "expected_synonym_values": [value_of(synonym) for synonym in expected],
+                "minefield_label": term,
+                "minefield_label_value": value_of(term),
+            }
+
+
+def value_of(synonym: str) -> int:
+    """Add up the code points of a text."""
+    return sum(ord(character) for character in synonym)
+
+
+def _call(number: int, name: str, **arguments: object) -> ToolCall:
+    text = msgspec.json.encode(arguments).decode()
+    return ToolCall(id=f"call_{number}", function=FunctionCall(name, text))
+
+
+def _handed_over(rollout: Rollout) -> tuple[list[object], str]:
+    """Give the values of the last extraction, and what is wrong with it."""
+    calls = [call for call in rollout.tool_calls if call.name == "extract_synonym_values"]
+    if not calls:
+        return [], ""
+    try:
+        return msgspec.json.decode(calls[-1].arguments, type=Extraction).synonym_values, ""
+    except msgspec.ValidationError:
+        return [], "no_list_of_values"
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return [], "arguments_not_json"
+
+
+def _overlap(expected: list[int], values: list[object]) -> float:
+    """Give the part of the expected values that was handed over."""
+    if not expected:
+        return float(not values)
+    return sum(value in values for value in {*expected}) / len(expected)
+
+
+INSTRUCTIONS = (
+    "Each line below gives a term and one of its synonyms. Find the term that the message is "
+    "about. Look up the value of each of its synonyms, then hand over all the values in the order "
+    "in which the synonyms stand in the list. Leave out the term itself."
+)
+
+LEVELS = [("easy", 8, 2), ("medium", 10, 3), ("hard", 10, 4)]
+"""Difficulty, terms of a list, and synonyms of a term."""
+
+THESAURUS = {
+    "cold": ("My fingers turn blue out here.", ("frosty", "icy", "chilly", "wintry")),
+    "warm": ("I took off my pullover in the sun.", ("mild", "balmy", "heated", "cosy")),
+    "wet": ("The rain went through my shoes.", ("soaked", "damp", "drenched", "moist")),
+    "dry": ("Not a drop fell on the desert.", ("arid", "parched", "rainless", "thirsty")),
+    "quiet": ("You could hear a pin drop.", ("silent", "hushed", "noiseless", "muted")),
+    "loud": ("The drums hurt my ears.", ("noisy", "deafening", "booming", "blaring")),
+    "bright": ("The snow dazzled us.", ("radiant", "glaring", "shining", "luminous")),
+    "dark": ("I could not see my hand.", ("gloomy", "unlit", "murky", "shadowy")),
+    "fast": ("The train shot past us.", ("rapid", "swift", "speedy", "quick")),
+    "slow": ("A snail overtook our bus.", ("sluggish", "unhurried", "plodding", "tardy")),
+    "happy": ("She sang all the way home.", ("cheerful", "joyful", "merry", "glad")),
+    "sad": ("He wept over the letter.", ("sorrowful", "unhappy", "tearful", "mournful")),
+    "busy": ("Nobody had a minute to spare.", ("hectic", "bustling", "occupied", "active")),
+    "dull": ("We yawned through the lecture.", ("boring", "tedious", "dreary", "humdrum")),
+    "short": ("It was over before it began.", ("brief", "fleeting", "curt", "momentary")),
+    "long": ("The meeting would not end.", ("lengthy", "endless", "extended", "prolonged")),
+}
+"""A message that hints at a term, and the term's synonyms."""

@@ -1,0 +1,96 @@
+"""Offers one tool, the weather of a city, and rewards every episode: a test of the tool loop.
+
+Source: the resources server example_single_tool_call of NVIDIA NeMo Gym (Apache-2.0), its rules
+written anew: the reward is always 1. Where this differs:
+
+- The metric `asked_weather` tells the episodes that called the tool from those that did not.
+
+One row:
+{"id": "weather-0", "difficulty": "easy", "messages": [{"role": "system", "content": "Help people
+plan their day."}, {"role": "user", "content": "How is the weather in Lima?"}], "cities": ["Lima"]}
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+
+from gymcli import (
+    Context,
+    Environment,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Task,
+    ToolCall,
+    tool,
+)
+
+__all__ = ["ExampleSingleToolCall", "WeatherQuestion"]
+
+
+class WeatherQuestion(Task):
+    """A question about the weather; the verifier needs nothing of it."""
+
+    cities: list[str] = []
+    """The cities that are asked about, for the oracle."""
+
+
+class ExampleSingleToolCall(Environment[WeatherQuestion]):
+    """Ask a tool for the weather; every episode is rewarded."""
+
+    properties = Properties("multi-step", "tool use", "weather", "question", "always 1")
+
+    @tool(reads_only=True)
+    def get_weather(self, city: str) -> JSONObject:
+        """Look up the weather of a city."""
+        return {"city": city, "weather_description": f"The weather in {city} is cold."}
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1, whatever happened."""
+        has_asked = any(call.name == "get_weather" for call in rollout.tool_calls)
+        return Score(1.0, metrics={"asked_weather": float(has_asked)})
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Look up every city in one message, then answer."""
+        if rollout.tool_calls or not self.task.cities:
+            return Message(role="assistant", content="It is cold, so take a coat.")
+        calls = [
+            ToolCall(
+                id=f"call_{number}",
+                function=FunctionCall("get_weather", msgspec.json.encode({"city": city}).decode()),
+            )
+            for number, city in enumerate(self.task.cities)
+        ]
+        return Message(role="assistant", tool_calls=calls)
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write questions that ask outright, that hint, and that name several cities."""
+        for number in range(num):
+            difficulty = list(QUESTIONS)[number % len(QUESTIONS)]
+            cities = rng.sample(CITIES, 2 if difficulty == "hard" else 1)
+            text = rng.choice(QUESTIONS[difficulty]).format(*cities, day=rng.choice(DAYS))
+            yield {
+                "id": f"weather-{number}",
+                "difficulty": difficulty,
+                "messages": [
+                    {"role": "system", "content": "Help people plan their day."},
+                    {"role": "user", "content": text},
+                ],
+                "cities": cities,
+            }
+
+
+CITIES = ["Accra", "Bergen", "Cusco", "Dakar", "Eger", "Faro", "Galway", "Hanoi", "Izmir", "Jaipur"]
+CITIES += ["Kazan", "Lima", "Minsk", "Nantes", "Oulu", "Porto", "Quito", "Riga", "Sofia", "Turin"]
+DAYS = ["today", "tonight", "tomorrow", "on Monday", "on Friday", "this weekend", "next week"]
+QUESTIONS = {
+    "easy": ["How is the weather in {} {day}?", "Tell me the weather in {} {day}."],
+    "medium": ["I am going to {} {day}: do I need a coat?", "Is {} fit for a picnic {day}?"],
+    "hard": ["Which is warmer {day}, {} or {}?", "We drive from {} to {} {day}: what do we wear?"],
+}

@@ -1,0 +1,296 @@
+r"""Asks multiple-choice questions and finds the chosen letter in one of four ways.
+
+Source: the resources server mcqa of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. A row's
+`template_metadata.output_regex` is tried first; where it finds nothing, the option `grading_mode`
+decides, else the row's. Looseness that is kept: a row's pattern may find a letter that no option
+has, `\boxed{E. coli}` is E, "Answer: b" is B, and "Answer: I'd say B" is I. Where this differs:
+
+- A pattern with several groups gives its first one.
+- A pattern that is no regular expression finds nothing; one that takes too long leaves the
+  rollout unscored.
+- Letters of other scripts are mapped where they stand alone, so that option texts stay whole.
+- `lenient_boxed` reads what stands in `\text{...}`, in the box as in the options, and never the
+  command's own name.
+
+One row:
+{"id": "mcqa-0", "prompt": "Which is the largest?\n\nA: 12\nB: 71\n\nPut the letter in \\boxed{}.",
+"options": [{"A": "12"}, {"B": "71"}], "expected_answer": "B", "grading_mode": "lenient_boxed"}
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from datetime import date
+from random import Random
+from typing import Literal
+
+from pydantic import BaseModel
+
+from gymcli import (
+    Context,
+    Environment,
+    EnvironmentOptions,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Task,
+)
+
+__all__ = ["MultipleChoice", "Question"]
+
+RowMode = Literal["strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon"]
+Mode = Literal[RowMode, "lenient_answer_colon_md"]
+
+Choices = dict[str, str]
+"""The options' texts by their letters, in upper case."""
+Problem = tuple[str, str, list[str]]
+"""A question, its right option, and wrong ones to choose from."""
+
+LETTERS = "ABCDEFGHIJ"
+OTHER_SCRIPTS = str.maketrans("أبجدঅবডঢＡＢＣＤ", "ABCD" * 3)
+LETTER_ALONE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
+ONLY_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*$")
+LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
+SEPARATORS = re.compile(r"(?:[/|&,;\s]|\bor\b|\band\b)+", re.IGNORECASE)
+ANSWER_COLON = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
+ANSWER_COLON_MARKDOWN = re.compile(r"[*_]{0,2}answer[*_]{0,2}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
+
+
+class TemplateMetadata(BaseModel):
+    """How the prompt asks for the answer."""
+
+    output_regex: str | list[str] | None = None
+    """Patterns of which the last match, in upper or lower case, is the answer."""
+
+
+class Question(Task):
+    """A question with its options."""
+
+    options: list[dict[str, str]]
+    """One option each: `{"A": "its text"}`."""
+    expected_answer: str
+    grading_mode: RowMode = "strict_single_letter_boxed"
+    template_metadata: TemplateMetadata | None = None
+
+    @property
+    def choices(self) -> Choices:
+        """The options' texts by their letters."""
+        return {key.upper(): text for option in self.options for key, text in option.items()}
+
+    @property
+    def gold(self) -> str:
+        """The letter of the right option."""
+        return self.expected_answer.strip().upper()
+
+    @property
+    def patterns(self) -> list[str]:
+        """The row's own patterns, in the order they are tried."""
+        given = self.template_metadata.output_regex if self.template_metadata else None
+        return [given] if isinstance(given, str) else given or []
+
+
+class MultipleChoice(Environment[Question]):
+    """Choose one of several options; the letter is read from a box or by a pattern."""
+
+    properties = Properties("single-step", "knowledge", "general", "multiple choice", "exact match")
+
+    class Options(EnvironmentOptions):
+        """How letters are found."""
+
+        grading_mode: Mode | None = None
+        """Used in place of the mode that a row names."""
+
+    options: Options
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the letter found is that of the right option."""
+        assert isinstance(context.options, cls.Options)
+        question = cls.parse_task(rollout.task)
+        text = rollout.output_text.strip()
+        read_by: str = "output_regex"
+        letter = _by_patterns(question, text, context)
+        if letter is None:
+            read_by = context.options.grading_mode or question.grading_mode
+            letter = GRADERS[read_by](text, question.choices)
+        is_right = letter == question.gold
+        reason = "correct" if is_right else "wrong_answer" if letter else "no_answer"
+        return Score(
+            float(is_right),
+            metrics={"no_answer": float(letter is None)},
+            answer=letter,
+            details={"reason": reason, "expected_answer": question.gold, "read_by": read_by},
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Give the right letter in the form that the grading mode reads."""
+        is_boxed = "boxed" in (self.options.grading_mode or self.task.grading_mode)
+        text = f"\\boxed{{{self.task.gold}}}" if is_boxed else f"Answer: {self.task.gold}"
+        return Message(role="assistant", content=text)
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write questions whose answers are computed, in every form of asking."""
+        rows: dict[str, JSONObject] = {}
+        while (number := len(rows)) < num:
+            difficulty = list(PROBLEMS)[number % len(PROBLEMS)]
+            request, fields = list(FORMS.items())[number // len(PROBLEMS) % len(FORMS)]
+            text, right, pool = rng.choice(PROBLEMS[difficulty])(rng)
+            wrong = rng.sample(pool, min(rng.randint(3, 9), len(pool)))
+            texts = rng.sample([right, *wrong], len(wrong) + 1)
+            options = list(zip(LETTERS, texts, strict=False))
+            listing = "\n".join(f"{letter}: {option}" for letter, option in options)
+            prompt = f"{text}\n\n{listing}\n\n{request}"
+            rows[prompt] = rows.get(prompt) or {
+                "id": f"mcqa-{number}",
+                "difficulty": difficulty,
+                "prompt": prompt,
+                "options": [{letter: option} for letter, option in options],
+                "expected_answer": LETTERS[texts.index(right)],
+                **fields,
+            }
+        yield from rows.values()
+
+
+def _by_patterns(question: Question, text: str, context: Context) -> str | None:
+    """Find the answer with the row's own patterns."""
+    for pattern in question.patterns:
+        try:
+            found = context.search(pattern, text, flags=re.IGNORECASE)
+        except ValueError:
+            continue
+        last = found[-1].strip() if found else ""
+        letter = last.translate(OTHER_SCRIPTS).upper()
+        if len(letter) == 1 and letter.isalpha():
+            return letter
+        letter_of_text = _equal_option(last, question.choices)
+        if letter_of_text is not None:
+            return letter_of_text
+    return None
+
+
+def _strict_boxed(text: str, choices: Choices) -> str | None:
+    """Find the one capital in the last box, or the capital that labels what stands in it."""
+    boxed = _last_boxed(text)
+    if boxed is None:
+        return None
+    inner = _without_text_commands(boxed)
+    match = ONLY_CAPITAL.match(inner) or LABEL.match(inner)
+    return match[1] if match and match[1] in choices else None
+
+
+def _lenient_boxed(text: str, choices: Choices) -> str | None:
+    """Find the letter as the strict mode does, else the only option that the last box quotes."""
+    letter = _strict_boxed(text, choices)
+    boxed = _last_boxed(text)
+    if letter is not None or boxed is None:
+        return letter
+    inner = _normalized(_without_text_commands(boxed))
+    texts = {key: _normalized(_without_text_commands(text)) for key, text in choices.items()}
+    quoted = [key for key, option in texts.items() if option and option in inner]
+    return quoted[0] if len(quoted) == 1 else None
+
+
+def _answer_colon(text: str, choices: Choices) -> str | None:
+    """Read what follows the first "answer:": a letter alone, or an option's text."""
+    match = ANSWER_COLON.search(text)
+    payload = match[1].strip() if match else ""
+    return payload.upper() if payload.upper() in choices else _equal_option(payload, choices)
+
+
+def _answer_colon_markdown(text: str, choices: Choices) -> str | None:
+    """Read what follows an "answer:" in any emphasis, from the last one to the first."""
+    for payload in reversed(ANSWER_COLON_MARKDOWN.findall(text)):
+        letters = [m for m in LETTER_ALONE.finditer(payload) if m[0].upper() in choices]
+        if not letters or any(_is_pair(*pair) for pair in itertools.pairwise(letters)):
+            continue
+        if not re.search(r"[A-Za-z0-9]", payload[: letters[0].start()]):
+            return letters[0][0].upper()
+        capitals = [match[0] for match in letters if match[0].isupper()]
+        if capitals:
+            return capitals[-1]
+    return None
+
+
+def _is_pair(first: re.Match[str], second: re.Match[str]) -> bool:
+    """Say whether two different letters stand side by side, as in "A or B"."""
+    differ = first[0].upper() != second[0].upper()
+    return differ and bool(SEPARATORS.fullmatch(first.string, first.end(), second.start()))
+
+
+GRADERS: dict[str, Callable[[str, Choices], str | None]] = {
+    "strict_single_letter_boxed": _strict_boxed,
+    "lenient_boxed": _lenient_boxed,
+    "lenient_answer_colon": _answer_colon,
+    "lenient_answer_colon_md": _answer_colon_markdown,
+}
+
+
+def _last_boxed(text: str) -> str | None:
+    r"""Give what stands in the last \boxed{...}, its braces counted; None if it is not closed."""
+    _, opening, rest = text.rpartition("\\boxed{")
+    depth = 1 if opening else 0
+    for position, character in enumerate(rest if opening else ""):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return rest[:position]
+    return None
+
+
+def _without_text_commands(text: str) -> str:
+    r"""Replace every \text{...} by what stands in it, the inner ones first."""
+    while (shorter := re.sub(r"\\text\{([^{}]*)\}", r"\1", text)) != text:
+        text = shorter
+    return text
+
+
+def _normalized(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _equal_option(text: str, choices: Choices) -> str | None:
+    """Give the letter of the first option whose text this is, but for case and spaces."""
+    wanted = _normalized(text) or None  # an empty text means no option
+    return next((key for key, option in choices.items() if _normalized(option) == wanted), None)
+
+
+def _largest(rng: Random) -> Problem:
+    wrong = rng.sample(range(10, 900), 9)
+    right = rng.randint(max(wrong) + 1, 999)
+    return "Which of these numbers is the largest?", str(right), [str(n) for n in wrong]
+
+
+def _first_word(rng: Random) -> Problem:
+    right, *wrong = sorted(rng.sample(WORDS.split(), 10))
+    return "Which of these words comes first in a dictionary?", right, wrong
+
+
+def _letter_count(rng: Random) -> Problem:
+    words = " ".join(rng.sample(WORDS.split(), 3))
+    letter = rng.choice(sorted({*words} - {" "}))
+    right = words.count(letter)
+    text = f'How many times does the letter "{letter}" occur in "{words}"?'
+    return text, str(right), [str(n) for n in range(right + 7) if n != right]
+
+
+def _weekday(rng: Random) -> Problem:
+    day = date(rng.randint(1950, 2049), rng.randint(1, 12), rng.randint(1, 28))
+    right = DAYS[day.weekday()]
+    return f"Which day of the week is {day.isoformat()}?", right, [d for d in DAYS if d != right]
+
+
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WORDS = "anchor barrel candle dolphin engine feather garden hammer island jacket kettle lantern"
+
+PROBLEMS = {"easy": (_largest, _first_word), "medium": (_letter_count,), "hard": (_weekday,)}
+FORMS: dict[str, JSONObject] = {
+    "Put the letter in \\boxed{}.": {"grading_mode": "strict_single_letter_boxed"},
+    "Think first, then give the letter of your choice in \\boxed{}.": {},
+    "Give the option, by letter or text, in \\boxed{}.": {"grading_mode": "lenient_boxed"},
+    'Reply with "Answer:" and the letter.': {"grading_mode": "lenient_answer_colon"},
+    'End with "I pick" and the letter.': {"template_metadata": {"output_regex": r"I pick (\w)\b"}},
+    "Put its text in <pick></pick>.": {"template_metadata": {"output_regex": ["<pick>(.+?)<"]}},
+}
+"""How prompts ask for the answer, with the fields that say how it is read."""

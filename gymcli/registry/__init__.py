@@ -1,0 +1,15 @@
+"""Finds environments by name and types the options that they are given."""
+
+from gymcli.registry.describe import describe, shipped_tasks
+from gymcli.registry.find import EnvironmentClass, Found, Registry
+from gymcli.registry.options import environment_options, split_env_args
+
+__all__ = [
+    "EnvironmentClass",
+    "Found",
+    "Registry",
+    "describe",
+    "environment_options",
+    "shipped_tasks",
+    "split_env_args",
+]

@@ -1,0 +1,225 @@
+"""Finds an environment by name: a file, a module, one of ours, or an installed plug-in.
+
+A name on the command line may be code (`path/to/file.py:Class`, `module:Class`); a name in a data
+row may not: it finds built-in environments and entry points only. Nothing is imported until it is
+asked for by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import gymcli.envs
+from gymcli.environment import Environment, Task
+from gymcli.errors import EnvironmentImportError, UnknownNameError, UsageError
+
+__all__ = ["ENTRY_POINT_GROUP", "EnvironmentClass", "Found", "Registry", "candidates"]
+
+EnvironmentClass = type[Environment[Task]]
+
+ENTRY_POINT_GROUP = "gymcli.envs"
+
+ALIASES = {"example_multi_turn_gymnasium": "example_multi_turn"}
+"""Names of others for environments of ours."""
+
+_SUFFIXES = ("_simple_agent", "_agent", "_resources_server")
+
+
+class Found(NamedTuple):
+    """An environment and what names it in a record."""
+
+    name: str
+    environment: EnvironmentClass
+    source_hash: str
+
+
+class Registry:
+    """The environments that one run may use; remembers what it found.
+
+    Args:
+        specs: Names given on the command line. Those that are code (`file.py:Class`,
+            `module:Class`) can then also be found by the name that records carry.
+
+    Raises:
+        UsageError: A spec names code that is not there.
+
+    """
+
+    def __init__(self, specs: tuple[str, ...] = ()) -> None:
+        self._found: dict[str, Found] = {}
+        for spec in specs:
+            if ":" in spec:
+                found = _from_code(spec)
+                self._found[spec] = self._found[found.name] = found
+
+    def find(self, name: str) -> Found:
+        """Find an environment by the name in a row, a record or on the command line.
+
+        Raises:
+            UnknownNameError: There is none of this name.
+            EnvironmentImportError: There is one and it cannot be imported.
+
+        """
+        known = self._found.get(name)
+        if known is None:
+            known = self._found[name] = _by_name(name)
+        return known
+
+    @staticmethod
+    def names() -> list[str]:
+        """List what can be found by name, without importing any of it."""
+        return sorted({*_built_in_names(), *_plug_ins()})
+
+
+def _by_name(name: str) -> Found:
+    built_in = _built_in_names()
+    for candidate in candidates(name):
+        if candidate in built_in:
+            return _from_module(f"gymcli.envs.{candidate}", candidate)
+    plug_ins = _plug_ins()
+    for candidate in candidates(name):
+        if candidate in plug_ins:
+            return _from_entry_point(candidate, plug_ins[candidate])
+    close = difflib.get_close_matches(name, [*built_in, *plug_ins], n=1)
+    hint = f'; did you mean "{close[0]}"?' if close else ""
+    if name.endswith(".py"):
+        hint = f"; name the class in the file: {name}:CLASS"
+    raise UnknownNameError(f'no environment "{name}"{hint} (gym envs lists them)')
+
+
+def candidates(name: str) -> list[str]:
+    """Give the names to try: as it stands, its alias, and without an agent's suffix."""
+    stems = [name, *(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))]
+    return [candidate for stem in stems for candidate in (stem, ALIASES.get(stem)) if candidate]
+
+
+def _built_in_names() -> set[str]:
+    return {
+        module.name
+        for module in pkgutil.iter_modules(gymcli.envs.__path__)
+        if not module.name.startswith("_")
+    }
+
+
+def _plug_ins() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _from_module(module_name: str, name: str) -> Found:
+    with _importing(name):
+        module = importlib.import_module(module_name)
+    return _checked(_only_environment(module, name), name, module_name)
+
+
+def _from_entry_point(name: str, point: EntryPoint) -> Found:
+    with _importing(name):
+        loaded = point.load()
+    if isinstance(loaded, ModuleType):
+        loaded = _only_environment(loaded, name)
+    return _checked(loaded, name, f"the entry point {point.value}")
+
+
+def _from_code(spec: str) -> Found:
+    """Load `path/to/file.py:Class` or `module:Class`; the name is the file's or module's last."""
+    place, _, class_name = spec.rpartition(":")
+    if place.endswith(".py"):
+        path = Path(place)
+        if not path.is_file():
+            raise UsageError(f"{place}: no such file (from the environment {spec})")
+        name = path.stem
+        module = _module_of_file(path, spec)
+    else:
+        name = place.rpartition(".")[2]
+        with _importing(spec):
+            module = importlib.import_module(place)
+    loaded = getattr(module, class_name, None)
+    if loaded is None:
+        raise UnknownNameError(f"{place} has no class {class_name} (from the environment {spec})")
+    return _checked(loaded, name, spec)
+
+
+def _module_of_file(path: Path, spec: str) -> ModuleType:
+    """Import a file under a name of its own, under which workers can find its classes again."""
+    resolved = path.resolve()
+    module_name = f"gymcli_file_{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    location = importlib.util.spec_from_file_location(module_name, resolved)
+    assert location is not None
+    assert location.loader is not None
+    module = importlib.util.module_from_spec(location)
+    sys.modules[module_name] = module
+    try:
+        with _importing(spec):
+            location.loader.exec_module(module)
+    except EnvironmentImportError:
+        del sys.modules[module_name]
+        raise
+    return module
+
+
+def _only_environment(module: ModuleType, name: str) -> object:
+    """Give the one Environment subclass that a module defines."""
+    classes = [value for value in vars(module).values() if inspect.isclass(value)]
+    own = {
+        value.__name__: value
+        for value in classes
+        if issubclass(value, Environment)
+        and f"{value.__module__}.".startswith(f"{module.__name__}.")
+        and not value.__name__.startswith("_")
+    }
+    if len(own) != 1:
+        names = ", ".join(own) or "none"
+        raise EnvironmentImportError(
+            f'environment "{name}": its module must define one Environment class, found {names}'
+        )
+    return own.popitem()[1]
+
+
+def _checked(loaded: object, name: str, place: str) -> Found:
+    if not (inspect.isclass(loaded) and issubclass(loaded, Environment)):
+        raise EnvironmentImportError(f"{place} is not a subclass of gymcli.Environment")
+    return Found(name, loaded, _source_hash(sys.modules[loaded.__module__]))
+
+
+@contextmanager
+def _importing(name: str) -> Iterator[None]:
+    """Name the environment whose import fails; its code is somebody else's and may raise anything.
+
+    Raises:
+        EnvironmentImportError: The import failed.
+
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        text = " ".join(str(error).split())
+        raise EnvironmentImportError(
+            f'environment "{name}" cannot be imported: {type(error).__name__}: {text}'
+        ) from error
+
+
+def _source_hash(module: ModuleType) -> str:
+    """Hash the source of an environment: its file, or every Python file of its package."""
+    # A notebook's module has no file.
+    path = Path(getattr(module, "__file__", None) or "")
+    if not path.name:
+        return ""
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+    total = hashlib.sha256()
+    for file in files:
+        name = file.relative_to(path.parent).as_posix()
+        total.update(name.encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""Plays and scores single episodes with scripted messages, through gymcli's own loop."""
+
+import asyncio
+
+import msgspec
+
+from gymcli.registry import Registry
+from gymcli.rollout import EpisodePlan, play
+from gymcli.scoring import score
+from gymcli.store.tasks import TaskReading, read_tasks
+from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
+
+
+class Scripted:
+    """A policy that says what it was given, the last of it again and again."""
+
+    def __init__(self, *messages):
+        self.messages = list(messages)
+
+    async def answer(self, request):
+        message = self.messages.pop(0) if len(self.messages) > 1 else self.messages[0]
+        return message if isinstance(message, Answer) else Answer(message=message)
+
+
+def says(text):
+    return Message(role="assistant", content=text)
+
+
+def calls(*named):
+    """Give a message that calls tools; each is a name and the argument text."""
+    return Message(
+        role="assistant",
+        tool_calls=[
+            ToolCall(id=f"call_{number}", function=FunctionCall(name, text))
+            for number, (name, text) in enumerate(named)
+        ],
+    )
+
+
+def cut(message):
+    """Give a message that the endpoint ended at its token limit."""
+    return Answer(message=message, finish_reason="length")
+
+
+def row_of_file(folder, env, row):
+    """Give a row as it is read from a task file."""
+    path = folder / "tasks.jsonl"
+    path.write_bytes(msgspec.json.encode(row) + b"\n")
+    [found] = read_tasks([path], TaskReading(default_env=env))
+    assert isinstance(found, TaskRow), found
+    return found
+
+
+def task_row(env, fields, *, tools=None):
+    prompt = [Message(role="user", content="Please do.")]
+    return TaskRow(id="t", env=env, hash="0", messages=prompt, fields=fields, tools=tools)
+
+
+def played(row, *messages, max_turns=None, **options):
+    """Play one episode; without messages the environment's oracle plays."""
+    environment = Registry().find(row.env).environment
+    plan = EpisodePlan(
+        row=row,
+        attempt=0,
+        environment=environment,
+        options=environment.Options(**options),
+        env_version=environment.version,
+        model="scripted",
+        params={},
+        run_seed=0,
+        sends_seed=False,
+        max_turns=max_turns,
+    )
+    return asyncio.run(play(plan, Scripted(*messages) if messages else None))
+
+
+def answered(env, fields, *texts):
+    """Give a record in which the model said these texts, one message each."""
+    prompt = [Message(role="user", content="Please do.")]
+    messages = [*prompt, *(says(text) for text in texts)]
+    return Rollout(env=env, task=fields, messages=messages, num_prompt_messages=1)
+
+
+def scored(rollout, **options):
+    environment = Registry().find(rollout.env).environment
+    found = score(environment, rollout, verifier=Verifier(), options=environment.Options(**options))
+    return asyncio.run(found)

@@ -1,0 +1,42 @@
+from random import Random
+
+import pytest
+
+from gymcli.envs.arithmetic import Arithmetic
+from tests.envs.episodes import answered, scored
+
+
+@pytest.mark.parametrize(
+    ("text", "reward", "answer"),
+    [
+        pytest.param("7", 1.0, "7", id="bare"),
+        pytest.param("3 + 4 = 7.", 1.0, "7", id="last of several"),
+        pytest.param("**7**", 1.0, "7", id="in markdown"),
+        pytest.param("7, no: 8", 0.0, "8", id="last one wrong"),
+        pytest.param("-7", 0.0, "-7", id="negative"),
+        pytest.param("seven", 0.0, None, id="in words"),
+        pytest.param("", 0.0, None, id="empty"),
+        pytest.param("7" * 5000, 0.0, "7" * 5000, id="too long for an int"),
+    ],
+)
+def test_verify_takes_the_last_integer(text, reward, answer):
+    rollout = scored(answered("arithmetic", {"answer": 7}, text))
+
+    assert (rollout.reward, rollout.answer) == (reward, answer)
+
+
+def test_generate_says_how_hard_a_sum_is():
+    for row in Arithmetic.generate(Random(3), 100):
+        first, second = row["id"].split("+")
+
+        assert row["answer"] == int(first) + int(second)
+        assert row["difficulty"] == {2: "easy", 3: "medium", 4: "hard"}[len(first + second)]
+        assert f"{first} + {second}" in row["prompt"]
+
+
+def test_generate_gives_all_sums_once():
+    ids = {row["id"] for row in Arithmetic.generate(Random(0), 361)}
+
+    assert len(ids) == 361
+    with pytest.raises(ValueError):
+        list(Arithmetic.generate(Random(0), 362))

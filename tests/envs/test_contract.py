@@ -1,0 +1,150 @@
+"""What every environment keeps to, whatever it tests."""
+
+import inspect
+import pkgutil
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+import gymcli.envs
+from gymcli.registry import Registry, shipped_tasks
+from gymcli.store.tasks import TaskReading, read_tasks
+from gymcli.types import Message, Rollout, TaskRow
+from tests.envs.episodes import calls, played, says, scored
+
+NAMES = sorted(module.name for module in pkgutil.iter_modules(gymcli.envs.__path__))
+
+GARBAGE = [
+    calls(("no_such_tool", "{}")),
+    calls(("verify", "{}"), ("setup", "{}")),
+    *(
+        calls(*((name, text) for name in found.environment.method_tools()))
+        for found in map(Registry().find, NAMES)
+        if found.environment.method_tools()
+        for text in ("", "{", "null", "[1]", '"{}"', '{"no_such_argument": 1}')
+    ),
+]
+
+
+def environment_of(name):
+    return Registry().find(name).environment
+
+
+def rows_of(name):
+    path = shipped_tasks(name)
+    assert path is not None, f"{name} ships no tasks"
+    return list(read_tasks([path], TaskReading(default_env=name)))
+
+
+def score_of(rollout):
+    return (rollout.reward, rollout.components, rollout.metrics, rollout.answer, rollout.details)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_class_says_what_it_is(name):
+    environment = environment_of(name)
+
+    assert inspect.getdoc(environment)
+    assert environment.version
+    assert isinstance(environment.version, str)
+    assert all(environment.properties)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tools_are_documented(name):
+    for tool in environment_of(name).method_tools().values():
+        assert tool.description.strip()
+        assert tool.parameters["type"] == "object"
+        assert set(tool.parameters["required"]) <= set(tool.parameters["properties"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tasks_validate(name):
+    rows = rows_of(name)
+
+    assert all(isinstance(row, TaskRow) for row in rows), rows
+    for row in rows:
+        environment_of(name).parse_task(row.fields)
+    assert len({row.id for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tasks_are_varied(name):
+    rows = rows_of(name)
+
+    assert len({msgspec.json.encode(row.messages) for row in rows}) >= 50
+    assert {row.fields["difficulty"] for row in rows} >= {"easy", "medium", "hard"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tasks_can_be_generated_again(name):
+    path = shipped_tasks(name)
+    num = path.read_bytes().count(b"\n")
+    rows = environment_of(name).generate(Random(0), num)
+
+    assert b"".join(msgspec.json.encode(row) + b"\n" for row in rows) == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tasks_come_with_their_origin(name):
+    readme = (Path(shipped_tasks(name)).parent / "README.md").read_text()
+
+    assert "Apache-2.0" in readme
+    assert "Random(0)" in readme
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_oracle_gets_the_top_reward_in_every_task(name):
+    for row in rows_of(name):
+        rollout = played(row)
+
+        assert rollout.stop_reason in ("done", "env_done")
+        assert not rollout.tool_errors
+        assert scored(rollout).reward == environment_of(name).max_reward
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "message", [says(""), says("I do not know."), Message(role="assistant", reasoning="Hm.")]
+)
+def test_verify_scores_an_answer_that_says_nothing(name, message):
+    rollout = scored(played(rows_of(name)[0], message))
+
+    assert rollout.reward is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verify_scores_a_conversation_of_garbage_calls(name):
+    rollout = played(rows_of(name)[0], *GARBAGE, says("Done."), max_turns=len(GARBAGE) + 8)
+
+    assert rollout.tool_errors["unknown_tool"] > 0
+    assert scored(rollout).reward is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verify_scores_a_record_without_an_answer(name):
+    row = rows_of(name)[0]
+    rollout = Rollout(
+        env=name,
+        task=row.fields,
+        messages=row.messages,
+        num_prompt_messages=len(row.messages),
+        stop_reason="context_overflow",
+    )
+
+    assert scored(rollout).reward is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verify_says_the_same_of_the_same_record(name):
+    """Twice in memory, and after the record went to disk and back."""
+    for row in rows_of(name)[:6]:
+        for rollout in (played(row), played(row, *GARBAGE[:3], says("B is 12."))):
+            line = msgspec.json.encode(rollout)
+
+            first = score_of(scored(rollout))
+            assert score_of(scored(rollout)) == first
+            assert msgspec.json.encode(rollout) == line, "verify changed the record"
+            assert score_of(scored(msgspec.json.decode(line, type=Rollout))) == first

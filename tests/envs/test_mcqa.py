@@ -1,0 +1,391 @@
+import datetime as dt
+import string
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gymcli.envs.mcqa import GRADERS, MultipleChoice, Question
+from gymcli.errors import VerifierTimeoutError
+from gymcli.registry import shipped_tasks
+from tests.envs.episodes import answered, played, row_of_file, says, scored, task_row
+
+OPTIONS = {
+    "A": "north wind",
+    "B": "south wind",
+    "C": "no wind",
+    "D": "a storm",
+    "E": "fog",
+    "F": "Light  Rain",
+    "G": r"5 \text{km}",
+    "H": "hail",
+    "I": "ice",
+}
+
+
+def question(**fields):
+    return {
+        "options": [{letter: text} for letter, text in OPTIONS.items()],
+        "expected_answer": "E",
+        **fields,
+    }
+
+
+def found(text, *, mode=None, pattern=None):
+    """Give the letter that is found in a text."""
+    fields = {"grading_mode": mode} if mode else {}
+    if pattern is not None:
+        fields["template_metadata"] = {"output_regex": pattern}
+    return scored(answered("mcqa", question(**fields), text)).answer
+
+
+def found_in_markdown(text):
+    rollout = answered("mcqa", question(), text)
+    return scored(rollout, grading_mode="lenient_answer_colon_md").answer
+
+
+STRICT = [
+    pytest.param(r"\boxed{E}", "E", id="letter"),
+    pytest.param(r"\boxed{\text{E}}", "E", id="letter in text command"),
+    pytest.param(r"\boxed{\text{\text{E}}}", "E", id="text command in text command"),
+    pytest.param(r"\boxed{\text{E}: fog}", "E", id="label in text command"),
+    pytest.param(r"\boxed{E: foo}", "E", id="label with colon"),
+    pytest.param(r"\boxed{E) foo}", "E", id="label with parenthesis"),
+    pytest.param(r"\boxed{ E - foo}", "E", id="label with dash"),
+    pytest.param(r"\boxed{E. coli}", "E", id="label with dot, known looseness"),
+    pytest.param(r"\boxed{ [C] }", "C", id="in brackets and spaces"),
+    pytest.param(r"\boxed{{C}}", "C", id="in braces"),
+    pytest.param(r"\boxed{12. C}", "C", id="after a number"),
+    pytest.param(r"\boxed{A} or rather \boxed{B}", "B", id="two boxes, the last"),
+    pytest.param(r"\boxed{\boxed{D}}", "D", id="box in box, the last"),
+    pytest.param(r"\boxed{e}", None, id="lower case"),
+    pytest.param(r"\boxed{B and C}", None, id="two letters"),
+    pytest.param(r"\boxed{BC}", None, id="two capitals together"),
+    pytest.param(r"\boxed{Z}", None, id="not among the options"),
+    pytest.param(r"\boxed{Z: mist}", None, id="label not among the options"),
+    pytest.param(r"\boxed{E foo}", None, id="letter and words"),
+    pytest.param(r"\boxed{}", None, id="empty box"),
+    pytest.param(r"\boxed{E", None, id="not closed"),
+    pytest.param(r"\boxed{A} then \boxed{E", None, id="last one not closed"),
+    pytest.param("E", None, id="no box"),
+    pytest.param("", None, id="empty"),
+]
+
+
+@pytest.mark.parametrize(("text", "letter"), STRICT)
+def test_strict_boxed(text, letter):
+    assert found(text, mode="strict_single_letter_boxed") == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        *STRICT,
+        pytest.param(r"\boxed{fog}", "E", id="option's text"),
+        pytest.param(r"\boxed{It is FOG today}", "E", id="option's text within"),
+        pytest.param(r"\boxed{light rain}", "F", id="other case and spaces"),
+        pytest.param(r"\boxed{\text{no  wind}}", "C", id="text command around it"),
+        pytest.param(r"\boxed{5 \text{km}}", "G", id="text command of the option"),
+        pytest.param(r"\boxed{fog and hail}", None, id="two options quoted"),
+        pytest.param(r"\boxed{wind}", None, id="part of options"),
+        pytest.param("fog", None, id="quoted without a box"),
+        pytest.param(r"\boxed{hail} \boxed{fog}", "E", id="quoted in the last box"),
+    ],
+)
+def test_lenient_boxed(text, letter):
+    assert found(text, mode="lenient_boxed") == letter
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "letter"),
+    [
+        pytest.param(["20", "text"], r"\boxed{\text{20}}", "A", id="command's name is no quote"),
+        pytest.param(["20", "text"], r"\boxed{\text{text}}", "B", id="command's name as content"),
+        pytest.param([r"\text{20 km}", "9"], r"\boxed{20 km}", "A", id="command in the option"),
+        pytest.param([r"20 \text{km}", "9"], r"\boxed{\text{20 km}}", "A", id="in both"),
+        pytest.param(["", "hail"], r"\boxed{zzz}", None, id="empty option is never quoted"),
+        pytest.param([r"\text{ }", "hail"], r"\boxed{zzz}", None, id="empty within the command"),
+        pytest.param(["", "hail"], r"\boxed{}", None, id="empty box and empty option"),
+        pytest.param(["", "hail"], r"\boxed{some hail}", "B", id="empty option beside a quote"),
+    ],
+)
+def test_lenient_boxed_reads_what_stands_in_text_commands(options, text, letter):
+    choices = [{"A": options[0]}, {"B": options[1]}]
+    fields = {"options": choices, "expected_answer": "A", "grading_mode": "lenient_boxed"}
+
+    assert scored(answered("mcqa", fields, text)).answer == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        pytest.param("Answer: B", "B", id="letter"),
+        pytest.param("answer : b", "B", id="lower case"),
+        pytest.param("ANSWER:\n  B  ", "B", id="on the next line"),
+        pytest.param("Answer: Light rain", "F", id="option's text"),
+        pytest.param("Answer: FOG", "E", id="option's text in capitals"),
+        pytest.param("Answer: A\nAnswer: B", "A", id="the first of two"),
+        pytest.param("Answer: hmm\nAnswer: B", None, id="the first of two says nothing"),
+        pytest.param("Answer: B.", None, id="letter with a dot"),
+        pytest.param("Answer: some fog", None, id="option's text with more"),
+        pytest.param("Answer: Z", None, id="not among the options"),
+        pytest.param("Answer:", None, id="nothing after it"),
+        pytest.param("B", None, id="no answer line"),
+    ],
+)
+def test_lenient_answer_colon(text, letter):
+    assert found(text, mode="lenient_answer_colon") == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        pytest.param("Answer: B", "B", id="plain"),
+        pytest.param("**Answer:** B", "B", id="bold label"),
+        pytest.param("**Answer**: **B**", "B", id="both bold"),
+        pytest.param("__answer__: _b_", "B", id="underscores, lower case"),
+        pytest.param("Answer: (B) south wind", "B", id="leading letter"),
+        pytest.param("Answer: 'B'", "B", id="in quotes"),
+        pytest.param("Answer: A\nAnswer: B", "B", id="the last of two"),
+        pytest.param("Answer: B\nAnswer: unclear", "B", id="the last of two says nothing"),
+        pytest.param("Answer: B\nAnswer: A or C", "B", id="the last of two is ambiguous"),
+        pytest.param("Answer: it must be B", "B", id="standalone capital"),
+        pytest.param("Answer: not A but B", "B", id="last standalone capital"),
+        pytest.param("Answer: Z, so B", "B", id="leading letter not among the options"),
+        pytest.param("Answer: I'd say B", "I", id="contraction leads, known looseness"),
+        pytest.param("Answer: it's B", "B", id="letter in a contraction not among the options"),
+        pytest.param("Answer: B, B", "B", id="same letter twice"),
+        pytest.param("Answer: B, b", "B", id="same letter in both cases"),
+        *(
+            pytest.param(f"Answer: A{between}B", None, id=f"ambiguous:{between}")
+            for between in ("/", " | ", " & ", ", ", ";", " or ", " and ", " ", ", or ")
+        ),
+        pytest.param("Answer: a or b", None, id="ambiguous in lower case"),
+        pytest.param("Answer: A or b", None, id="ambiguous, second one in lower case"),
+        pytest.param("Answer: a/B", None, id="ambiguous, first one in lower case"),
+        pytest.param("Answer: B, a", None, id="ambiguous in mixed case and falling order"),
+        pytest.param("Answer: B, a city", None, id="ambiguous with an article"),
+        pytest.param("Answer: A - B", "A", id="other separator is not ambiguous"),
+        pytest.param("Answer: fog", None, id="option's text does not count"),
+        pytest.param("Answer: Bring an umbrella", None, id="first letter of a word"),
+        pytest.param("Answer: it is b", None, id="small letter that does not lead"),
+        pytest.param("no idea", None, id="no answer line"),
+    ],
+)
+def test_lenient_answer_colon_markdown(text, letter):
+    assert found_in_markdown(text) == letter
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "letter"),
+    [
+        pytest.param(r"pick: ([A-Z])", "pick: A, pick: B", "B", id="last match"),
+        pytest.param(r"PICK: ([A-Z])", "pick: b", "B", id="case ignored, upper-cased"),
+        pytest.param("[A-Z]$", "it is B", "B", id="no group: whole match"),
+        pytest.param(r"(\w) of (\w)", "A of B", "A", id="several groups: the first"),
+        pytest.param(r"pick: (\w)", "pick: Z", "Z", id="not among the options, still counts"),
+        pytest.param(r"pick: (.+)", "pick:  Light   rain ", "F", id="option's text"),
+        pytest.param(r"pick: (.+)", "pick: some fog", None, id="more than option's text"),
+        pytest.param(r"pick: (\w)", "pick: 7", None, id="a digit is no letter"),
+        pytest.param(r"pick: (\w?)", "pick: ", None, id="empty match"),
+        pytest.param(r"الجواب: (.)", "الجواب: ب", "B", id="Arabic letter"),
+        pytest.param(r"উত্তর: (.)", "উত্তর: ড", "C", id="Bengali letter"),
+        pytest.param(r"答: (.)", "答: Ｄ", "D", id="full-width letter"),  # noqa: RUF001  # meant
+        pytest.param(
+            r"答: (.)",
+            "答: Ｅ",  # noqa: RUF001  # meant
+            "Ｅ",  # noqa: RUF001  # meant
+            id="full-width letter beyond D, accepted as it is",
+        ),
+        pytest.param(["x: (.)", "y: (.)"], "y: A x: B", "B", id="patterns in order"),
+        pytest.param(["x: (.)", "y: (.)"], "y: A x: 5", "A", id="next pattern after nothing"),
+        pytest.param(["(", "y: (.)"], "y: A", "A", id="next pattern after an invalid one"),
+        pytest.param("(", "y: A", None, id="invalid pattern"),
+        pytest.param([], "A", None, id="no pattern"),
+    ],
+)
+def test_output_regex(pattern, text, letter):
+    assert found(text, pattern=pattern) == letter
+
+
+def test_output_regex_comes_before_the_grading_mode():
+    assert found(r"pick: A \boxed{B}", pattern=r"pick: (\w)") == "A"
+    assert found(r"\boxed{B}", pattern=r"pick: (\w)") == "B"
+
+
+def test_output_regex_that_takes_too_long_leaves_the_rollout_unscored():
+    with pytest.raises(VerifierTimeoutError):
+        found("a" * 60 + "!", pattern=r"(a|a|aa)+$")
+
+
+def test_verify_says_how_it_came_to_the_score():
+    right = scored(answered("mcqa", question(), r"\boxed{E}"))
+    wrong = scored(answered("mcqa", question(), r"\boxed{A}"))
+    nothing = scored(answered("mcqa", question(), "Hm."))
+
+    assert [r.reward for r in (right, wrong, nothing)] == [1.0, 0.0, 0.0]
+    assert [r.metrics["no_answer"] for r in (right, wrong, nothing)] == [0.0, 0.0, 1.0]
+    assert [r.details["reason"] for r in (right, wrong, nothing)] == [
+        "correct",
+        "wrong_answer",
+        "no_answer",
+    ]
+    assert right.details["expected_answer"] == "E"
+    assert right.details["read_by"] == "strict_single_letter_boxed"
+
+
+def test_verify_reads_the_gold_letter_in_any_case():
+    rollout = answered("mcqa", question(expected_answer=" e "), r"\boxed{E}")
+
+    assert scored(rollout).reward == 1.0
+
+
+def test_verify_reads_option_letters_in_any_case():
+    fields = {"options": [{"a": "fog"}, {"b": "hail"}], "expected_answer": "b"}
+
+    assert scored(answered("mcqa", fields, r"\boxed{B}")).reward == 1.0
+
+
+def test_verify_never_takes_silence_for_an_option_without_text():
+    fields = {
+        "options": [{"A": ""}, {"B": "hail"}],
+        "expected_answer": "A",
+        "grading_mode": "lenient_answer_colon",
+        "template_metadata": {"output_regex": ".*"},
+    }
+
+    assert scored(answered("mcqa", fields, "")).answer is None
+
+
+def test_grading_mode_defaults_to_the_strict_box():
+    assert found("Answer: E") is None
+    assert found(r"\boxed{E}") == "E"
+
+
+def test_grading_mode_of_the_options_wins_over_the_row():
+    rollout = answered("mcqa", question(grading_mode="lenient_boxed"), "Answer: E")
+
+    assert scored(rollout).answer is None
+    assert scored(rollout, grading_mode="lenient_answer_colon").answer == "E"
+
+
+def test_markdown_mode_is_no_value_of_a_row():
+    with pytest.raises(ValidationError):
+        Question.model_validate(question(grading_mode="lenient_answer_colon_md"))
+
+
+@pytest.mark.parametrize("mode", GRADERS)
+@given(text=st.text(alphabet="ABEab:. \n\\boxed{}text*_/,answer", max_size=60))
+def test_every_mode_finds_an_option_or_nothing(mode, text):
+    assert GRADERS[mode](text, OPTIONS) in {None, *OPTIONS}
+
+
+def test_parse_task_takes_a_row_with_a_template():
+    """NeMo Gym's rows carry fields that no rule reads; they are kept."""
+    task = MultipleChoice.parse_task(
+        {
+            "options": [{"A": "one"}, {"B": "two"}],
+            "expected_answer": "B",
+            "uuid": "5a1f",
+            "reward_profiles": [{"model_hf_path": "some/model", "pass_rate": 0.5}],
+            "template_metadata": {
+                "template_id": "t1",
+                "template_prompt": "{problem}",
+                "output_regex": r"so: ([A-Z])",
+                "weight": 0.5,
+            },
+        }
+    )
+
+    assert task.patterns == [r"so: ([A-Z])"]
+    assert task.uuid == "5a1f"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reward"),
+    [
+        pytest.param(r"Rocks that cool from melt: \boxed{C}", 1.0, id="right"),
+        pytest.param(r"\boxed{\text{C}: Igneous}", 1.0, id="with its label"),
+        pytest.param(r"\boxed{A}", 0.0, id="wrong"),
+        pytest.param(r"\boxed{Igneous}", 0.0, id="text in place of the letter"),
+        pytest.param("C", 0.0, id="no box"),
+    ],
+)
+def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path, answer, reward):
+    names = {"A": "Limestone", "B": "Slate", "C": "Basalt", "D": "Sandstone"}
+    listing = "\n".join(f"{letter}: {name}" for letter, name in names.items())
+    prompt = f"Which rock is igneous?\n{listing}\nPut one letter into \\boxed{{}}."
+    row = row_of_file(
+        tmp_path,
+        "mcqa",
+        {
+            "responses_create_params": {"input": [{"role": "user", "content": prompt}]},
+            "options": [{letter: name} for letter, name in names.items()],
+            "expected_answer": "C",
+            "grading_mode": "strict_single_letter_boxed",
+            "uuid": "0b7e4c1a-5d52-4f8e-9a57-2f6f0c3f9d11",
+        },
+    )
+    rollout = scored(played(row, says(answer)))
+
+    assert rollout.messages[0].text == prompt
+    assert rollout.reward == reward
+
+
+@pytest.mark.parametrize("mode", [None, *GRADERS])
+def test_oracle_speaks_the_mode_of_the_options(mode):
+    rollout = played(task_row("mcqa", question()), grading_mode=mode)
+
+    assert scored(rollout, grading_mode=mode).reward == 1.0
+
+
+def test_tasks_that_ask_for_a_phrase_read_it():
+    """A model that does as the prompt says is read by the row's own pattern."""
+    num_read = 0
+    for line in shipped_tasks("mcqa").read_bytes().splitlines():
+        row = msgspec.json.decode(line)
+        if "template_metadata" not in row:
+            continue
+        gold = row["expected_answer"]
+        text = next(option[gold] for option in row["options"] if gold in option)
+        asks_for_letter = "I pick" in row["prompt"]
+        answer = f"Well, I pick {gold}." if asks_for_letter else f"<pick>{text}</pick>"
+
+        rollout = scored(answered("mcqa", row, answer))
+        assert (rollout.reward, rollout.details["read_by"]) == (1.0, "output_regex")
+        num_read += 1
+    assert num_read >= 10
+
+
+def test_tasks_have_right_gold_answers():
+    """The answers are found once more, from the text of the prompt alone."""
+    for row in MultipleChoice.generate(Random(5), 90):
+        texts = {letter: text for option in row["options"] for letter, text in option.items()}
+        quoted = row["prompt"].split('"')
+        if "largest" in row["prompt"]:
+            right = max(texts.values(), key=int)
+        elif "dictionary" in row["prompt"]:
+            right = min(texts.values())
+        elif "How many times" in row["prompt"]:
+            right = str(sum(letter == quoted[1] for letter in quoted[3]))
+        else:
+            right = dt.date.fromisoformat(row["prompt"].split("?")[0][-10:]).strftime("%A")
+
+        assert texts[row["expected_answer"]] == right
+        assert len(set(texts.values())) == len(texts)
+        assert "".join(texts) == string.ascii_uppercase[: len(texts)]
+        assert 4 <= len(texts) <= 10
+
+
+def test_tasks_cover_every_mode_of_a_row():
+    rows = list(MultipleChoice.generate(Random(1), 60))
+
+    assert {row.get("grading_mode") for row in rows} == {
+        None,
+        "strict_single_letter_boxed",
+        "lenient_boxed",
+        "lenient_answer_colon",
+    }

@@ -1,0 +1,296 @@
+"""Environments by name: files, modules, ours, and plug-ins that are installed."""
+
+import re
+import subprocess
+import sys
+import textwrap
+from types import ModuleType
+
+import pytest
+
+from gymcli.environment import Environment
+from gymcli.errors import EnvironmentImportError, UnknownNameError, UsageError
+from gymcli.registry import Found, Registry, describe, shipped_tasks
+from gymcli.registry.find import _source_hash, candidates
+
+SOURCE = '''
+"""An environment for tests."""
+from gymcli import Environment, EnvironmentOptions, Score, Task
+
+class Quiz(Environment[Task]):
+    """Ask something."""
+
+    version = "3"
+
+    class Options(EnvironmentOptions):
+        level: int = 1
+        kinds: list[str] | None = None
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        return Score(1.0)
+
+class Other(Quiz):
+    """Ask something else."""
+'''
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def in_fresh_process(tmp_path, code):
+    """Run code where `tmp_path` is on the path, and give what it prints."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
+    found = subprocess.run(command, capture_output=True, check=False)
+    assert found.returncode == 0, found.stderr.decode()
+    return found.stdout.decode().strip()
+
+
+def install(tmp_path, points, **sources):
+    """Put a tiny distribution with entry points where a fresh process finds it."""
+    lines = "".join(f"{name} = {value}\n" for name, value in points.items())
+    write(
+        tmp_path / "quizzes-1.0.dist-info" / "METADATA",
+        """\
+        Metadata-Version: 2.1
+        Name: quizzes
+        Version: 1.0
+        """,
+    )
+    write(tmp_path / "quizzes-1.0.dist-info" / "entry_points.txt", f"[gymcli.envs]\n{lines}")
+    for name, source in sources.items():
+        write(tmp_path / f"{name}.py", source)
+
+
+def test_find_gives_a_built_in_environment():
+    found = Registry().find("arithmetic")
+    assert (found.name, found.environment.__name__) == ("arithmetic", "Arithmetic")
+    assert found.environment.__module__ == "gymcli.envs.arithmetic"
+    assert re.fullmatch("[0-9a-f]{16}", found.source_hash)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mcqa_simple_agent", "mcqa"),
+        ("mcqa_agent", "mcqa"),
+        ("mcqa_resources_server", "mcqa"),
+        ("example_multi_turn_gymnasium", "example_multi_turn"),
+        ("example_multi_turn_gymnasium_agent", "example_multi_turn"),
+        ("example_single_tool_call_simple_agent", "example_single_tool_call"),
+    ],
+)
+def test_find_takes_the_names_of_others_and_gives_ours(name, expected):
+    assert Registry().find(name).name == expected
+
+
+def test_candidates_try_the_name_itself_first():
+    assert candidates("quiz") == ["quiz"]
+    assert candidates("x_simple_agent") == ["x_simple_agent", "x", "x_simple"]
+
+
+def test_find_remembers_what_it_found():
+    registry = Registry()
+    assert registry.find("arithmetic") is registry.find("arithmetic")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("arithmetics", '; did you mean "arithmetic"?'),
+        ("qqqq", ""),
+        ("", ""),
+        ("envs/quiz.py", "; name the class in the file: envs/quiz.py:CLASS"),
+    ],
+)
+def test_find_says_that_there_is_none_and_what_was_meant(name, hint):
+    with pytest.raises(UnknownNameError) as caught:
+        Registry().find(name)
+    assert str(caught.value) == f'no environment "{name}"{hint} (gym envs lists them)'
+
+
+@pytest.mark.parametrize("name", ["os:path", "gymcli:Environment", "../quiz.py:Quiz", "__init__"])
+def test_find_runs_no_code_that_a_data_row_names(name):
+    with pytest.raises(UnknownNameError):
+        Registry().find(name)
+
+
+def test_registry_finds_a_class_in_a_file_by_spec_and_by_the_name_in_records(tmp_path):
+    path = write(tmp_path / "my_quiz.py", SOURCE)
+    registry = Registry((f"{path}:Quiz",))
+    found = registry.find(f"{path}:Quiz")
+    assert found is registry.find("my_quiz")
+    assert (found.name, found.environment.version) == ("my_quiz", "3")
+    again = Registry((f"{path}:Quiz", f"{path}:Other"))
+    assert again.find(f"{path}:Quiz").environment is found.environment
+    assert again.find("my_quiz").environment.__name__ == "Other"
+    assert again.find("my_quiz").source_hash == found.source_hash
+
+
+def test_registry_finds_a_class_in_a_module():
+    registry = Registry(("gymcli.envs.arithmetic:Arithmetic", "mcqa"))
+    assert registry.find("arithmetic") is registry.find("gymcli.envs.arithmetic:Arithmetic")
+    assert registry.find("mcqa").name == "mcqa"
+
+
+@pytest.mark.parametrize(
+    ("source", "spec", "error", "words"),
+    [
+        (None, "{path}:Quiz", UsageError, "quiz.py: no such file (from the environment"),
+        (SOURCE, "{path}:Quizz", UnknownNameError, "has no class Quizz (from the environment"),
+        (SOURCE, "{path}:Score", EnvironmentImportError, "is not a subclass of gymcli.Environment"),
+        ("thing = 3", "{path}:thing", EnvironmentImportError, "is not a subclass of"),
+        ("1 / 0", "{path}:Quiz", EnvironmentImportError, "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(3)", "{path}:Quiz", EnvironmentImportError, "SystemExit: 3"),
+        ("def", "{path}:Quiz", EnvironmentImportError, "SyntaxError: "),
+        (None, "no.such.module:Quiz", EnvironmentImportError, "ModuleNotFoundError: No module"),
+        (None, ":Quiz", EnvironmentImportError, "ValueError: Empty module name"),
+        (None, "http://127.0.0.1:9", EnvironmentImportError, "cannot be imported"),
+    ],
+)
+def test_registry_says_what_is_wrong_with_code_in_one_line(tmp_path, source, spec, error, words):
+    path = tmp_path / "quiz.py"
+    if source is not None:
+        write(path, source)
+    with pytest.raises(error, match=re.escape(words)) as caught:
+        Registry((spec.format(path=path),))
+    assert "\n" not in str(caught.value)
+
+
+def test_registry_imports_a_file_anew_that_failed_before(tmp_path):
+    path = write(tmp_path / "quiz.py", "1 / 0")
+    with pytest.raises(EnvironmentImportError):
+        Registry((f"{path}:Quiz",))
+    write(path, SOURCE + "# mended, and longer than before\n")
+    assert Registry((f"{path}:Quiz",)).find("quiz").environment.version == "3"
+
+
+def test_names_lists_ours_without_importing_them(tmp_path):
+    listed = in_fresh_process(
+        tmp_path,
+        "from gymcli.registry import Registry; print(*Registry.names()); "
+        "print([name for name in sys.modules if name.startswith('gymcli.envs.')])",
+    )
+    names, imported = listed.splitlines()
+    assert {"arithmetic", "mcqa"} <= set(names.split())
+    assert imported == "[]"
+
+
+def test_names_lists_plug_ins_without_importing_them(tmp_path):
+    install(tmp_path, {"pub_quiz": "pub_quiz_module:Quiz"}, pub_quiz_module="1 / 0")
+    code = "from gymcli.registry import Registry; print('pub_quiz' in Registry.names())"
+    assert in_fresh_process(tmp_path, code) == "True"
+
+
+@pytest.mark.parametrize(
+    ("point", "name", "source"),
+    [
+        ("plug:Quiz", "pub_quiz", SOURCE),
+        ("plug:Quiz", "pub_quiz_simple_agent", SOURCE),
+        ("plug", "pub_quiz", SOURCE.replace("class Other", "class _Other")),
+        ("plug", "pub_quiz", SOURCE.replace("class Other(Quiz):", "Same = Quiz\nclass Other:")),
+    ],
+)
+def test_find_gives_the_environment_of_a_plug_in(tmp_path, point, name, source):
+    """The entry point names a class, or a module that defines one."""
+    install(tmp_path, {"pub_quiz": point}, plug=source)
+    code = f"""
+from gymcli.registry import Registry, describe
+found = Registry().find({name!r})
+print(found.name, found.environment.__name__, len(found.source_hash), describe(found)["version"])
+"""
+    assert in_fresh_process(tmp_path, code) == "pub_quiz Quiz 16 3"
+
+
+@pytest.mark.parametrize(
+    ("point", "source", "words"),
+    [
+        ("plug:Quiz", "import not_there_at_all", "ModuleNotFoundError: No module named"),
+        ("plug:Nothing", SOURCE, "AttributeError: "),
+        ("plug", SOURCE, "must define one Environment class, found Quiz, Other"),
+        ("plug", "from gymcli import Environment", "must define one Environment class, found none"),
+        ("plug:nothing", "nothing = 3", "the entry point plug:nothing is not a subclass of"),
+    ],
+)
+def test_find_says_what_is_wrong_with_a_plug_in(tmp_path, point, source, words):
+    install(tmp_path, {"pub_quiz": point}, plug=source)
+    code = """
+from gymcli.errors import EnvironmentImportError
+from gymcli.registry import Registry
+try:
+    Registry().find("pub_quiz")
+except EnvironmentImportError as error:
+    print(error)
+"""
+    said = in_fresh_process(tmp_path, code)
+    assert words in said
+    assert "\n" not in said
+
+
+def test_find_prefers_ours_to_a_plug_in_of_the_same_name(tmp_path):
+    install(tmp_path, {"arithmetic": "plug:Quiz"}, plug=SOURCE)
+    code = "from gymcli.registry import Registry; print(Registry().find('arithmetic').environment)"
+    assert "gymcli.envs.arithmetic.Arithmetic" in in_fresh_process(tmp_path, code)
+
+
+def test_source_hash_covers_every_file_of_a_package(tmp_path):
+    """A rename moves it as well as a change of text."""
+    code = """
+import gymcli.registry.find as find
+import importlib
+print(find._source_hash(importlib.import_module("pack")))
+"""
+    write(tmp_path / "pack" / "__init__.py", SOURCE)
+    write(tmp_path / "pack" / "inner" / "rules.py", "")
+    hashes = [in_fresh_process(tmp_path, code)]
+    write(tmp_path / "pack" / "inner" / "rules.py", "A = 1")
+    hashes.append(in_fresh_process(tmp_path, code))
+    (tmp_path / "pack" / "inner" / "rules.py").rename(tmp_path / "pack" / "rules.py")
+    hashes.append(in_fresh_process(tmp_path, code))
+    assert len(set(hashes)) == 3
+
+
+def test_source_hash_of_what_has_no_file_is_empty():
+    assert _source_hash(sys) == ""
+    assert _source_hash(ModuleType("made")) == ""
+
+
+def test_describe_says_what_gym_envs_shows(tmp_path):
+    path = write(tmp_path / "quiz.py", SOURCE)
+    described = describe(Registry((f"{path}:Quiz",)).find("quiz"))
+    assert described == {
+        "name": "quiz",
+        "description": "Ask something.",
+        "version": "3",
+        "max_reward": 1.0,
+        "tools": [],
+        "options": {"level": "int", "kinds": "list[str] | None"},
+        "structure": "single-step",
+        "capability": "",
+        "domain": "",
+        "task_type": "",
+        "verification": "",
+        "tasks": None,
+    }
+
+
+def test_describe_of_one_without_a_docstring_is_empty():
+    class Silent(Environment):
+        pass
+
+    Silent.__doc__ = ""
+    assert describe(Found("silent", Silent, ""))["description"] == ""
+
+
+def test_shipped_tasks_are_those_of_a_name_only(tmp_path):
+    for name in ("arithmetic", "arithmetic_simple_agent"):
+        path = shipped_tasks(name)
+        assert path is not None
+        assert path.parts[-2:] == ("arithmetic", "tasks.jsonl")
+    assert shipped_tasks("nothing") is None
+    (tmp_path / "tasks.jsonl").write_bytes(b"")
+    assert shipped_tasks(str(tmp_path)) is None
+    assert shipped_tasks("") is None
