@@ -1,0 +1,204 @@
+"""Calls a verifier on one record, and gives it what it may use beside the record."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from numbers import Real
+from random import Random
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import regex
+
+from gymcli.boundary import boundary
+from gymcli.environment import Environment, EnvironmentOptions, Model, Task
+from gymcli.errors import (
+    ReplayDivergedError,
+    VerifierError,
+    VerifierTimeoutError,
+)
+from gymcli.types import Message, Rollout, Score, StopReason, Verifier
+
+__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "score"]
+
+SEARCH_TIMEOUT = 1.0
+"""Seconds that a row's regular expression may take."""
+
+_FED_AT_THE_END: tuple[StopReason, ...] = ("done", "env_done", "max_turns")
+"""Stop reasons where the environment saw the last message; after others it did not."""
+
+
+class VerifyContext:
+    """What one call of `verify` may use; implements `gymcli.Context`.
+
+    A context manager around the call: at its end the instances that `replay` made are closed.
+    """
+
+    def __init__(
+        self,
+        environment: type[Environment[Task]],
+        *,
+        options: EnvironmentOptions,
+        roles: Mapping[str, Model] | None = None,
+    ) -> None:
+        self.options = options
+        self.roles: Mapping[str, Model] = roles or {}
+        self._environment = environment
+        self._replayed = AsyncExitStack()
+
+    async def replay(self, rollout: Rollout) -> Environment[Task]:
+        """Play the recorded turns in a fresh instance and give it as it stands at the end.
+
+        The environment's answers must equal those on record. Rollouts of other programs, which
+        carry no `env_version`, are replayed without that comparison, and arguments are converted
+        as their servers did: their wording is their own.
+
+        Raises:
+            ReplayDivergedError: The environment answered otherwise than on record.
+
+        """
+        is_ours = bool(rollout.env_version)
+        environment = self._environment(
+            self._environment.parse_task(rollout.task),
+            options=self.options,
+            roles=self.roles,
+            rng=Random(rollout.seed),
+        )
+        self._replayed.push_async_callback(environment.close)
+        prompt = rollout.messages[: rollout.num_prompt_messages]
+        environment.rollout = msgspec.structs.replace(rollout, messages=prompt)
+        environment.reads_arguments_laxly = not is_ours
+        # Rollouts of others need not say which tools they showed.
+        environment.shown_tools = rollout.tools if is_ours or rollout.tools else None
+        opening = await environment.setup()
+        if is_ours and opening and opening != prompt[-len(opening) :]:
+            raise ReplayDivergedError("replaying gave another opening than the one on record")
+        for turn, answers in _turns(rollout):
+            environment.rollout.messages.append(turn)
+            if _was_fed(turn, answers, rollout):
+                step = await environment.step(turn)
+                if is_ours and step.messages != answers:
+                    _diverged(step.messages, answers)
+            environment.rollout.messages += answers
+        return environment
+
+    def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
+        """Give every match of a row's regular expression: its first group, else all of it.
+
+        Raises:
+            ValueError: The pattern is no regular expression.
+            VerifierTimeoutError: The search took longer than `SEARCH_TIMEOUT`.
+
+        """
+        try:
+            compiled = regex.compile(pattern, flags=flags)
+            matches = compiled.finditer(text, timeout=SEARCH_TIMEOUT)
+            return [match.group(1 if compiled.groups else 0) or "" for match in matches]
+        except (regex.error, RecursionError) as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        except TimeoutError as error:
+            raise VerifierTimeoutError(
+                f"the row's pattern {pattern!r} took longer than {SEARCH_TIMEOUT:g} seconds"
+            ) from error
+
+    async def __aenter__(self) -> Self:
+        """Give the context."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the instances; what `verify` raised says more than a failing close."""
+        try:
+            await self._replayed.aclose()
+        except Exception:
+            if error is None:
+                raise
+
+
+async def score(
+    environment: type[Environment[Task]],
+    rollout: Rollout,
+    *,
+    verifier: Verifier,
+    options: EnvironmentOptions,
+    roles: Mapping[str, Model] | None = None,
+) -> Rollout:
+    """Score a record and give it with its score.
+
+    Raises:
+        AttemptError: The verifier failed, or gave something that is not a finite number.
+
+    """
+    started = time.perf_counter()
+    with boundary(VerifierError):
+        async with VerifyContext(environment, options=options, roles=roles) as context:
+            found = _checked(await environment.verify(rollout, context))
+    return rollout.scored(found, verifier, time.perf_counter() - started)
+
+
+def _checked(found: object) -> Score:
+    """Give a score as it will be read back from its line; refuse what is none.
+
+    Raises:
+        VerifierError: It is no score, or a number is not finite: NaN would be written as null.
+        TypeError, ValueError, OverflowError: A line cannot hold it.
+
+    """
+    if not isinstance(found, Score):
+        raise VerifierError(f"verify gave {type(found).__name__}, not a Score")
+    plain = msgspec.structs.replace(
+        found,
+        reward=_finite("reward", found.reward),
+        components={name: _finite(name, value) for name, value in found.components.items()},
+        metrics={name: _finite(name, value) for name, value in found.metrics.items()},
+    )
+    return msgspec.json.decode(msgspec.json.encode(plain), type=Score)
+
+
+def _finite(name: str, value: object) -> float:
+    if not (isinstance(value, Real) and math.isfinite(value)):
+        raise VerifierError(f"verify gave {name} = {value!r}, not a finite number")
+    return float(value)
+
+
+def _turns(rollout: Rollout) -> Iterator[tuple[Message, list[Message]]]:
+    """Give every model message after the prompt with what the environment answered to it."""
+    turn: Message | None = None
+    answers: list[Message] = []
+    for message in rollout.responses:
+        if message.role != "assistant":
+            answers.append(message)
+            continue
+        if turn is not None:
+            yield turn, answers
+        turn, answers = message, []
+    if turn is not None:
+        yield turn, answers
+
+
+def _was_fed(turn: Message, answers: list[Message], rollout: Rollout) -> bool:
+    """Say whether the environment saw this message when it was recorded."""
+    if answers:
+        return True
+    return not turn.is_reasoning_only and (
+        turn is not rollout.messages[-1] or rollout.stop_reason in _FED_AT_THE_END
+    )
+
+
+def _diverged(got: list[Message], recorded: list[Message]) -> None:
+    for mine, theirs in zip(got, recorded, strict=False):
+        if mine != theirs:
+            raise ReplayDivergedError(
+                f"replaying gave {mine.text[:80]!r} where the record has {theirs.text[:80]!r}"
+            )
+    raise ReplayDivergedError(
+        f"replaying gave {len(got)} messages where the record has {len(recorded)}"
+    )

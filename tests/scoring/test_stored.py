@@ -1,0 +1,266 @@
+"""Rescoring of stored rollouts: the same in this process and in others, streamed, in order."""
+
+import asyncio
+import itertools
+import textwrap
+
+import msgspec
+import pytest
+
+import gymcli
+from gymcli.errors import RunError, RunFileError, UnknownNameError, UsageError
+from gymcli.scoring import RescoreJob, rescore, verify
+from gymcli.scoring.stored import _chunks, _in_processes
+from gymcli.store.lines import Line
+from gymcli.store.rollouts import RolloutReading, decode_rollout
+from gymcli.types import AttemptKey, Message, Rollout
+
+SOURCE = '''
+"""An environment whose verifier counts letters, and misbehaves where it is told to."""
+import os
+from gymcli import Environment, EnvironmentOptions, Score, Task
+
+class Letters(Environment[Task]):
+    """Say many of one letter."""
+
+    version = "2"
+
+    class Options(EnvironmentOptions):
+        letter: str = "a"
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        text = rollout.output_text
+        if text == "die":
+            os._exit(1)
+        if text == "raise":
+            raise ValueError("told to")
+        count = text.count(context.options.letter)
+        return Score(float(count), details={"reason": "some" if count else "none"})
+
+class Fixed(Letters):
+    """Keeps the recorded score."""
+
+    rescore = "recorded"
+'''
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "letters.py"
+    path.write_text(textwrap.dedent(SOURCE))
+    return f"{path}:Letters"
+
+
+def rollout(text, number=0, **fields):
+    return Rollout(
+        schema_version=1,
+        env="letters",
+        env_version="1",
+        task_id=f"t{number}",
+        attempt=0,
+        messages=[Message(role="user", content="Go."), Message(role="assistant", content=text)],
+        num_prompt_messages=1,
+        **{"reward": 1.0, "details": {"reason": "old"}, **fields},
+    )
+
+
+def write(tmp_path, *rollouts):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in rollouts))
+    return path
+
+
+def foreign(text):
+    """Give a line of NeMo Gym."""
+    answer = {"role": "assistant", "content": text}
+    return {
+        "responses_create_params": {"input": "Go."},
+        "response": {"output": [answer]},
+        "reward": 1.0,
+        "agent_ref": {"name": "letters"},
+        "_ng_task_index": 0,
+    }
+
+
+def test_verify_says_what_changed(tmp_path, spec):
+    path = write(tmp_path, rollout("aa", 0), rollout("a", 1), rollout("raise", 2), rollout("b", 3))
+    same, fewer, failed, none = _in_order(verify(path, env=spec))
+    assert (same.key, same.old_reward, same.new_reward) == (
+        AttemptKey("letters", "t0", 0),
+        1.0,
+        2.0,
+    )
+    assert (same.is_changed, same.old_reason, same.new_reason) == (True, "old", "some")
+    assert (fewer.new_reward, fewer.is_changed) == (1.0, False)
+    assert (none.new_reward, none.is_changed, none.new_reason) == (0.0, True, "none")
+    assert (failed.new_reward, failed.is_changed, failed.is_rescored) == (None, True, True)
+    assert (failed.error.error_class, failed.error.message) == (
+        "VerifierError",
+        "ValueError: told to",
+    )
+    assert [item.line for item in (same, failed)] == [b"", b""]  # nobody asked for them
+
+
+def _in_order(items):
+    """Give the items as they come; their order is that of the lines."""
+    listed = list(items)
+    assert [item.key.task_id for item in listed] == [f"t{n}" for n in range(len(listed))]
+    return listed
+
+
+def test_verify_takes_a_run_directory_and_is_public(tmp_path, spec):
+    write(tmp_path, rollout("a"))
+    (item,) = gymcli.verify(tmp_path, env=spec)
+    assert item.new_reward == 1.0
+
+
+def test_verify_takes_options_on_record_and_those_given_before_them(tmp_path, spec):
+    path = write(tmp_path, rollout("abbccc", env_options={"letter": "b"}))
+    (on_record,) = verify(path, env=spec)
+    (given,) = verify(path, env=spec, env_args={"letters": {"letter": "c"}}, keeps_lines=True)
+    assert (on_record.new_reward, given.new_reward) == (2.0, 3.0)
+    assert msgspec.json.decode(given.line, type=Rollout).env_options == {"letter": "c"}
+
+
+def test_verify_gives_lines_that_can_be_verified_again(tmp_path, spec):
+    path = write(tmp_path, rollout("aa"))
+    (item,) = verify(path, env=spec, keeps_lines=True)
+    line = msgspec.json.decode(item.line, type=Rollout)
+    assert (line.reward, line.details, line.env_version) == (2.0, {"reason": "some"}, "2")
+    assert line.verifier.version == "2"
+    assert len(line.verifier.source_hash) == 16
+    (again,) = verify(write(tmp_path, line), env=spec)
+    assert not again.is_changed
+
+
+@pytest.mark.parametrize("class_name", ["Letters", "Fixed"])
+def test_verify_gives_foreign_rollouts_in_our_shape(tmp_path, spec, class_name):
+    """They stay without `env_version`, by which a replay knows that the words are not ours."""
+    spec = spec.replace("Letters", class_name)
+    (item,) = verify(write(tmp_path, foreign("aa")), env=spec, keeps_lines=True)
+    line = decode_rollout(1, item.line, RolloutReading("f"))
+    assert (line.schema_version, line.env, line.env_version) == (1, "letters", "")
+    assert line.output_text == "aa"
+    assert line.reward == (2.0 if class_name == "Letters" else 1.0)
+
+
+def test_verify_joins_the_fields_of_task_rows(tmp_path, spec):
+    path = write(tmp_path, foreign("aa"))
+    (item,) = verify(path, env=spec, row_fields={"#0": {"id": "x"}})
+    assert item.key == AttemptKey("letters", "x", 0)
+
+
+@pytest.mark.parametrize("keeps_lines", [False, True])
+def test_verify_keeps_scores_that_cannot_be_had_again(tmp_path, spec, keeps_lines):
+    path = write(tmp_path, rollout("aa"))
+    (item,) = verify(path, env=spec.replace("Letters", "Fixed"), keeps_lines=keeps_lines)
+    assert (item.is_rescored, item.is_changed, item.new_reward) == (False, False, 1.0)
+    assert item.line == (path.read_bytes().strip() if keeps_lines else b"")
+
+
+def test_verify_leaves_a_torn_last_line_out(tmp_path, spec):
+    path = write(tmp_path, rollout("a"))
+    path.write_bytes(path.read_bytes() + b'{"schema_version":1,')
+    assert len(list(verify(path, env=spec))) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "words"),
+    [
+        (b"{}\n", RunFileError, r"rollouts\.jsonl:2: is not a rollout"),
+        (msgspec.json.encode(rollout("a", env_options={"gone": 1})), UsageError, "on record gone"),
+    ],
+)
+def test_verify_names_a_line_that_cannot_be_scored(tmp_path, spec, line, error, words):
+    path = write(tmp_path, rollout("a"))
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(error, match=words):
+        list(verify(path, env=spec))
+
+
+def test_verify_names_an_environment_that_is_not_there(tmp_path):
+    with pytest.raises(UnknownNameError, match='no environment "letters"'):
+        list(verify(write(tmp_path, rollout("a"))))
+
+
+def test_verify_names_a_path_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match="no such run directory or rollout file"):
+        verify(tmp_path / "gone")
+
+
+def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
+    """As it does in a notebook."""
+
+    async def run():
+        return list(verify(path, env=spec))
+
+    path = write(tmp_path, rollout("a"))
+    (item,) = asyncio.run(run())
+    assert item.new_reward == 1.0
+
+
+def test_rescore_in_processes_gives_the_same_in_the_same_order(tmp_path, spec):
+    texts = itertools.cycle(["a" * 5, "raise", "b", "aba"])
+    rollouts = [rollout(text, number) for number, text in zip(range(200), texts, strict=False)]
+    path = write(tmp_path, *rollouts)
+    lines = [
+        Line(number, data, is_complete=True)
+        for number, data in enumerate(path.read_bytes().splitlines(), 1)
+    ]
+    job = RescoreJob(
+        reading=RolloutReading(str(path)),
+        env_specs=(spec,),
+        env_args={"letters": {"letter": "b"}},
+        keeps_lines=True,
+    )
+    here = list(rescore(iter(lines), job, size=0))
+    there = list(rescore(iter(lines), job, size=10**12))
+    assert len({item.new_reward for item in here}) == 3
+    chunks = (lines[start : start + 10] for start in range(0, 200, 10))
+    in_chunks = list(_in_processes(chunks, job))
+    assert _timeless(there) == _timeless(in_chunks) == _timeless(here)
+    assert [item.key.task_id for item in there] == [f"t{number}" for number in range(200)]
+
+
+def _timeless(items):
+    """Give items without the times in their lines, which differ."""
+    for item in items:
+        if item.line:
+            line = msgspec.json.decode(item.line)
+            del line["timing"]
+            item.line = msgspec.json.encode(line)
+    return items
+
+
+def test_rescore_in_processes_says_that_one_died(spec):
+    line = Line(1, msgspec.json.encode(rollout("die")), is_complete=True)
+    job = RescoreJob(reading=RolloutReading("f"), env_specs=(spec,))
+    with pytest.raises(RunError, match="a process that rescored rollouts died"):
+        list(_in_processes(iter([[line]]), job))
+
+
+def test_rescore_in_processes_passes_on_what_is_wrong_with_a_line(spec):
+    job = RescoreJob(reading=RolloutReading("f"), env_specs=(spec,))
+    with pytest.raises(RunFileError, match="f:4: is not a rollout"):
+        list(_in_processes(iter([[Line(4, b"{}", is_complete=True)]]), job))
+
+
+def test_rescore_reads_no_further_than_it_is_asked(spec):
+    """Lines are taken as results are wanted, so that memory does not grow with the file."""
+    data = msgspec.json.encode(rollout("a"))
+    taken = itertools.count()
+    lines = (Line(next(taken), data, is_complete=True) for _ in range(100_000))
+    job = RescoreJob(reading=RolloutReading("f"), env_specs=(spec,))
+    rescored = rescore(lines, job, size=0)
+    next(rescored)
+    assert next(taken) < 100
+    rescored.close()
+
+
+def test_chunks_are_of_bounded_size_and_lose_nothing():
+    lines = [Line(number, b"x" * 300_000, is_complete=True) for number in range(9)]
+    chunks = list(_chunks(iter(lines)))
+    assert [len(chunk) for chunk in chunks] == [4, 4, 1]
+    assert [line for chunk in chunks for line in chunk] == lines
+    assert list(_chunks(iter([]))) == []
