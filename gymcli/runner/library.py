@@ -1,0 +1,45 @@
+"""Collecting from Python: the rollouts of a run as an async iterator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from gymcli.runner.collection import Collection
+from gymcli.runner.measure import measure
+from gymcli.runner.options import CollectOptions
+from gymcli.types import Failure, Rollout
+
+__all__ = ["collect"]
+
+
+async def collect(
+    tasks: str | Path | Iterable[str | Path], **options: object
+) -> AsyncGenerator[Rollout | Failure]:
+    """Run tasks against a model and give each rollout as it ends, in no certain order.
+
+    Args:
+        tasks: A task file, several, or the name of an environment for its shipped tasks.
+        options: The fields of `gymcli.runner.CollectOptions`: `endpoint`, or `model` for `local`
+            and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With `out` a run directory
+            is written, and resumed where it exists; what is done already is not given again.
+
+    Raises:
+        GymError: As `gym collect` would end, before or in the middle of the run.
+        pydantic.ValidationError: An option is unknown or has the wrong type.
+
+    """
+    given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
+    checked = CollectOptions.model_validate(options)
+    collection = Collection(given, checked, keeps=checked.out is not None)
+    async with collection:
+        async with aclosing(collection.run()) as records:
+            async for record in records:
+                yield record
+        if collection.path is not None:
+            metrics = measure(collection.path).metrics()
+            collection.finish(msgspec.json.encode(metrics), time.time())

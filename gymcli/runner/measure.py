@@ -1,0 +1,135 @@
+"""The numbers of a run directory or a rollout file, read line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from gymcli.errors import EnvironmentImportError, RunFileError, UnknownNameError
+from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.registry import Found, Registry
+from gymcli.store.manifest import EnvironmentRecord, read_manifest
+from gymcli.store.rollouts import (
+    RolloutReading,
+    decode_rollout,
+    environment_names,
+    rollout_lines,
+    rollouts_file,
+)
+from gymcli.store.run import FAILURES, ROLLOUTS, read_structs
+from gymcli.types import JSON_ERRORS, ErrorRecord, Rollout
+
+__all__ = ["measure"]
+
+
+class _Line(ScoredLine):
+    """A scored line that also tells ours from those of other programs."""
+
+    schema_version: int = 0
+
+
+def measure(path: Path, *, env: str | None = None) -> Aggregator:
+    """Read a run directory, or a rollout file of ours or of NeMo Gym.
+
+    Args:
+        path: The directory, or a bare file, of which expected counts and failures are unknown.
+        env: The environment of lines that name none.
+
+    Raises:
+        UsageError: The path or one of its lines is wrong.
+
+    """
+    manifest = read_manifest(path) if path.is_dir() else None
+    failures = path / FAILURES
+    has_scored = path.is_file() or (path / ROLLOUTS).is_file()
+    if not has_scored and (manifest is not None or failures.is_file()):
+        file = None  # a run of which nothing is scored yet
+    else:
+        file = rollouts_file(path)
+    reading = RolloutReading(str(file), env)
+    known = {} if file is None or manifest is not None else _looked_up(file, reading)
+    if manifest is not None:
+        facts = {name: _recorded(record) for name, record in manifest.environments.items()}
+    else:
+        facts = {found.name: _told(found) for found in known.values()}
+    aggregator = Aggregator(facts)
+    if file is not None:
+        for line in _lines(file, reading):
+            line.env = known[line.env].name if line.env in known else line.env
+            if isinstance(line, ScoredLine):
+                aggregator.add_scored(line)
+            else:
+                aggregator.add_failure(line)
+    if path.is_dir() and failures.is_file():
+        for failure in read_structs(failures, msgspec.json.Decoder(FailureLine)):
+            aggregator.add_failure(failure)
+    return aggregator
+
+
+def _lines(file: Path, reading: RolloutReading) -> Iterator[ScoredLine | FailureLine]:
+    decoder = msgspec.json.Decoder(_Line)
+    for line in rollout_lines(file):
+        try:
+            scored = decoder.decode(line.data)
+        except JSON_ERRORS:
+            scored = None
+        if scored is not None and scored.schema_version:
+            yield scored
+            continue
+        rollout = decode_rollout(line.number, line.data, reading)
+        yield _measured(rollout, f"{file}:{line.number}")
+
+
+def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
+    """Give the numbers of a rollout of others; where their verifier failed it counts as failed."""
+    env, task_id, attempt = rollout.env, rollout.task_id, rollout.attempt
+    reason = rollout.details.get("reason")
+    if rollout.reward is None and isinstance(reason, str):
+        error = ErrorRecord(error_class=reason, phase="verify")
+        return FailureLine(env=env, task_id=task_id, attempt=attempt, error=error)
+    if rollout.reward is None:
+        raise RunFileError(f"{place}: the rollout has no reward")
+    return ScoredLine(
+        env=env,
+        task_id=task_id,
+        attempt=attempt,
+        reward=rollout.reward,
+        components=rollout.components,
+        answer=rollout.answer,
+        stop_reason=rollout.stop_reason or "done",
+        usage=rollout.usage,
+    )
+
+
+def _recorded(record: EnvironmentRecord) -> EnvironmentFacts:
+    return EnvironmentFacts(
+        max_reward=record.max_reward,
+        pass_threshold=record.pass_threshold,
+        can_be_negative=record.max_reward is None,
+        num_expected=record.num_expected,
+    )
+
+
+def _told(found: Found) -> EnvironmentFacts:
+    environment = found.environment
+    return EnvironmentFacts(
+        max_reward=environment.max_reward,
+        pass_threshold=environment.pass_threshold,
+        can_be_negative=environment.max_reward is None,
+    )
+
+
+def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
+    """Find the environments that lines name; one that is not here leaves its facts unknown."""
+    registry = Registry((reading.default_env,) if reading.default_env else ())
+    if reading.default_env is not None:
+        registry.find(reading.default_env)
+    found = {}
+    for name in environment_names(file, reading):
+        try:
+            found[name] = registry.find(name)
+        except (UnknownNameError, EnvironmentImportError):
+            continue
+    return found

@@ -1,0 +1,70 @@
+"""What a collection is asked to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gymcli.client import Endpoint
+
+__all__ = ["CollectOptions"]
+
+
+class CollectOptions(BaseModel):
+    """The options of `gym collect` and of `gymcli.collect`, under the same names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field(min_length=1)
+    """A model's name at the endpoint; `local`, `local:PATH.gguf`; `oracle` plays gold answers.
+
+    Without it, the endpoint's.
+    """
+    endpoint: Endpoint | None = None
+    """Where the model is asked; None for `local` and `oracle`."""
+    env: str | None = None
+    """The environment of rows that name none."""
+    env_args: dict[str, str] = {}
+    """Options of environments: `key` or `env.key`."""
+    out: Path | None = None
+    """The run directory; None keeps nothing on disk."""
+    fresh: bool = False
+    """Start another run where `out` holds one."""
+    repeats: int = Field(default=1, ge=1)
+    """Attempts of each row."""
+    limit: int | None = Field(default=None, ge=1)
+    """Only the first rows, after `shuffle`."""
+    task_ids: tuple[str, ...] = ()
+    """Only these tasks."""
+    shuffle: bool = False
+    """Take the tasks in a random order, the same for one seed; holds all of them in memory."""
+    concurrency: int = Field(default=64, ge=1)
+    """Attempts under way at once."""
+    max_turns: int | None = Field(default=None, ge=1)
+    """Model messages of an episode; over the row's and the environment's own limit."""
+    params: dict[str, object] = {}
+    """Request parameters; they win over those of a row."""
+    seed: int | None = None
+    """Seeds environments and requests; None: environments by 0, requests not at all."""
+    prompt: Path | None = None
+    """A prompt template for rows of fields alone."""
+    id_field: str | None = None
+    """The field that holds a task's id, in place of `task_id`, `id`, `uuid`."""
+    id_by_file: bool = False
+    """Ids count within their file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_model(cls, data: dict[str, object]) -> dict[str, object]:
+        endpoint = data.get("endpoint")
+        if "model" not in data and isinstance(endpoint, Endpoint):
+            return {**data, "model": endpoint.model}
+        return data
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if self.endpoint is not None and self.endpoint.model != self.model:
+            raise ValueError(f"the endpoint is one of {self.endpoint.model}, not of {self.model}")
+        return self

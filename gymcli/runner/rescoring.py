@@ -1,0 +1,286 @@
+"""A whole file rescored: what changed and why, and a new run of it where one is wanted."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+import gymcli
+from gymcli.errors import TasksError, UsageError
+from gymcli.metrics import Aggregator, ScoredLine
+from gymcli.registry import Found, Registry, environment_options, split_env_args
+from gymcli.runner.measure import measure
+from gymcli.runner.recorded import find_recorded
+from gymcli.scoring import Rescored, verify
+from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
+from gymcli.store.rollouts import RolloutReading, environment_names, rollouts_file
+from gymcli.store.run import (
+    FAILURES,
+    GENERATIONS,
+    RunDirectory,
+    read_structs,
+)
+from gymcli.store.tasks import RowProblem, read_row_fields
+from gymcli.types import (
+    SCHEMA_VERSION,
+    AttemptKey,
+    ErrorRecord,
+    Failure,
+    JSONObject,
+    Rollout,
+)
+
+__all__ = ["Change", "Rescoring", "RescoringReport"]
+
+_MAX_CHANGES = 1_000
+
+T = TypeVar("T")
+
+
+class Change(msgspec.Struct, kw_only=True):
+    """One rollout whose reward is another one now."""
+
+    env: str
+    task_id: str
+    attempt: int
+    old_reward: float | None
+    new_reward: float | None
+    reason: str = ""
+
+
+class RescoringReport(msgspec.Struct, kw_only=True):
+    """What rescoring a file gave."""
+
+    num_rescored: int = 0
+    num_changed: int = 0
+    num_up: int = 0
+    num_down: int = 0
+    num_failed: int = 0
+    """Rollouts that the verifier could not score."""
+    num_not_rescored: int = 0
+    """Rollouts of environments whose world cannot be replayed; their score was kept."""
+    mean_before: float | None = None
+    """Mean of task means of the rewards on record, over attempts that have both scores."""
+    mean_after: float | None = None
+    """The same of the new rewards; attempts that are unscored on either side count on neither."""
+    reasons: dict[str, int] = {}
+    """Changed rewards by `old reason -> new reason`."""
+    errors: dict[str, int] = {}
+    """Verifier failures by their text."""
+    changes: list[Change] = []
+    """The first 1,000 changes."""
+
+
+class Rescoring:
+    """Rescoring of one run directory or rollout file.
+
+    Args:
+        run: The directory or file, ours or NeMo Gym's.
+        env: The environment of lines that name none, or one given as code.
+        env_args: `[ENV.]key` to value, as texts.
+        task_files: Task rows that a rollout file of others lacks the fields of.
+        out: A directory for the rescored run; it must be new or empty.
+
+    Raises:
+        UsageError: A path, a name or an option is wrong.
+
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        env: str | None = None,
+        env_args: Mapping[str, str] | None = None,
+        task_files: Sequence[Path] = (),
+        out: Path | None = None,
+    ) -> None:
+        self._run = run
+        self._env = env
+        self._out = out
+        self._file = rollouts_file(run)
+        self._row_fields = _row_fields(task_files)
+        self._manifest = read_manifest(run) if run.is_dir() else None
+        self._found = self._environments()
+        self._env_args = split_env_args(env_args or {}, self._found.values())
+        if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(f"{out}: exists already; --out takes a new directory")
+
+    def _environments(self) -> dict[str, Found]:
+        registry = Registry((self._env,) if self._env else ())
+        if self._manifest is not None:
+            names = set(self._manifest.environments)
+        else:
+            names = environment_names(self._file, RolloutReading(str(self._file), self._env))
+        environments = (find_recorded(registry, name, self._run) for name in sorted(names))
+        return {found.name: found for found in environments}
+
+    def run(self, *, watch: Callable[[RescoringReport], None] | None = None) -> RescoringReport:
+        """Rescore every line and say what changed; `watch` sees the report grow.
+
+        Raises:
+            UsageError: A line, an environment or an option is wrong.
+            RunDirectoryError: `out` cannot be written.
+
+        """
+        report = RescoringReport()
+        before, after = Aggregator(), Aggregator()
+        num_lines: Counter[str] = Counter()
+        with ExitStack() as stack:
+            directory = self._opened_out(stack)
+            for item in self._rescored(keeps_lines=directory is not None):
+                _count(report, item)
+                if item.old_reward is not None and item.new_reward is not None:
+                    _measure(before, item.key, item.old_reward)
+                    _measure(after, item.key, item.new_reward)
+                if directory is not None:
+                    num_lines[item.key.env] += 1
+                    _write(directory, item)
+                if watch is not None:
+                    watch(report)
+            if directory is not None:
+                self._close_out(directory, num_lines)
+        report.mean_before = before.metrics().mean_reward
+        report.mean_after = after.metrics().mean_reward
+        return report
+
+    def _rescored(self, *, keeps_lines: bool) -> Iterator[Rescored]:
+        return verify(
+            self._run,
+            env=self._env,
+            env_args=self._env_args,
+            row_fields=self._row_fields,
+            keeps_lines=keeps_lines,
+        )
+
+    def _opened_out(self, stack: ExitStack) -> RunDirectory | None:
+        """Make the new run, with what it takes over: failures, and conversations that wait."""
+        if self._out is None:
+            return None
+        directory = RunDirectory(self._out)
+        directory.lock()
+        stack.callback(directory.close)
+        directory.write_manifest(self._rescored_manifest({}))
+        if self._run.is_dir():
+            for failure in _records(self._run / FAILURES, Failure):
+                directory.append_failure(failure)
+            for rollout in _records(self._run / GENERATIONS, Rollout):
+                directory.append_generation(rollout)
+        return directory
+
+    def _close_out(self, directory: RunDirectory, num_lines: Mapping[str, int]) -> None:
+        """Write the end of the new run: its manifest and its metrics."""
+        directory.write_manifest(self._rescored_manifest(num_lines))
+        metrics = measure(directory.path).metrics()
+        directory.write_metrics(msgspec.json.encode(metrics))
+
+    def _rescored_manifest(self, num_lines: Mapping[str, int]) -> Manifest:
+        """Describe the new run; of a bare file, its lines are what is expected."""
+        now = round(time.time(), 3)
+        manifest = self._manifest or Manifest(
+            environments={name: EnvironmentRecord(num_expected=n) for name, n in num_lines.items()},
+            num_expected=sum(num_lines.values()),
+            started_at=now,
+            ended_at=now,
+        )
+        records = {name: self._record(found, manifest) for name, found in self._found.items()}
+        made_with = {
+            name: {"version": record.version, "options": record.options}
+            for name, record in records.items()
+        }
+        return msgspec.structs.replace(
+            manifest,
+            gymcli_version=gymcli.__version__,
+            identity={**manifest.identity, "environments": made_with} if self._manifest else {},
+            environments=records,
+        )
+
+    def _record(self, found: Found, manifest: Manifest) -> EnvironmentRecord:
+        recorded = manifest.environments.get(found.name, EnvironmentRecord())
+        options = environment_options(
+            found.environment, found.name, self._env_args[found.name], recorded.options
+        )
+        return msgspec.structs.replace(
+            recorded,
+            version=found.environment.version,
+            source_hash=found.source_hash,
+            options=options.model_dump(mode="json", exclude_defaults=True),
+            max_reward=found.environment.max_reward,
+            pass_threshold=found.environment.pass_threshold,
+            rescore=found.environment.rescore,
+        )
+
+
+def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
+    """Read the fields of task rows, by id and by the index that NeMo Gym gives a row."""
+    fields: dict[str, JSONObject] = {}
+    for item in read_row_fields(task_files):
+        if isinstance(item, RowProblem):
+            raise TasksError(f"{item.place}: {item.reason}")
+        fields[f"#{item.task_index}"] = fields[item.id] = item.fields
+    return fields
+
+
+def _count(report: RescoringReport, item: Rescored) -> None:
+    if not item.is_rescored:
+        report.num_not_rescored += 1
+        return
+    if item.error is not None:
+        report.num_failed += 1
+        text = f"{item.error.error_class}: {item.error.message}"
+        report.errors[text] = report.errors.get(text, 0) + 1
+    else:
+        report.num_rescored += 1
+    if not item.is_changed:
+        return
+    report.num_changed += 1
+    if item.old_reward is not None and item.new_reward is not None:
+        report.num_up += item.new_reward > item.old_reward
+        report.num_down += item.new_reward < item.old_reward
+    reason = f"{item.old_reason or '-'} -> {item.new_reason or '-'}"
+    report.reasons[reason] = report.reasons.get(reason, 0) + 1
+    if len(report.changes) < _MAX_CHANGES:
+        report.changes.append(
+            Change(
+                env=item.key.env,
+                task_id=item.key.task_id,
+                attempt=item.key.attempt,
+                old_reward=item.old_reward,
+                new_reward=item.new_reward,
+                reason=reason,
+            )
+        )
+
+
+def _measure(aggregator: Aggregator, key: AttemptKey, reward: float) -> None:
+    aggregator.add_scored(
+        ScoredLine(env=key.env, task_id=key.task_id, attempt=key.attempt, reward=reward)
+    )
+
+
+def _write(directory: RunDirectory, item: Rescored) -> None:
+    if item.error is None:
+        directory.append_rollout_line(item.line)
+        return
+    directory.append_generation_line(item.line)
+    directory.append_failure(
+        Failure(
+            schema_version=SCHEMA_VERSION,
+            env=item.key.env,
+            task_id=item.key.task_id,
+            attempt=item.key.attempt,
+            error=ErrorRecord(
+                error_class=item.error.error_class, phase="verify", message=item.error.message
+            ),
+        )
+    )
+
+
+def _records(path: Path, kind: type[T]) -> Iterator[T]:
+    return read_structs(path, msgspec.json.Decoder(kind)) if path.is_file() else iter(())

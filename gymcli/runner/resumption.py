@@ -1,0 +1,129 @@
+"""How a plan stands against the run that is there already: what is done, changed or gone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from gymcli.errors import RunMismatchError
+from gymcli.runner.survey import TaskSource
+from gymcli.store.manifest import EnvironmentRecord, Manifest
+from gymcli.store.run import Done
+from gymcli.types import AttemptKey, Rollout, TaskRow
+
+__all__ = ["Standing", "carried_on", "compare"]
+
+_NUM_NAMED = 3
+
+
+class Standing(NamedTuple):
+    """What of a plan is done already."""
+
+    num_done: int = 0
+    """Planned attempts that are scored."""
+    waiting: tuple[Rollout, ...] = ()
+    """Finished conversations of planned attempts that have no score yet."""
+    gone: tuple[str, ...] = ()
+    """Ids of scored tasks that the files no longer hold."""
+    num_others: Mapping[str, int] = {}
+    """Scored attempts that the files hold and this plan leaves out, by environment."""
+
+    @property
+    def warning(self) -> str | None:
+        """What to say of tasks that are gone."""
+        if not self.gone:
+            return None
+        named = ", ".join(" ".join(task_id.split()) for task_id in self.gone[:_NUM_NAMED])
+        named += ", ..." if len(self.gone) > _NUM_NAMED else ""
+        verb = "task is" if len(self.gone) == 1 else "tasks are"
+        return f"{len(self.gone)} scored {verb} no longer in the files and not expected: {named}"
+
+
+def compare(
+    source: TaskSource,
+    planned: Iterable[tuple[TaskRow, int]],
+    done: Mapping[tuple[str, str], Done],
+    pending: Mapping[AttemptKey, Rollout],
+) -> Standing:
+    """Compare a plan with what a run has on record, task by task.
+
+    Raises:
+        RunMismatchError: A task was collected from a row with other content.
+
+    """
+    if not done and not pending:
+        return Standing()
+    there = _check_unchanged(source.rows(), done, pending)
+    num_done: Counter[str] = Counter()
+    waiting = []
+    for row, attempt in planned:
+        scored = done.get((row.env, row.id))
+        if scored is not None and scored.has(attempt):
+            num_done[row.env] += 1
+        elif (found := pending.get(AttemptKey(row.env, row.id, attempt))) is not None:
+            waiting.append(found)
+    num_there: Counter[str] = Counter()
+    for key in there:
+        num_there[key[0]] += done[key].attempts.bit_count()
+    return Standing(
+        num_done=num_done.total(),
+        waiting=tuple(waiting),
+        gone=tuple(sorted(task_id for _, task_id in done.keys() - there)),
+        num_others=num_there - num_done,
+    )
+
+
+def _check_unchanged(
+    rows: Iterator[TaskRow],
+    done: Mapping[tuple[str, str], Done],
+    pending: Mapping[AttemptKey, Rollout],
+) -> set[tuple[str, str]]:
+    """Give the scored tasks that the files still hold; refuse those whose content changed."""
+    waiting = {(key.env, key.task_id): rollout.task_hash for key, rollout in pending.items()}
+    there = set()
+    for row in rows:
+        key = (row.env, row.id)
+        scored = done.get(key)
+        before = waiting.get(key) if scored is None else scored.task_hash
+        if before is not None and before != row.hash:
+            shown = " ".join(row.id.split())
+            raise RunMismatchError(
+                f'{row.place}: task "{shown}" has other content than when it was collected; '
+                "give another --out, or --fresh for a new run"
+            )
+        if scored is not None:
+            there.add(key)
+    return there
+
+
+def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest:
+    """Describe a run that this plan goes on with.
+
+    A selection (`--limit`, `--task`, fewer `--repeats`) never makes less expected than the run
+    planned before from the same files: an attempt that failed stays expected.
+    """
+    has_same_files = _hashes(plan) == _hashes(before)
+    environments = {}
+    for name in {**before.environments, **plan.environments}:
+        earlier = before.environments.get(name, EnvironmentRecord())
+        record = plan.environments.get(name, earlier)
+        planned = record.num_expected if name in plan.environments else 0
+        expected = planned + standing.num_others.get(name, 0)
+        if has_same_files:
+            expected = max(expected, earlier.num_expected)
+        environments[name] = msgspec.structs.replace(record, num_expected=expected)
+    return msgspec.structs.replace(
+        plan,
+        environments=environments,
+        num_expected=sum(record.num_expected for record in environments.values()),
+        started_at=before.started_at,
+        ended_at=before.ended_at,
+        seconds=before.seconds,
+    )
+
+
+def _hashes(manifest: Manifest) -> set[object]:
+    return {file.get("sha256") for file in manifest.tasks}

@@ -1,0 +1,232 @@
+"""The first pass over the tasks: everything that can be wrong is found before anything is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from gymcli.environment import Environment
+from gymcli.errors import TasksError, UnknownNameError
+from gymcli.registry import Found, Registry, shipped_tasks
+from gymcli.runner.options import CollectOptions
+from gymcli.store.prompt import PromptTemplate
+from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
+from gymcli.types import JSONObject, TaskRow
+
+__all__ = ["Survey", "TaskSource", "survey"]
+
+_MAX_LISTED = 20
+
+
+class TaskSource:
+    """The tasks of a run, which can be read from the start as often as wanted.
+
+    Raises:
+        TasksError: A path is no file.
+        UnknownNameError: The environment of the options is not there.
+
+    """
+
+    def __init__(
+        self, tasks: Iterable[str | Path], options: CollectOptions, registry: Registry
+    ) -> None:
+        named = [_named_file(task) for task in tasks]
+        if options.env is not None:
+            registry.find(options.env)
+        self.paths = [file.path for file in named]
+        self.template = PromptTemplate.read(options.prompt) if options.prompt else None
+        self.asked_ids = frozenset(options.task_ids)
+        self._options = options
+        shipped = {file.path: file.env for file in named if file.env is not None}
+        self._reading = TaskReading(
+            default_env=options.env,
+            default_envs=shipped if options.env is None else {},
+            template=self.template,
+            id_field=options.id_field,
+            id_by_file=options.id_by_file,
+            canonical_env=lambda name: registry.find(name).name,
+        )
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether only some rows, drawn at random, are selected."""
+        return self._options.shuffle and self._options.limit is not None
+
+    def read(self) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
+        """Give every row of the files, with what is wrong in its place."""
+        return read_tasks(self.paths, self._reading)
+
+    def rows(self) -> Iterator[TaskRow]:
+        """Give every row of the files."""
+        return (row for row in self.read() if isinstance(row, TaskRow))
+
+    def takes(self, row: TaskRow, num_before: int) -> bool:
+        """Say whether a row is selected, given how many before it in the files are.
+
+        Of a sample that cannot be said row by row.
+        """
+        is_asked = not self.asked_ids or row.id in self.asked_ids
+        return is_asked and (self._options.limit is None or num_before < self._options.limit)
+
+    def selected(self) -> Iterator[TaskRow]:
+        """Give the rows that the options ask for, in the order they are to be run."""
+        options = self._options
+        rows = self.rows()
+        if self.asked_ids:
+            rows = (row for row in rows if row.id in self.asked_ids)
+        if options.shuffle:
+            held = list(rows)
+            random.Random(options.seed or 0).shuffle(held)
+            rows = iter(held)
+        return itertools.islice(rows, options.limit)
+
+
+class Survey:
+    """What the first pass found."""
+
+    def __init__(self) -> None:
+        self.environments: dict[str, Found] = {}
+        """The environments of all rows."""
+        self.num_rows: Counter[str] = Counter()
+        """Selected rows by environment."""
+        self.num_tasks = 0
+        """Selected rows without their identical copies."""
+        self.files: list[JSONObject] = []
+        """`path`, `sha256` and `num_rows` of each file."""
+        self.param_names: set[str] = set()
+        """Names of the request parameters that rows set."""
+        self.ignored: set[str] = set()
+        """Parameters that rows set and may not."""
+
+    @property
+    def num_selected(self) -> int:
+        """Selected rows of all environments."""
+        return self.num_rows.total()
+
+
+def survey(source: TaskSource, registry: Registry) -> Survey:
+    """Read and check every row, and count those that are selected.
+
+    Raises:
+        TasksError: Rows are wrong; the first 20 are listed.
+        UnknownNameError: A task that was asked for by id is not there.
+
+    """
+    result = Survey()
+    num_rows_of_file: Counter[str] = Counter()
+    missing = set(source.asked_ids)
+    for row in _checked(source, registry, result):
+        num_rows_of_file[row.place.rpartition(":")[0]] += 1
+        missing.discard(row.id)
+        if source.takes(row, result.num_selected):
+            result.num_rows[row.env] += 1
+            result.num_tasks += row.first_attempt == 0
+    if missing:
+        raise UnknownNameError(f"--task {min(missing)}: no task has this id")
+    if not num_rows_of_file:
+        names = ", ".join(str(path) for path in source.paths)
+        raise TasksError(f"{names}: no tasks; expected one JSON object a line")
+    if source.is_sample:
+        sample = list(source.selected())
+        result.num_rows = Counter(row.env for row in sample)
+        result.num_tasks = len({(row.env, row.id) for row in sample})
+    result.files = [_described(path, num_rows_of_file[str(path)]) for path in source.paths]
+    return result
+
+
+def _checked(source: TaskSource, registry: Registry, result: Survey) -> Iterator[TaskRow]:
+    """Give the rows with a look at each; at the end, complain of those that are wrong."""
+    problems = _Problems()
+    for item in source.read():
+        if isinstance(item, RowProblem):
+            problems.add(item)
+        elif isinstance(item, IgnoredParameter):
+            result.ignored.add(item.name)
+        else:
+            found = result.environments[item.env] = registry.find(item.env)
+            result.param_names.update(item.params)
+            for text in _row_problems(item, found):
+                problems.add(RowProblem(item.place, text))
+            yield item
+    problems.check()
+
+
+class _Problems:
+    """The wrong rows: the first ones, and how many there are in all."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._num_rows = 0
+        self._last_place = ""
+
+    def add(self, problem: RowProblem) -> None:
+        if problem.place != self._last_place:
+            self._num_rows += 1
+            self._last_place = problem.place
+        if self._num_rows <= _MAX_LISTED:
+            self._lines.append(f"{problem.place}: {problem.reason}")
+
+    def check(self) -> None:
+        """Raise what was added, if anything was."""
+        if self._num_rows > _MAX_LISTED:
+            self._lines.append(f"and {self._num_rows - _MAX_LISTED} more rows are wrong")
+        if self._lines:
+            raise TasksError("\n".join(self._lines))
+
+
+def _row_problems(row: TaskRow, found: Found) -> Iterator[str]:
+    """Say what is wrong with a row for its environment."""
+    environment = found.environment
+    try:
+        environment.parse_task(row.fields)
+    except ValidationError as error:
+        for detail in error.errors():
+            field = ".".join(str(step) for step in detail["loc"])
+            if detail["type"] == "missing":
+                yield f'"{field}" is missing (environment {found.name} needs it)'
+            else:
+                yield f'"{field}": {detail["msg"]} (environment {found.name})'
+    is_open = not environment.executes_tools or environment.tools is not Environment.tools
+    if not row.tools or is_open:
+        return
+    own = environment.method_tools()
+    for tool in row.tools:
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if name is not None and name not in own:
+            known = ", ".join(own) or "none"
+            yield f'tool "{name}" is not one of environment {found.name} (it has: {known})'
+
+
+class _TasksFile(NamedTuple):
+    path: Path
+    env: str | None
+    """The environment that ships the file."""
+
+
+def _named_file(task: str | Path) -> _TasksFile:
+    """Give the file that is meant: the path, or the tasks that ship with an environment."""
+    path = Path(task)
+    if path.is_file():
+        return _TasksFile(path, None)
+    shipped = shipped_tasks(str(task))
+    if shipped is not None:
+        return _TasksFile(shipped, str(task))
+    if path.is_dir():
+        raise TasksError(f"{path}: is a folder; give a JSONL file")
+    if path.exists():
+        raise TasksError(f"{path}: is no regular file; tasks are read more than once")
+    raise TasksError(f"{path}: no such file, and no environment of this name ships tasks")
+
+
+def _described(path: Path, num_rows: int) -> JSONObject:
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"path": str(path), "sha256": sha256, "num_rows": num_rows}

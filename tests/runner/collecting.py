@@ -1,0 +1,28 @@
+"""Collects from Python against a mock server, for the tests of the runner."""
+
+import asyncio
+from pathlib import Path
+
+import gymcli
+from gymcli.client import Endpoint
+from gymcli.mock import MockServer
+from gymcli.mock.behaviours import Behaviour
+from gymcli.types import Failure, Rollout
+from tests.commands.running import add_up
+
+QUICK = {"max_attempts": 1}
+"""An endpoint that is asked once, so that a test need not wait for retries."""
+
+
+def collect_all(
+    tasks: Path | list[Path], behaviour: Behaviour = add_up, **options
+) -> tuple[list[Rollout | Failure], MockServer]:
+    """Collect everything from a mock server; give the records, and the server as it was left."""
+
+    async def run() -> tuple[list[Rollout | Failure], MockServer]:
+        async with MockServer(behaviour) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", **QUICK)
+            records = [r async for r in gymcli.collect(tasks, endpoint=endpoint, **options)]
+            return records, server
+
+    return asyncio.run(run())

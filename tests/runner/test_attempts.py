@@ -1,0 +1,167 @@
+"""Many attempts at once: bounded, lazy, and stopped where there is no prospect."""
+
+import asyncio
+import gc
+import itertools
+from contextlib import aclosing
+
+import pytest
+
+import gymcli
+from gymcli.errors import FatalEndpointError, RunDirectoryError
+from gymcli.mock import MockServer
+from gymcli.mock.behaviours import refusal_of
+from gymcli.runner import Collection, CollectOptions
+from gymcli.types import Failure, Rollout, TaskRow
+from tests.commands.running import FLAKY, add_up, lines_of, write_sums
+from tests.runner.collecting import QUICK, collect_all
+
+
+def refusing(*, status: int, first: int, last: int = 10**9):
+    """Answer sums, but refuse the requests from the first to the last of these numbers."""
+    numbers = itertools.count(1)
+
+    def behave(request):
+        if first <= next(numbers) <= last:
+            return refusal_of(status, "no entry")
+        return add_up(request)
+
+    return behave
+
+
+def test_run_attempts_is_bounded(tmp_path):
+    _, server = collect_all(write_sums(tmp_path / "t.jsonl", 40), concurrency=3)
+    assert server.max_in_flight <= 3
+
+
+def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
+    """However many tasks there are, only those under way and the one being read are held."""
+    tasks = write_sums(tmp_path / "t.jsonl", 300)
+    num_others = _num_rows()
+
+    async def run():
+        held = []
+        records = gymcli.collect(tasks, model="oracle", concurrency=4)
+        async with aclosing(records):
+            async for number, record in _numbered(records):
+                assert isinstance(record, Rollout)
+                if number % 30 == 0:
+                    held.append(_num_rows() - num_others)
+        return held
+
+    held = asyncio.run(run())
+    assert len(held) == 10
+    assert max(held) <= 8
+
+
+def _num_rows() -> int:
+    gc.collect()
+    return sum(type(thing) is TaskRow for thing in gc.get_objects())
+
+
+async def _numbered(records):
+    number = 0
+    async for record in records:
+        yield number, record
+        number += 1
+
+
+def test_run_attempts_does_not_run_ahead_of_its_taker(tmp_path):
+    """Outcomes that nobody takes are bounded; else memory would grow with a slow taker."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 100), tmp_path / "run"
+
+    async def run():
+        options = CollectOptions(model="oracle", concurrency=5, out=out)
+        async with Collection([tasks], options) as opened, aclosing(opened.run()) as records:
+            await anext(records)
+            for _ in range(200):
+                await asyncio.sleep(0)
+            return len(lines_of(out / "rollouts.jsonl"))
+
+    assert asyncio.run(run()) <= 1 + 5 + 5
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_run_attempts_ends_with_a_fatal_first_answer(tmp_path, status):
+    with pytest.raises(FatalEndpointError, match="no entry"):
+        collect_all(
+            write_sums(tmp_path / "t.jsonl", 300), refusing(status=status, first=1), concurrency=2
+        )
+
+
+def test_run_attempts_survives_one_refusal_after_an_answer(tmp_path):
+    records, _ = collect_all(
+        write_sums(tmp_path / "t.jsonl", 30),
+        refusing(status=401, first=5, last=9),
+        concurrency=1,
+    )
+    assert sum(isinstance(record, Failure) for record in records) == 5
+    assert len(records) == 30
+
+
+def test_run_attempts_ends_where_the_key_is_refused_from_now_on(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 300), tmp_path / "run"
+    with pytest.raises(FatalEndpointError, match="10 attempts in a row met this; run the same"):
+        collect_all(tasks, refusing(status=401, first=5), concurrency=2, out=out)
+    assert len(lines_of(out / "rollouts.jsonl")) == 4
+    assert len(lines_of(out / "failures.jsonl")) < 20
+
+
+def test_run_attempts_ends_where_nothing_can_be_written(tmp_path):
+    """The error arrives as it was raised, not wrapped in a group of a worker's."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 20), tmp_path / "run"
+    collect_all(tasks, out=out, limit=1)
+    (out / "rollouts.jsonl").unlink()
+    (out / "rollouts.jsonl").mkdir()
+    with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl"):
+        collect_all(tasks, out=out)
+
+
+def test_run_attempts_ends_where_the_tasks_vanish(tmp_path):
+    tasks = write_sums(tmp_path / "t.jsonl", 2)
+    collection = Collection([tasks], CollectOptions(model="oracle"), keeps=False)
+    tasks.unlink()
+
+    async def run():
+        async with collection:
+            return [record async for record in collection.run()]
+
+    with pytest.raises(gymcli.GymError, match=r"t\.jsonl: cannot be read"):
+        asyncio.run(run())
+
+
+def test_run_attempts_records_failures_of_environments(tmp_path, monkeypatch):
+    """A failing environment is recorded with its class and phase, and the run goes on."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    (tmp_path / "closed").touch()
+    tasks = write_sums(tmp_path / "t.jsonl", 3, env="flaky")
+
+    async def run():
+        return [r async for r in gymcli.collect(tasks, model="oracle", env="flaky.py:Flaky")]
+
+    failures = asyncio.run(run())
+    assert [failure.error.phase for failure in failures] == ["environment"] * 3
+    assert {f.error.message for f in failures} == {"RuntimeError: the oracle is closed"}
+
+
+def test_run_attempts_records_the_status_of_a_refusal(tmp_path):
+    def behave(request):
+        return refusal_of(422, "not like this")
+
+    (failure,), _ = collect_all(write_sums(tmp_path / "t.jsonl", 1), behave)
+    assert (failure.error.error_class, failure.error.status) == ("RequestRefusedError", 422)
+    assert [message.role for message in failure.messages] == ["user"]
+
+
+def test_run_attempts_tells_an_unreachable_endpoint_at_once(tmp_path):
+    tasks = write_sums(tmp_path / "t.jsonl", 50)
+
+    async def run():
+        async with MockServer() as server:
+            address = server.base_url
+        endpoint = gymcli.Endpoint(base_url=address, model="m", **QUICK)
+        return [r async for r in gymcli.collect(tasks, endpoint=endpoint)]
+
+    with pytest.raises(FatalEndpointError, match="is the server running"):
+        asyncio.run(run())

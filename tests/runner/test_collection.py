@@ -1,0 +1,94 @@
+"""A collection on its way: what it asks for, how it ends early, and what it then leaves."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gymcli.client import Endpoint
+from gymcli.errors import FatalEndpointError
+from gymcli.mock import MockServer
+from gymcli.mock.behaviours import refusal_of
+from gymcli.runner import Collection, CollectOptions
+from tests.commands.running import add_up, write_sums
+from tests.runner.collecting import collect_all
+
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+@pytest.mark.parametrize("of_row", LIMITS)
+@pytest.mark.parametrize("given", LIMITS)
+def test_a_token_limit_of_the_options_removes_those_of_the_row(tmp_path, of_row, given):
+    row = {"env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}
+    params = {of_row: 900, "top_p": 0.5}
+    tasks = tmp_path / "t.jsonl"
+    tasks.write_bytes(msgspec.json.encode({**row, "params": params}))
+    for asked, expected in (({given: 7}, {given: 7, "top_p": 0.5}), ({}, params)):
+        collection = Collection([tasks], CollectOptions(model="oracle", params=asked), keeps=False)
+        assert asyncio.run(collection.first_request()).params == expected
+
+
+def test_an_interrupted_run_keeps_its_time(tmp_path):
+    """It is added to by the next command, and the run has no end yet."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 8), tmp_path / "run"
+
+    async def interrupted():
+        async with MockServer(add_up) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m")
+            options = CollectOptions(endpoint=endpoint, out=out, concurrency=1)
+            async with Collection([tasks], options) as collection:
+                async for _ in collection.run():
+                    raise asyncio.CancelledError
+
+    seconds = 0.0
+    for _ in range(2):
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(interrupted())
+        manifest = msgspec.json.decode((out / "run.json").read_bytes())
+        assert manifest["seconds"] > seconds
+        assert "ended_at" not in manifest
+        seconds = manifest["seconds"]
+    collect_all(tasks, out=out)
+    manifest = msgspec.json.decode((out / "run.json").read_bytes())
+    assert manifest["seconds"] > seconds
+    assert manifest["ended_at"] > manifest["started_at"]
+
+
+def test_a_manifest_that_cannot_be_written_hides_no_error(tmp_path, caplog):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 2), tmp_path / "run"
+
+    async def failing():
+        async with Collection([tasks], CollectOptions(model="oracle", out=out)):
+            (out / "run.json").unlink()
+            (out / "run.json").mkdir()
+            raise FatalEndpointError("it is gone")
+
+    with pytest.raises(FatalEndpointError, match="it is gone"):
+        asyncio.run(failing())
+    assert "run.json: cannot be written" in caplog.text
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(
+    ("secrets", "is_told"),
+    [
+        ({}, True),
+        ({"api_key": "my-key"}, False),
+        ({"headers": {"X-Key": "my-key"}}, False),
+        ({"query": {"key": "my-key"}}, False),
+    ],
+)
+def test_a_refusal_where_no_key_was_sent_says_how_to_send_one(tmp_path, status, secrets, is_told):
+    tasks = write_sums(tmp_path / "t.jsonl", 1)
+
+    async def refused():
+        async with MockServer(lambda _: refusal_of(status, "no")) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", **secrets)
+            options = CollectOptions(endpoint=endpoint)
+            async with Collection([tasks], options, keeps=False) as collection:
+                async for _ in collection.run():
+                    pass
+
+    with pytest.raises(FatalEndpointError) as raised:
+        asyncio.run(refused())
+    assert str(raised.value).endswith("no key was sent: give --api-key-env VARIABLE") == is_told
