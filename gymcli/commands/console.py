@@ -1,0 +1,110 @@
+"""What reaches the terminal: harmless text, results to stdout and everything else to stderr."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import TextIO, TypeVar
+
+__all__ = [
+    "LOGGER",
+    "harmless",
+    "message",
+    "one_line",
+    "print_json",
+    "print_table",
+    "result",
+    "run_async",
+    "warn",
+]
+
+LOGGER = logging.getLogger(__name__)
+"""Takes what is printed to stderr anyway; --verbose leaves it out."""
+
+T = TypeVar("T")
+
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Control characters but newline and tab, those that reorder what is read, and halves of pairs."""
+
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
+
+
+def harmless(text: str) -> str:
+    """Make model text safe for a terminal: escape sequences are shown, not obeyed."""
+    return _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def one_line(text: str, max_characters: int = 200) -> str:
+    """Give a text fit for a cell of a table: one line, not too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
+
+
+def result(text: str = "") -> None:
+    """Print a line of results to stdout."""
+    _print(text, sys.stdout)
+
+
+def message(text: str) -> None:
+    """Print a line about the work to stderr."""
+    _print(text, sys.stderr)
+    sys.stderr.flush()
+
+
+def warn(text: str) -> None:
+    """Print a warning to stderr in one line, and log it."""
+    line = " ".join(text.splitlines())
+    LOGGER.warning(line)
+    message(f"warning: {line}")
+
+
+def _print(text: str, stream: TextIO) -> None:
+    encoding = stream.encoding or "utf-8"
+    shown = harmless(text).encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(shown + "\n")
+
+
+def print_json(data: bytes) -> None:
+    """Print encoded JSON, indented, to stdout; what a terminal would obey is escaped as JSON."""
+    import msgspec  # late: heavy
+
+    text = _UNSAFE.sub(_json_escaped, msgspec.json.format(data, indent=2).decode())
+    if "utf" not in (sys.stdout.encoding or "utf-8").lower():
+        text = _NOT_ASCII.sub(_json_escaped, text)
+    result(text)
+
+
+def _json_escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print an aligned table: the first column to the left, the others to the right."""
+    cells = [[harmless(" ".join(cell.split())) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    for row in cells:
+        first = row[0].ljust(widths[0])
+        others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        result("  ".join([first, *others]).rstrip())
+
+
+def run_async(main: Coroutine[object, object, T]) -> T:
+    """Run a command's coroutine, on uvloop where there is one."""
+    import asyncio  # late: heavy
+
+    try:
+        import uvloop  # late: heavy, and not everywhere
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)

@@ -1,0 +1,63 @@
+"""`gym envs`: which environments there are, and what one of them is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gymcli.commands.console import print_json, result
+
+__all__ = ["envs"]
+
+
+def envs(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One environment, in full.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the environments, or describe one."""
+    import msgspec
+
+    from gymcli.errors import EnvironmentImportError
+    from gymcli.registry import Registry, describe
+
+    registry = Registry((name,) if name else ())
+    if name is not None:
+        found = describe(registry.find(name))
+        if json:
+            print_json(msgspec.json.encode(found))
+            return
+        for key, value in found.items():
+            result(f"{key:14}{_shown(value)}")
+        return
+    described: list[dict[str, object]] = []
+    for known in registry.names():
+        try:
+            described.append(describe(registry.find(known)))
+        except EnvironmentImportError as error:
+            described.append({"name": known, "description": "", "error": str(error)})
+    if json:
+        print_json(msgspec.json.encode(described))
+        return
+    rows = [
+        (
+            f"{one['name']}",
+            f"{one.get('structure', '-')}",
+            f"{one.get('error') or one['description']}",
+        )
+        for one in described
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for row in rows:
+        result(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}")
+
+
+def _shown(value: object) -> str:
+    """Give a value of the description as a person reads it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {kind}" for name, kind in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return "none" if value is None else str(value)

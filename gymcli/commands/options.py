@@ -1,0 +1,98 @@
+"""Option texts that several commands read the same way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gymcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from gymcli.client import Endpoint
+
+__all__ = ["check_parameters", "key_values", "parameters"]
+
+_NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
+"""What gymcli decides itself."""
+
+
+def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
+    """Split `key=value` texts.
+
+    Raises:
+        UsageError: A text has no `=`, or nothing before it, or is no Unicode.
+
+    """
+    pairs: dict[str, str] = {}
+    for text in given:
+        if not text.isascii() and text != text.encode(errors="replace").decode():
+            raise UsageError(f"{option} {text}: is not UTF-8")
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError(f"{option} {text}: expected key=value")
+        pairs[key] = value
+    return pairs
+
+
+def parameters(given: Iterable[str]) -> dict[str, object]:
+    """Read request parameters: values are JSON where they can be read so, else text.
+
+    Raises:
+        UsageError: A text is not `key=value`, or names what is no parameter, or its value is
+            meant as JSON and cannot be sent.
+
+    """
+    pairs = key_values("--param", given)
+    for name in pairs:
+        if name in _NO_PARAMETERS:
+            raise UsageError(f"--param {name}: is no sampling parameter; gymcli sets it itself")
+    return {name: _value(name, text) for name, text in pairs.items()}
+
+
+def check_parameters(params: Mapping[str, object], endpoint: Endpoint | None) -> None:
+    """Refuse request parameters that cannot be sent, or must not be written to run.json.
+
+    Raises:
+        UsageError: A number is not finite, or a value holds a secret of the endpoint.
+
+    """
+    import msgspec  # late: heavy
+
+    secrets = endpoint.secrets if endpoint is not None else ()
+    hidden = [msgspec.json.encode(secret)[1:-1] for secret in secrets]
+    for name, value in params.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} {value}: must be a finite number")
+        encoded = msgspec.json.encode({name: value})
+        if any(secret in encoded for secret in hidden):
+            raise UsageError(
+                f"--param {name}: holds a secret of the endpoint, which would be written to "
+                "run.json; secrets are sent with --api-key-env, or headers in gym.toml"
+            )
+
+
+def _value(name: str, text: str) -> object:
+    import msgspec  # late: heavy
+
+    try:
+        value: object = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        if text.lstrip().startswith(("{", "[")):
+            raise UsageError(
+                f"--param {name}: is not JSON: {error}; text that looks like it goes in quotes"
+            ) from error
+        if _is_not_finite(text):
+            raise UsageError(
+                f"--param {name}: must be a finite number; as text, give it in quotes"
+            ) from error
+        return text
+    return value
+
+
+def _is_not_finite(text: str) -> bool:
+    try:
+        return not math.isfinite(float(text))
+    except ValueError:
+        return False

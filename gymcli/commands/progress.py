@@ -1,0 +1,160 @@
+"""How a collection is going: a live display on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+from gymcli.commands.console import message
+from gymcli.types import Failure, Rollout
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.live import Live
+
+__all__ = ["Progress"]
+
+_BAR_WIDTH = 30
+
+
+class Progress:
+    """Counts outcomes and shows them on stderr while the block lasts.
+
+    Args:
+        num_left: Outcomes that will come.
+        is_quiet: Show nothing.
+        stream: Where a live display goes, if it is a terminal; None: stderr.
+        plain_seconds: Between two plain lines.
+
+    """
+
+    def __init__(
+        self,
+        num_left: int,
+        *,
+        is_quiet: bool,
+        stream: TextIO | None = None,
+        plain_seconds: float = 5.0,
+    ) -> None:
+        self.num_left = num_left
+        self.num_scored = 0
+        self.num_tokens = 0
+        self.failures: Counter[str] = Counter()
+        self._reward_sum = 0.0
+        self._started = time.monotonic()
+        self._is_quiet = is_quiet
+        self._stream = stream or sys.stderr
+        self._plain_seconds = plain_seconds
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        """Start the live display where there is a terminal."""
+        is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        if not self._is_quiet and self.num_left and is_terminal:
+            from rich.console import Console  # late: heavy
+            from rich.live import Live
+
+            console = Console(file=self._stream, stderr=True, force_terminal=True)
+            self._live = Live(get_renderable=self._rendered, console=console, transient=True)
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the live display and print the last state as a line that stays."""
+        if self._live is not None:
+            self._live.stop()
+        if self.num_ended:
+            self.print_line()
+
+    @asynccontextmanager
+    async def ticking(self) -> AsyncIterator[None]:
+        """Print a plain line at a steady pace meanwhile, even when nothing ends."""
+        ticking = asyncio.create_task(self._tick())
+        try:
+            yield
+        finally:
+            ticking.cancel()
+
+    async def _tick(self) -> None:
+        while self._live is None:
+            await asyncio.sleep(self._plain_seconds)
+            self.print_line()
+
+    @property
+    def num_ended(self) -> int:
+        """Attempts that ended, either way."""
+        return self.num_scored + self.failures.total()
+
+    def add(self, record: Rollout | Failure) -> None:
+        """Count one outcome."""
+        self.num_tokens += record.usage.completion_tokens
+        if isinstance(record, Failure):
+            self.failures[record.error.error_class] += 1
+        else:
+            self.num_scored += 1
+            self._reward_sum += record.reward or 0.0
+
+    def print_line(self) -> None:
+        """Print how it stands, in one line."""
+        if not self._is_quiet:
+            message("  ".join([self._share(), *self._pace(), *self._quality()]))
+
+    def _share(self) -> str:
+        return f"{self.num_ended}/{self.num_left}"
+
+    def _pace(self) -> list[str]:
+        """Give the rate of attempts and the time left, or the time it took."""
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        rate = self.num_ended / elapsed
+        parts = [f"{rate:.1f}/s"]
+        if self.num_ended == self.num_left:
+            parts.append(f"in {elapsed:.1f} s" if elapsed < 10 else f"in {_duration(elapsed)}")
+        elif self.num_ended:
+            parts.append(f"{_duration((self.num_left - self.num_ended) / rate)} left")
+        return parts
+
+    def _quality(self) -> list[str]:
+        """Give the mean reward so far, tokens per second, and failures by class."""
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        parts = []
+        if self.num_scored:
+            parts.append(f"mean reward {self._reward_sum / self.num_scored:.3f}")
+        if self.num_tokens:
+            parts.append(f"{self.num_tokens / elapsed:,.0f} tokens/s")
+        if self.failures:
+            counts = ", ".join(f"{count} {name}" for name, count in self.failures.most_common())
+            parts.append(f"failed: {counts}")
+        return parts
+
+    def _rendered(self) -> Group:
+        """Give the live display: a bar with the pace, and under it how good it is."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        head = Table.grid(padding=(0, 2))
+        bar = ProgressBar(total=self.num_left, completed=self.num_ended, width=_BAR_WIDTH)
+        head.add_row(bar, Text(self._share()), *(Text(part) for part in self._pace()))
+        below = Text("  ".join(self._quality()) or "waiting for the first answers")
+        return Group(head, below)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

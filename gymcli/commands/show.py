@@ -1,0 +1,122 @@
+"""`gym show`: one rollout, readable in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gymcli.commands.console import one_line, print_json, result
+
+if TYPE_CHECKING:
+    from gymcli.types import Failure, Message, Rollout
+
+__all__ = ["show"]
+
+
+def show(
+    run: Annotated[Path, typer.Argument(help="A run directory or a rollout file.")],
+    task: Annotated[str, typer.Argument(metavar="TASK[/ATTEMPT]", help="Which rollout.")],
+    env: Annotated[
+        str | None, typer.Option(help="Its environment, where several have this task.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+) -> None:
+    """Show one rollout as a conversation, with its score; or a failed attempt, with its error."""
+    import msgspec
+
+    from gymcli.errors import UnknownNameError
+    from gymcli.runner import find_record
+    from gymcli.types import Rollout
+
+    found = find_record(run, task, env=env)
+    if found is None:
+        raise UnknownNameError(
+            f"{run}: no attempt of task {task} is on record (gym metrics --by-task lists them)"
+        )
+    if json:
+        print_json(msgspec.json.encode(found))
+        return
+    env, task_id, model = map(one_line, (found.env, found.task_id, found.model))
+    result(f"{env}  task {task_id}  attempt {found.attempt}  {model}")
+    num_prompt_messages = found.num_prompt_messages if isinstance(found, Rollout) else 0
+    for number, message in enumerate(found.messages):
+        _print_message(message, is_prompt=number < num_prompt_messages)
+    if isinstance(found, Rollout):
+        _print_score(found)
+    else:
+        _print_error(found)
+
+
+def _print_message(message: Message, *, is_prompt: bool) -> None:
+    """Print one message under its role; parts that are no text are named, not shown."""
+    result()
+    result(f"── {message.role}{' (prompt)' if is_prompt else ''}")
+    if message.reasoning:
+        _print_text(message.reasoning, mark="~ ")
+    if isinstance(message.content, list):
+        for part in message.content:
+            text = part.get("text")
+            _print_text(text if isinstance(text, str) else f"[{part.get('type', 'part')}]")
+    elif message.content:
+        _print_text(message.content)
+    if message.refusal:
+        _print_text(f"refused: {message.refusal}")
+    for call in message.tool_calls:
+        _print_text(f"→ {call.name}({call.arguments})")
+
+
+def _print_text(text: str, *, mark: str = "") -> None:
+    """Print text of others indented, so that none of it passes for a line of ours."""
+    for line in text.split("\n"):
+        result(f"   {mark}{line}".rstrip())
+
+
+def _print_score(rollout: Rollout) -> None:
+    import msgspec
+
+    _print_fields(
+        "score",
+        {
+            "reward": rollout.reward,
+            "answer": rollout.answer,
+            "components": rollout.components,
+            "metrics": rollout.metrics,
+            "details": rollout.details,
+            "stop reason": rollout.stop_reason,
+            "final state": rollout.final_state,
+            "tool errors": rollout.tool_errors,
+            "retries": rollout.retries,
+            "tokens": msgspec.to_builtins(rollout.usage),
+            "seconds": round(rollout.timing.total_seconds, 3),
+        },
+    )
+
+
+def _print_error(failure: Failure) -> None:
+    _print_fields(
+        "not scored",
+        {
+            "error": failure.error.error_class,
+            "phase": failure.error.phase,
+            "message": failure.error.message,
+            "status": failure.error.status,
+            "retries": failure.retries,
+            "seconds": round(failure.timing.total_seconds, 3),
+        },
+    )
+
+
+def _print_fields(title: str, fields: dict[str, object]) -> None:
+    import msgspec
+
+    result()
+    result(f"── {title}")
+    for name, value in fields.items():
+        if value not in (None, {}, "", []):
+            shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            first, *others = shown.split("\n")
+            result(f"{name:14}{first}")
+            for line in others:
+                result(f"{'':14}{line}")

@@ -1,0 +1,137 @@
+"""The numbers of a run as a person reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gymcli.commands.console import one_line, print_table, result
+
+if TYPE_CHECKING:
+    from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
+
+__all__ = ["print_curves", "print_summary", "print_tasks"]
+
+_MAX_ANSWER = 40
+_FEW_TASKS = 10
+
+
+def print_summary(metrics: RunMetrics) -> None:
+    """Print coverage and mean reward of each environment, then failures, tokens and times."""
+    rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
+    if len(rows) > 1:
+        rows.append(("all", metrics))
+    head = (
+        "environment",
+        "expected",
+        "present",
+        "scored",
+        "coverage",
+        "mean reward",
+        "95 %",
+        "strict mean",
+    )
+    print_table(head, [_row(name, found) for name, found in rows])
+    result()
+    for name, numbers in metrics.environments.items():
+        _print_doubts(f"{one_line(name)}: " if len(metrics.environments) > 1 else "", numbers)
+    _print_counts("stop reasons", metrics.stop_reasons)
+    _print_counts("failures", metrics.failures)
+    _print_counts("tool errors", metrics.tool_errors)
+    _print_counts("retries", metrics.retries)
+    tokens = {name.removesuffix("_tokens"): count for name, count in metrics.usage.items() if count}
+    _print_counts("tokens", tokens)
+    if metrics.latency is not None:
+        for title, found in (
+            ("seconds", metrics.latency.total_seconds),
+            ("in the model", metrics.latency.model_seconds),
+        ):
+            result(
+                f"{title:14}p50 {found.p50:.2f}, p90 {found.p90:.2f}, "
+                f"p95 {found.p95:.2f}, p99 {found.p99:.2f} a rollout"
+            )
+
+
+def _print_doubts(prefix: str, found: Metrics) -> None:
+    """Say what leaves the mean open: unscored attempts, flaky tasks, few tasks."""
+    if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
+        result(
+            f"{prefix}{'bounds':14}{found.bounds.low:.3f} .. {found.bounds.high:.3f}, "
+            "whatever the unscored attempts would have got"
+        )
+    if found.num_flaky_tasks:
+        result(f"{prefix}{'flaky tasks':14}{found.num_flaky_tasks}")
+    if found.interval is not None and found.num_clusters < _FEW_TASKS:
+        result(f"{prefix}fewer than {_FEW_TASKS} tasks: the interval is rough")
+
+
+def _row(name: str, found: Metrics) -> tuple[str, ...]:
+    expected = "unknown" if found.num_expected is None else str(found.num_expected)
+    interval = found.interval
+    return (
+        name,
+        expected,
+        str(found.num_present),
+        str(found.num_scored),
+        "-" if found.coverage is None else f"{found.coverage:.1%}",
+        _number(found.mean_reward),
+        f"{interval.low:.3f} .. {interval.high:.3f}" if interval else "-",
+        _number(found.strict_mean_reward),
+    )
+
+
+def print_curves(metrics: RunMetrics) -> None:
+    """Print what each environment gives over k attempts, its components and its own numbers."""
+    for name, found in metrics.environments.items():
+        curves = {
+            "pass@k": found.pass_at_k,
+            "pass^k": found.pass_hat_k,
+            "avg@k": found.avg_at_k,
+            "best-of-k": found.best_of_k,
+            "majority@k": found.majority_at_k,
+        }
+        shown = {title: curve for title, curve in curves.items() if curve}
+        if shown:
+            ks = list(next(iter(shown.values())))
+            result()
+            rows = [(title, *(_number(curve.get(k)) for k in ks)) for title, curve in shown.items()]
+            print_table((name, *(f"k={k}" for k in ks)), rows)
+        numbers = {**(found.components or {}), **(found.metrics or {})}
+        if numbers:
+            result()
+            print_table((f"{name}: means", ""), [(k, _number(v)) for k, v in numbers.items()])
+        if found.standard_error is not None:
+            result()
+            result(
+                f"{one_line(name)}: standard error {found.standard_error:.4f}, "
+                f"clustered by {found.num_clusters} tasks"
+            )
+
+
+def print_tasks(tasks: list[TaskMetrics]) -> None:
+    """Print a line for every task."""
+    head = ("task", "environment", "scored", "unscored", "passed", "mean", "min", "max", "answer")
+    rows = [
+        (
+            task.task_id,
+            task.env,
+            str(task.num_scored),
+            str(task.num_unscored),
+            "-" if task.num_passes is None else str(task.num_passes),
+            _number(task.mean_reward),
+            _number(task.min_reward),
+            _number(task.max_reward),
+            one_line(task.majority_answer or "-", _MAX_ANSWER),
+        )
+        for task in tasks
+    ]
+    print_table(head, rows)
+
+
+def _print_counts(title: str, counts: dict[str, int]) -> None:
+    if counts:
+        text = ", ".join(f"{count:,} {one_line(name)}" for name, count in counts.items())
+        result(f"{title:14}{text}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,89 @@
+"""Runs commands in a folder of their own, as a user would, for the tests of commands."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import msgspec
+from typer.testing import CliRunner, Result
+
+from gymcli.cli import app
+from gymcli.mock import MockAnswer
+from gymcli.mock.behaviours import last_user_text
+from gymcli.types import Request
+
+NO_ENDPOINT = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TERM": "dumb"}
+"""Environment variables that a developer may have set are not there for a test."""
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u2066 [bold red]markup[/] \x9b31m"
+"""Text as a model may write it: escape sequences, bidi characters, rich markup."""
+
+UNSAFE = "\x1b\x07\x9b\u202e\u2066"
+
+FLAKY = '''"""An environment whose verifier is broken while a file of that name is there."""
+
+from pathlib import Path
+
+from gymcli import Context, Environment, Message, Rollout, Score, Task
+
+
+class Flaky(Environment[Task]):
+    """Say anything."""
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        if Path("broken").exists():
+            raise RuntimeError("the verifier\\nis broken")
+        return Score(1.0, details={"reason": "any"})
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        if Path("closed").exists():
+            raise RuntimeError("the oracle is closed")
+        return Message(role="assistant", content="anything")
+'''
+
+
+def gym(*arguments: str | Path) -> Result:
+    """Run a command; a bug of ours is raised here, a wrong use is in the result."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments], env=NO_ENDPOINT)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def gym_line(line: str) -> Result:
+    """Run a command as it is written in a shell."""
+    return gym(*shlex.split(line))
+
+
+def gym_process(*arguments: str | Path) -> list[str]:
+    """Give the command line of a process of its own."""
+    start = "from gymcli.cli import main; main()"
+    return [sys.executable, "-c", start, *(str(argument) for argument in arguments)]
+
+
+def clean_environment() -> dict[str, str]:
+    """Give the environment variables of a process of its own."""
+    return {name: value for name, value in os.environ.items() if name not in NO_ENDPOINT}
+
+
+def write_sums(path: Path, num: int, *, env: str = "arithmetic") -> Path:
+    """Write tasks that ask for sums."""
+    rows = (
+        {"id": f"sum-{n}", "env": env, "prompt": f"What is {n} + 1?", "answer": n + 1}
+        for n in range(num)
+    )
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return path
+
+
+def add_up(request: Request) -> MockAnswer:
+    """Answer a sum rightly."""
+    words = last_user_text(request).rstrip("?").split()
+    return MockAnswer(text=f"It is {int(words[2]) + int(words[4])}.")
+
+
+def lines_of(path: Path) -> list[dict]:
+    """Read a JSONL file."""
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]

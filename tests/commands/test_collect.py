@@ -1,0 +1,379 @@
+"""`gym collect` through the front door."""
+
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.store.run import RunDirectory
+from tests.commands.running import (
+    FLAKY,
+    HOSTILE,
+    UNSAFE,
+    add_up,
+    clean_environment,
+    gym,
+    gym_process,
+    lines_of,
+    write_sums,
+)
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch, mock_server):
+    """Give the arguments that collect ten sums from a mock server that can add."""
+    monkeypatch.chdir(tmp_path)
+    mock_server.behaviour = add_up
+    tasks = write_sums(Path("sums.jsonl"), 10)
+    return ("collect", tasks, "--model", "m", "--base-url", mock_server.base_url)
+
+
+def test_collect_ends_with_a_summary(ask):
+    done = gym(*ask, "--out", "run")
+    assert done.exit_code == 0
+    table, _, rest = done.stdout.partition("\n\n")
+    assert table.splitlines()[1].split()[:6] == ["arithmetic", "10", "10", "10", "100.0%", "1.000"]
+    for word in ("stop reasons  10 done", "tokens", "completion", "time", "files         run\n"):
+        assert word in rest
+    assert "run: 10 attempts to go\n" in done.stderr
+    assert "10/10" in done.stderr
+    assert "mean reward 1.000" in done.stderr
+    files = {path.name for path in Path("run").iterdir()}
+    assert files == {"run.json", "rollouts.jsonl", "metrics.json"}
+
+
+def test_collect_again_prints_the_same_and_sends_nothing(ask, mock_server):
+    first = gym(*ask)
+    again = gym(*ask)
+    assert again.exit_code == 0
+    assert again.stdout == first.stdout
+    assert "all 10 attempts are scored already" in again.stderr
+    assert mock_server.num_requests == 10
+
+
+def test_collect_again_exits_as_it_would_have(ask, mock_server):
+    def behave(request):
+        return refusal_of(400, "no") if "9 + 1" in last_user_text(request) else add_up(request)
+
+    mock_server.behaviour = behave
+    assert gym(*ask, "--out", "run").exit_code == 4
+    assert gym(*ask, "--out", "run").exit_code == 4
+    assert gym(*ask, "--out", "run", "--min-coverage", "0.9").exit_code == 0
+    assert mock_server.num_requests == 12
+
+
+def test_collect_fresh_starts_another_run(ask, mock_server):
+    gym(*ask)
+    done = gym(*ask, "--fresh")
+    assert done.exit_code == 0
+    assert mock_server.num_requests == 20
+    assert len(list(Path("runs").iterdir())) == 2
+
+
+def test_collect_json_prints_one_object(ask):
+    done = gym(*ask, "--out", "run", "--json")
+    report = msgspec.json.decode(done.stdout)
+    assert report["run"] == "run"
+    assert (report["num_expected"], report["mean_reward"]) == (10, 1.0)
+    assert report["environments"]["arithmetic"]["num_scored"] == 10
+
+
+def test_collect_quiet_says_nothing_on_stderr(ask):
+    Path("sums.jsonl").write_text(
+        Path("sums.jsonl").read_text().replace('"answer"', '"params":{"model":"n"},"answer"')
+    )
+    done = gym(*ask, "--quiet")
+    assert done.exit_code == 0
+    assert done.stderr == ""
+
+
+def test_collect_warns_of_what_is_not_sent(ask):
+    Path("sums.jsonl").write_text(
+        Path("sums.jsonl").read_text().replace('"answer"', '"params":{"model":"n"},"answer"')
+    )
+    done = gym(*ask, "--dialect", "responses", "--seed", "1", "--param", 'stop=["x"]')
+    assert "warning: rows set model: ignored" in done.stderr
+    assert "warning: the endpoint's dialect has no stop, seed: not sent" in done.stderr
+
+
+def test_collect_sends_what_it_is_told(ask, mock_server):
+    sampling = ("--temperature", "0.5", "--top-p", "0.9", "--max-tokens", "7", "--seed", "3")
+    other = ("--param", "top_k=4", "--param", 'stop=["x"]', "--param", "user=me")
+    done = gym(*ask, *sampling, *other, "--limit", "2")
+    assert done.exit_code == 0
+    first, second = (received.body for received in mock_server.requests)
+    assert first["seed"] != second["seed"]
+    expected = {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_tokens": 7,
+        "top_k": 4,
+        "stop": ["x"],
+        "user": "me",
+    }
+    assert expected.items() <= first.items()
+
+
+def test_collect_selects(ask, mock_server):
+    assert gym(*ask, "--task", "sum-3", "--task", "sum-5", "--repeats", "2").exit_code == 0
+    (run,) = Path("runs").iterdir()
+    keys = sorted(
+        (line["task_id"], line.get("attempt", 0)) for line in lines_of(run / "rollouts.jsonl")
+    )
+    assert keys == [("sum-3", 0), ("sum-3", 1), ("sum-5", 0), ("sum-5", 1)]
+
+
+def test_collect_dry_run_shows_the_first_request_and_sends_nothing(ask, mock_server):
+    """What it shows is, to the byte, what is sent."""
+    done = gym(*ask, "--dry-run", "--seed", "3", "--temperature", "0.5", "--repeats", "2")
+    assert done.exit_code == 0
+    assert mock_server.num_requests == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["sums.jsonl"]
+    plan, _, request = done.stdout.partition("\n\n")
+    for line in (
+        "sums.jsonl (10 rows)",
+        "20 of 10 tasks, 2 of each",
+        "arithmetic",
+        "m (http://127",
+    ):
+        assert line in plan
+    shown = msgspec.json.decode(request.partition("\n")[2])
+    gym(*ask, "--seed", "3", "--temperature", "0.5", "--concurrency", "1", "--limit", "1")
+    assert shown == mock_server.requests[0].body
+
+
+def test_collect_dry_run_shows_tools_and_what_is_done(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gym("collect", "example_multi_step", "--model", "oracle", "--limit", "2", "--out", "run")
+    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
+    line = ("collect", "example_multi_step", "--model", "oracle", "--out", "run", "--dry-run")
+    done = gym(*line)
+    assert "scored        2, left 58" in done.stdout
+    assert '"name": "get_synonym_value"' in done.stdout
+    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
+    mismatch = gym(*line, "--seed", "5")
+    assert mismatch.exit_code == 2
+    assert "made with other settings: seed" in mismatch.stderr
+
+
+def test_collect_dry_run_json_prints_one_object(ask, mock_server):
+    done = gym(*ask, "--dry-run", "--json", "--repeats", "2", "--limit", "3")
+    assert done.exit_code == 0
+    shown = msgspec.json.decode(done.stdout)
+    assert shown.keys() == {"plan", "request"}
+    assert shown["request"]["model"] == "m"
+    plan = shown["plan"]
+    assert plan["run"].startswith("runs/sums-m-")
+    assert (plan["num_tasks"], plan["num_expected"], plan["num_scored"]) == (3, 6, 0)
+    assert (plan["model"], plan["base_url"]) == ("m", mock_server.base_url)
+    assert plan["environments"] == ["arithmetic"]
+    assert plan["tasks"][0]["num_rows"] == 10
+    assert mock_server.num_requests == 0
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--temperature", "nan"), ("--top-p", "inf"), ("--param", "k=NaN"), ("--param", "k=\udcff")],
+)
+def test_collect_refuses_what_no_request_can_carry(ask, mock_server, option):
+    done = gym(*ask, *option)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {option[0]} ")
+    assert mock_server.num_requests == 0
+    assert not Path("runs").exists()
+
+
+def test_collect_refuses_a_secret_among_the_parameters(ask, mock_server, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-never-to-be-seen")
+    line = (*ask, "--api-key-env", "MY_KEY", "--param", "user=sk-never-to-be-seen")
+    done = gym(*line)
+    assert done.exit_code == 2
+    assert "never-to-be-seen" not in done.output
+    assert mock_server.num_requests == 0
+
+
+def test_collect_dry_run_names_what_keeps_the_first_attempt_from_starting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    broken = 'async def setup(self):\n        raise OSError("no\\n world")\n\n    async def oracle'
+    Path("flaky.py").write_text(FLAKY.replace("async def oracle", broken))
+    tasks = write_sums(Path("t.jsonl"), 1, env="flaky")
+    done = gym("collect", tasks, "--model", "oracle", "--env", "flaky.py:Flaky", "--dry-run")
+    assert done.exit_code == 4
+    assert done.stderr == "error: the first attempt cannot start: OSError: no world\n"
+
+
+def test_collect_warns_in_a_dry_run_too(ask):
+    Path("sums.jsonl").write_text(
+        Path("sums.jsonl").read_text().replace('"answer"', '"params":{"model":"n"},"answer"')
+    )
+    assert "warning: rows set model: ignored" in gym(*ask, "--dry-run").stderr
+
+
+def test_collect_finds_named_models(ask, mock_server):
+    """The name in gym.toml is the user's; the record has the endpoint's."""
+    Path("gym.toml").write_text(
+        f'[models.mine]\nbase_url = "{mock_server.base_url}"\nmodel = "big"\n'
+    )
+    done = gym("collect", "sums.jsonl", "--model", "mine", "--out", "run", "--limit", "1")
+    assert done.exit_code == 0
+    assert mock_server.requests[0].body["model"] == "big"
+    assert lines_of(Path("run/rollouts.jsonl"))[0]["model"] == "big"
+
+
+def test_collect_with_a_template(ask, mock_server):
+    Path("raw.jsonl").write_text('{"a": 3, "b": 4, "answer": 7}\n')
+    Path("p.yaml").write_text("system: Add.\nuser: What is {a} + {b}?\n")
+    done = gym("collect", "raw.jsonl", *ask[2:], "--prompt", "p.yaml", "--env", "arithmetic")
+    assert done.exit_code == 0
+    assert [m["content"] for m in mock_server.requests[0].body["messages"]] == [
+        "Add.",
+        "What is 3 + 4?",
+    ]
+
+
+def test_collect_mends_a_torn_line_with_a_warning(ask, mock_server):
+    gym(*ask, "--out", "run")
+    whole = Path("run/rollouts.jsonl").read_bytes()
+    Path("run/rollouts.jsonl").write_bytes(whole[:-40])
+    done = gym(*ask, "--out", "run")
+    assert done.exit_code == 0
+    assert "warning: run/rollouts.jsonl: the last line was not finished" in done.stderr
+    assert "1 attempts to go (9 are scored already)" in done.stderr
+    assert mock_server.num_requests == 11
+
+
+def test_collect_keeps_keys_and_model_text_out_of_its_log(ask, mock_server, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-never-to-be-seen")
+    refused = {"1 + 1", "2 + 1"}
+
+    def behave(request):
+        text = last_user_text(request)
+        if any(asked in text for asked in refused):
+            return refusal_of(400, f"bad {HOSTILE} sk-never-to-be-seen\nline")
+        return add_up(request)
+
+    mock_server.behaviour = behave
+    done = gym(*ask, "--api-key-env", "MY_KEY", "--out", "run", "--log-file", "log", "--verbose")
+    assert done.exit_code == 4
+    log = Path("log").read_text()
+    for text in (log, done.stderr, *(path.read_text() for path in Path("run").iterdir())):
+        assert "never-to-be-seen" not in text
+    for text in (log, done.output):
+        assert not set(UNSAFE) & set(text)
+    assert "start run: 10 of 10 attempts" in log
+    assert "arithmetic sum-1/0: RequestRefusedError: " in log
+    assert "end run: 8 of 10 scored" in log
+    assert "ERROR" in log
+    assert len(log.splitlines()) == 5
+    assert done.stderr.count("8 of 10 attempts are scored") == 1
+
+
+def test_collect_logs_retries(ask, mock_server):
+    """A retry is logged with its class and the task's id, when its attempt ends."""
+    seen = set()
+
+    def behave(request):
+        text = last_user_text(request)
+        if text not in seen:
+            seen.add(text)
+            return refusal_of(500, "busy", retry_after_ms="1")
+        return add_up(request)
+
+    mock_server.behaviour = behave
+    assert gym(*ask, "--log-file", "log", "--limit", "2").exit_code == 0
+    assert "arithmetic sum-1/0: ServerError, tried again 1 times" in Path("log").read_text()
+
+
+def test_collect_writes_a_run_only_once(ask):
+    other = RunDirectory(Path("run"))
+    other.lock()
+    try:
+        done = gym(*ask, "--out", "run")
+    finally:
+        other.close()
+    assert done.exit_code == 4
+    assert "another process is writing this run" in done.stderr
+
+
+def test_collect_scores_pending_conversations_without_the_endpoint(ask, mock_server):
+    """The endpoint may be gone by then: nobody asks it."""
+    Path("flaky.py").write_text(FLAKY)
+    Path("broken").touch()
+    line = (*ask, "--env", "flaky.py:Flaky", "--out", "run")
+    write_sums(Path("sums.jsonl"), 3, env="flaky")
+    first = gym(*line)
+    assert first.exit_code == 4
+    assert "failures      3 VerifierError" in first.stdout
+    Path("broken").unlink()
+    assert gym(*line).exit_code == 0
+    assert mock_server.num_requests == 3
+
+
+def start(*arguments, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        gym_process(*arguments), env=clean_environment(), stderr=subprocess.PIPE, **options
+    )
+
+
+def wait_for_lines(path: Path, num: int, process: subprocess.Popen) -> None:
+    """Wait until a process has written so many lines."""
+    for _ in range(3_000):
+        if path.is_file() and path.read_bytes().count(b"\n") >= num:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)
+            break
+    raise AssertionError(f"no {num} lines: {process.stderr.read()}")
+
+
+def test_collect_survives_kill_9(ask, mock_server):
+    """Every attempt is on record once, and none that was recorded is asked for again."""
+    write_sums(Path("sums.jsonl"), 300)
+    mock_server.latency = 0.02
+    line = (*ask, "--out", "run", "--concurrency", "8")
+    with start(*line) as process:
+        wait_for_lines(Path("run/rollouts.jsonl"), 60, process)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    kept = Path("run/rollouts.jsonl").read_bytes()
+    mock_server.latency = 0.0
+    assert gym(*line).exit_code == 0
+    assert Path("run/rollouts.jsonl").read_bytes().startswith(kept[: kept.rindex(b"\n") + 1])
+    ids = [row["task_id"] for row in lines_of(Path("run/rollouts.jsonl"))]
+    assert len(ids) == len(set(ids)) == 300
+    assert 300 <= mock_server.num_requests <= 300 + 8
+
+
+def test_collect_interrupted_says_how_to_go_on(ask, mock_server):
+    write_sums(Path("sums.jsonl"), 200)
+    mock_server.latency = 0.02
+    line = (*ask, "--out", "run", "--concurrency", "8")
+    with start(*line, stdout=subprocess.PIPE) as process:
+        wait_for_lines(Path("run/rollouts.jsonl"), 20, process)
+        process.send_signal(signal.SIGINT)
+        output, messages = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert output == b""
+    text = messages.decode()
+    assert "Traceback" not in text
+    num_scored = len(lines_of(Path("run/rollouts.jsonl")))
+    last = f"interrupted; {num_scored} of 200 attempts are scored in run, the same command goes on"
+    assert text.splitlines()[-1] == last
+    assert mock_server.num_requests <= num_scored + 8
+
+
+@pytest.mark.local_model
+def test_collect_with_the_local_model(tmp_path, monkeypatch):
+    """A real model, end to end; what it says is its own affair."""
+    pytest.importorskip("xllamacpp")
+    monkeypatch.chdir(tmp_path)
+    line = ("collect", "arithmetic", "--model", "local", "--limit", "2", "--max-tokens", "12")
+    done = gym(*line, "--seed", "1", "--concurrency", "1")
+    assert done.exit_code == 0, done.output
+    (run,) = Path("runs").iterdir()
+    assert run.name.startswith("arithmetic-local-")
+    assert {line["model"] for line in lines_of(run / "rollouts.jsonl")} == {"SmolLM2-135M-Instruct"}

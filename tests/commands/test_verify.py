@@ -1,0 +1,224 @@
+"""`gym verify` through the front door."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.commands.verify import _Watch
+from gymcli.runner import RescoringReport
+from gymcli.store.run import RunDirectory
+from tests.commands.running import FLAKY, HOSTILE, UNSAFE, gym, lines_of, write_sums
+from tests.runner.test_measure import NEMO
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> Path:
+    """Give a run of the oracle's, six sums."""
+    monkeypatch.chdir(tmp_path)
+    tasks = write_sums(Path("sums.jsonl"), 6)
+    assert gym("collect", tasks, "--model", "oracle", "--out", "run").exit_code == 0
+    return Path("run")
+
+
+def write_lines(path: Path, lines: list[dict]) -> None:
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+
+
+def test_verify_says_that_nothing_changed(run):
+    done = gym("verify", run)
+    assert done.exit_code == 0
+    assert done.stdout == (
+        "6 rescored, 0 changed rewards (0 up, 0 down)\nmean reward 1.0000 -> 1.0000\n"
+    )
+
+
+def test_verify_says_what_changed(run):
+    lines = lines_of(run / "rollouts.jsonl")
+    lines[0]["reward"] = 0.5
+    lines[1]["messages"][-1]["content"] = "no idea"
+    write_lines(run / "rollouts.jsonl", lines)
+    done = gym("verify", run)
+    assert done.exit_code == 0
+    assert f"arithmetic {lines[0]['task_id']}/0: 0.5 -> 1" in done.stdout
+    assert f"arithmetic {lines[1]['task_id']}/0: 1 -> 0" in done.stdout
+    assert "2 changed: - -> -\n" in done.stdout
+    assert "6 rescored, 2 changed rewards (1 up, 1 down)\n" in done.stdout
+    assert "mean reward 0.9167 -> 0.8333\n" in done.stdout
+
+
+def test_verify_quiet_gives_the_totals_alone(run):
+    write_lines(
+        run / "rollouts.jsonl", [{**x, "reward": 0} for x in lines_of(run / "rollouts.jsonl")]
+    )
+    done = gym("verify", run, "--quiet")
+    assert done.stdout == (
+        "6 rescored, 6 changed rewards (6 up, 0 down)\nmean reward 0.0000 -> 1.0000\n"
+    )
+    assert done.stderr == ""
+
+
+def test_verify_lists_the_first_changes(run):
+    lines = lines_of(run / "rollouts.jsonl")
+    many = [{**lines[0], "reward": 0, "attempt": attempt} for attempt in range(25)]
+    write_lines(run / "rollouts.jsonl", many)
+    done = gym("verify", run)
+    assert done.stdout.count(": 0 -> 1") == 20
+    assert "and 5 more (--json lists the first 1,000)" in done.stdout
+
+
+def test_verify_json(run):
+    report = msgspec.json.decode(gym("verify", run, "--json").stdout)
+    assert (report["num_rescored"], report["num_changed"], report["changes"]) == (6, 0, [])
+
+
+def test_verify_writes_a_run(run):
+    done = gym("verify", run, "--out", "again")
+    assert done.stdout.endswith("files         again\n")
+    assert gym("metrics", "again").exit_code == 0
+    assert len(lines_of(Path("again/rollouts.jsonl"))) == 6
+
+
+def test_verify_reads_a_run_that_is_being_written(run):
+    """Only waiting conversations need the run for oneself."""
+    other = RunDirectory(run)
+    other.lock()
+    try:
+        assert gym("verify", run).exit_code == 0
+    finally:
+        other.close()
+
+
+def test_verify_reads_nemo_gym(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = {**NEMO, "reward": 0.0, "_ng_task_index": 0}
+    write_lines(Path("r.jsonl"), [line])
+    assert gym("verify", "r.jsonl").exit_code == 2
+    done = gym("verify", "r.jsonl", "--env", "arithmetic")
+    assert done.exit_code == 0
+    assert "arithmetic 0/0: 0 -> 1" in done.stdout
+    named = {**line, "agent_ref": {"name": "arithmetic_simple_agent"}}
+    del named["answer"]
+    write_lines(Path("r.jsonl"), [named])
+    write_lines(Path("t.jsonl"), [{"env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}])
+    assert gym("verify", "r.jsonl").exit_code == 4
+    done = gym("verify", "r.jsonl", "--tasks", "t.jsonl")
+    assert (done.exit_code, "1 rescored, 1 changed" in done.stdout) == (0, True)
+
+
+def test_verify_takes_options(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gym("collect", "mcqa", "--model", "oracle", "--limit", "12", "--out", "run")
+    done = gym("verify", "run", "--env-arg", "mcqa.grading_mode=lenient_answer_colon")
+    assert done.exit_code == 0
+    assert "correct -> no_answer" in done.stdout
+
+
+@pytest.fixture
+def waiting(tmp_path, monkeypatch) -> Path:
+    """Give a run of which one of two conversations waits for its score."""
+    monkeypatch.chdir(tmp_path)
+    Path("flaky.py").write_text(FLAKY)
+    tasks = write_sums(Path("t.jsonl"), 2, env="flaky")
+    line = ("collect", tasks, "--model", "oracle", "--env", "flaky.py:Flaky", "--out", "run")
+    assert gym(*line, "--task", "sum-0").exit_code == 0
+    Path("broken").touch()
+    assert gym(*line).exit_code == 4
+    Path("broken").unlink()
+    return Path("run")
+
+
+def test_verify_scores_waiting_conversations(waiting):
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky")
+    assert done.exit_code == 0
+    assert done.stderr == "1 waiting conversations scored, 0 failed\n"
+    assert "2 rescored, 0 changed" in done.stdout
+    assert len(lines_of(waiting / "rollouts.jsonl")) == 2
+
+
+def test_verify_pending_does_that_alone(waiting):
+    for num in (1, 0):
+        done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--pending")
+        assert (done.exit_code, done.stdout) == (0, "")
+        assert done.stderr == f"{num} waiting conversations scored, 0 failed\n"
+
+
+def test_verify_says_what_cannot_be_scored(waiting):
+    """And ends with 4 where that is everything."""
+    Path("broken").touch()
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky")
+    assert done.exit_code == 4
+    assert "flaky sum-0/0: 1 -> unscored" in done.stdout
+    assert "1 not scored: VerifierError: RuntimeError: the verifier is broken" in done.stdout
+    assert "0 rescored, 1 changed rewards (0 up, 0 down), 1 not scored" in done.stdout
+    assert "error: run: the verifier could score none of the rollouts" in done.stderr
+
+
+def test_verify_says_how_many_are_kept_as_recorded(waiting):
+    Path("flaky.py").write_text(
+        FLAKY.replace('"""Say anything."""', '"""Say anything."""\n\n    rescore = "recorded"')
+    )
+    Path("other.py").write_text(Path("flaky.py").read_text())
+    lines = [{**line, "env": "other"} for line in lines_of(waiting / "rollouts.jsonl")]
+    write_lines(Path("r.jsonl"), lines)
+    done = gym("verify", "r.jsonl", "--env", "other.py:Flaky")
+    assert "0 rescored, 0 changed rewards (0 up, 0 down), 1 kept as recorded" in done.stdout
+
+
+def test_verify_sums_up_many_reasons(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    verifier = "raise RuntimeError(rollout.task_id)"
+    Path("picky.py").write_text(FLAKY.replace("if Path", f"{verifier}\n        if Path"))
+    tasks = write_sums(Path("t.jsonl"), 30)
+    gym("collect", tasks, "--model", "oracle", "--out", "run")
+    write_lines(
+        Path("r.jsonl"), [{**x, "env": "picky"} for x in lines_of(Path("run/rollouts.jsonl"))]
+    )
+    done = gym("verify", "r.jsonl", "--env", "picky.py:Flaky")
+    assert done.exit_code == 4
+    assert "10 not scored for 10 other reasons" in done.stdout
+
+
+def test_verify_shows_nothing_of_a_rollout_unescaped(waiting):
+    verifier = f"return Score(0.0, details={{'reason': {HOSTILE!r}}})"
+    Path("flaky.py").write_text(FLAKY.replace("if Path", f"{verifier}\n        if Path"))
+    lines = lines_of(waiting / "rollouts.jsonl")
+    write_lines(Path("r.jsonl"), [{**lines[0], "task_id": HOSTILE, "details": {"reason": HOSTILE}}])
+    Path("code").mkdir()
+    Path("code/flaky.py").write_text(Path("flaky.py").read_text())
+    for more in ((), ("--json",)):
+        done = gym("verify", "r.jsonl", "--env", "code/flaky.py:Flaky", *more)
+        assert done.exit_code == 0
+        assert not set(UNSAFE) & set(done.output)
+    assert "[bold red]markup[/]" in done.output
+
+
+def test_verify_tells_how_far_it_is(capsys):
+    for seconds in (0.0, 99.0):
+        _Watch(seconds)(RescoringReport(num_rescored=1_000))
+    assert capsys.readouterr().err == "1,000 rescored, 0 changed\n"
+
+
+def test_verify_says_that_a_torn_line_is_left_out(run):
+    path = run / "rollouts.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    for place in (run, path):
+        done = gym("verify", place)
+        assert done.exit_code == 0
+        assert f"warning: {path}: the last line was not finished" in done.stderr
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert gym("verify", run).exit_code == 2
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_verify_says_how_an_environment_given_as_code_is_found(waiting, pending):
+    if not pending:
+        Path("run/generations.jsonl").unlink()
+    done = gym("verify", waiting)
+    assert done.exit_code == 2
+    way_out = "where it is code of your own, give --env FILE.py:CLASS"
+    assert done.stderr.startswith('error: run: no environment "flaky"')
+    assert done.stderr.endswith(f"; {way_out}\n")
+    assert done.stderr.count("\n") == 1
+    assert gym("metrics", waiting).exit_code == 0
+    assert gym("show", waiting, "sum-0").exit_code == 0

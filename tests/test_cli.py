@@ -1,0 +1,181 @@
+"""The front door: common options, exit codes, and how quickly it opens."""
+
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gymcli import __version__
+from tests.commands.running import clean_environment, gym, gym_process, write_sums
+
+HEAVY = (
+    "aiohttp",
+    "pydantic",
+    "msgspec",
+    "rich",
+    "asyncio",
+    "uvloop",
+    "yaml",
+    "jsonlines",
+    "regex",
+)
+
+
+def test_import_is_light():
+    """`gym --help` must answer at once, so nothing heavy is imported for it."""
+    program = f"import gymcli.cli, sys\nprint([name for name in {HEAVY} if name in sys.modules])\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"
+
+
+def test_help_lists_commands_and_exit_codes():
+    done = gym("--help")
+    assert done.exit_code == 0
+    for command in ("collect", "verify", "metrics", "envs", "show"):
+        assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
+    for line in (
+        "  0    done",
+        "  2    the user's",
+        "  4    the run",
+        "  130  inter",
+        "  141  the",
+    ):
+        assert line in done.stdout
+
+
+@pytest.mark.parametrize("command", ["collect", "verify", "metrics", "envs", "show"])
+def test_help_of_every_command(command):
+    done = gym(command, "--help")
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"Usage: gym {command}")
+
+
+def test_nothing_is_a_question_for_help():
+    done = gym()
+    assert done.exit_code == 2
+    assert "Usage: gym" in done.output
+
+
+@pytest.mark.parametrize("line", [("--version",), ("envs", "--version"), ("collect", "--version")])
+def test_version_everywhere(line):
+    done = gym(*line)
+    assert (done.exit_code, done.stdout) == (0, f"gymcli {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("--log-file", "log", "collect", "t.jsonl", "--model", "oracle"),
+        ("collect", "t.jsonl", "--log-file", "log", "--model", "oracle"),
+        ("collect", "t.jsonl", "--model", "oracle", "--log-file=log"),
+    ],
+)
+def test_log_file_everywhere(tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    write_sums(Path("t.jsonl"), 2)
+    done = gym(*line)
+    assert done.exit_code == 0
+    assert "gymcli.runner" not in done.stderr
+    first, last = Path("log").read_text().splitlines()
+    assert "INFO" in first
+    assert ": 2 of 2 attempts" in first
+    assert last.endswith("2 of 2 scored")
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_verbose_everywhere(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    write_sums(Path("t.jsonl"), 2)
+    line = ["collect", "t.jsonl", "--model", "oracle"]
+    line.insert(place, "--verbose")
+    done = gym(*line)
+    assert done.exit_code == 0
+    assert "INFO gymcli.runner.collection: start runs/" in done.stderr
+
+
+def test_a_log_file_needs_a_name():
+    done = gym("envs", "--log-file")
+    assert done.exit_code == 2
+    assert "--log-file needs the name of a file" in done.stderr
+
+
+def test_options_end_at_two_dashes():
+    """What comes after is an argument, whatever it looks like."""
+    done = gym("show", "--", "--verbose", "--version")
+    assert done.exit_code == 2
+    assert "--verbose: no such run directory" in done.stderr
+
+
+def test_logging_is_left_as_it_was(tmp_path):
+    logger = logging.getLogger("gymcli")
+    before = (logger.level, list(logger.handlers))
+    gym("envs", "--verbose", "--log-file", tmp_path / "log")
+    assert (logger.level, list(logger.handlers)) == before
+
+
+def test_interrupted_before_anything_ran(tmp_path, monkeypatch):
+    """A task file that never ends is being read when the interrupt comes."""
+    monkeypatch.chdir(tmp_path)
+    Path("slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    write_sums(Path("t.jsonl"), 1)
+    done = subprocess.run(
+        gym_process("collect", "t.jsonl", "--model", "oracle", "--env", "slow.py:Slow"),
+        env=clean_environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"interrupted\n")
+
+
+def test_help_ends_quietly_when_its_reader_leaves():
+    with subprocess.Popen(
+        gym_process("--help"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_live_display_in_a_terminal(tmp_path, mock_server, monkeypatch):
+    """In a real terminal: a bar while it runs, one line that stays, and no trace of the rest."""
+    monkeypatch.chdir(tmp_path)
+    write_sums(Path("t.jsonl"), 12)
+    mock_server.latency = 0.2
+    ours, theirs = pty.openpty()
+    where = ("--model", "m", "--base-url", mock_server.base_url, "--concurrency", "4")
+    process = subprocess.Popen(
+        gym_process("collect", "t.jsonl", *where),
+        env={**clean_environment(), "TERM": "xterm", "COLUMNS": "100", "LINES": "20"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65_536):
+            shown += piece
+    except OSError:  # Linux says so when the other side has closed
+        pass
+    os.close(ours)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    text = shown.decode()
+    assert "━" in text
+    assert "waiting for the first answers" in text
+    assert re.search(r"12/12  [\d.]+/s  in [\d.]+ s  mean reward 0\.\d+", text)
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+    assert b"\x1b" not in output
+
+
+def test_the_command_is_installed():
+    """As a process of its own, with the exit code of a wrong use."""
+    done = subprocess.run(
+        gym_process("envs", "nothing"), env=clean_environment(), capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == b'error: no environment "nothing" (gym envs lists them)\n'
