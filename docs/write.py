@@ -1,0 +1,66 @@
+"""Writes what the documentation takes from the sources: JSON Schemas, and parts of the README."""
+
+import ast
+import inspect
+import json
+import re
+from pathlib import Path
+
+import msgspec
+
+from gymcli.types import Failure, Rollout
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMAS = {"rollout.schema.json": Rollout, "failure.schema.json": Failure}
+MARKED = "<!-- {name} -->\n```{language}\n{text}```\n<!-- end -->"
+"""How a part of the README that is written here stands in it."""
+
+
+def schema_text(kind: type) -> str:
+    """Give a type's JSON Schema, indented."""
+    schema = {"$schema": DRAFT, **msgspec.json.schema(kind)}
+    for definition in schema["$defs"].values():
+        # Python strips the indentation of docstrings from 3.13 on, not before.
+        definition["description"] = inspect.cleandoc(definition["description"])
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def tree() -> str:
+    """List every module with the first sentence of its docstring."""
+    lines = []
+    for folder in ("gymcli", "envs"):
+        lines += [f"{folder}/", *_folder_lines(ROOT / folder, depth=1)]
+    return "\n".join(lines) + "\n"
+
+
+def _folder_lines(folder: Path, depth: int) -> list[str]:
+    files = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+    packages = [path.parent for path in sorted(folder.glob("*/__init__.py"))]
+    lines = [_line(path.name, path, depth) for path in files]
+    for package in packages:
+        lines.append(_line(f"{package.name}/", package / "__init__.py", depth))
+        lines += _folder_lines(package, depth + 1)
+    return lines
+
+
+def _line(name: str, path: Path, depth: int) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return f"{'  ' * depth + name:33}{docstring.splitlines()[0]}"
+
+
+def readme(text: str) -> str:
+    """Put the current tree and the example environment where the README marks them."""
+    example = (ROOT / "envs" / "arithmetic.py").read_text(encoding="utf-8")
+    for name, language, part in (("tree", "", tree()), ("example", "python", example)):
+        marked = MARKED.format(name=name, language=language, text=part)
+        pattern = rf"<!-- {name} -->.*?<!-- end -->"
+        text = re.sub(pattern, lambda _, marked=marked: marked, text, flags=re.DOTALL)
+    return text
+
+
+if __name__ == "__main__":
+    for file_name, kind in SCHEMAS.items():
+        Path(__file__).with_name(file_name).write_text(schema_text(kind), encoding="utf-8")
+    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")

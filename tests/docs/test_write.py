@@ -1,0 +1,82 @@
+"""What the documentation takes from the sources is current, and the README's code runs."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from gymcli.types import ErrorRecord, Failure, Message, Rollout, Score, Verifier
+
+DOCS = Path(__file__).parents[2] / "docs"
+LOCATION = importlib.util.spec_from_file_location("write", DOCS / "write.py")
+assert LOCATION is not None
+assert LOCATION.loader is not None
+write = importlib.util.module_from_spec(LOCATION)
+LOCATION.loader.exec_module(write)
+
+
+@pytest.mark.parametrize("name", sorted(write.SCHEMAS))
+def test_schema_is_current(name: str) -> None:
+    """After a change of the types, `make docs` writes the schemas anew."""
+    expected = write.schema_text(write.SCHEMAS[name])
+
+    assert (DOCS / name).read_text(encoding="utf-8") == expected
+
+
+def test_readme_is_current() -> None:
+    """After a change of a module's first sentence, `make docs` writes the tree anew."""
+    text = write.README.read_text(encoding="utf-8")
+
+    assert write.readme(text) == text
+    assert "registry/" in text
+    assert "class Arithmetic(Environment[Sum]):" in text
+
+
+def test_readme_python_runs(tmp_path: Path) -> None:
+    """The README's Python example runs as it stands, but for the model, which plays gold here."""
+    text = write.README.read_text(encoding="utf-8")
+    section = text.split("## From Python")[1]
+    code = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)[0]
+    assert 'model="local"' in code
+    code = code.replace('model="local"', 'model="oracle", out="runs/my-run"')
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) == 5
+    assert all(" 1.0 " in line for line in ran.stdout.splitlines())
+
+
+def test_schema_accepts_a_rollout() -> None:
+    rollout = Rollout(
+        schema_version=1,
+        task_id="1",
+        env="arithmetic",
+        messages=[Message(role="user", content="2+2"), Message(role="assistant", content="4")],
+        num_prompt_messages=1,
+    ).scored(Score(1.0, answer="4"), Verifier("1", "ab"), 0.1)
+    schema = json.loads((DOCS / "rollout.schema.json").read_text(encoding="utf-8"))
+
+    jsonschema.validate(msgspec.to_builtins(rollout), schema)
+    jsonschema.validate({**msgspec.to_builtins(rollout), "a_later_field": 1}, schema)
+
+
+def test_schema_refuses_a_reward_that_is_text() -> None:
+    schema = json.loads((DOCS / "rollout.schema.json").read_text(encoding="utf-8"))
+
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"reward": "high"}, schema)
+
+
+def test_schema_accepts_a_failure() -> None:
+    failure = Failure(task_id="1", error=ErrorRecord(error_class="ServerError", phase="model"))
+    schema = json.loads((DOCS / "failure.schema.json").read_text(encoding="utf-8"))
+
+    jsonschema.validate(msgspec.to_builtins(failure), schema)
