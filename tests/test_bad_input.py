@@ -66,6 +66,13 @@ CASES = [
         'tasks.jsonl:1: no environment "mcqb"; did you mean "mcqa"?',
         {"tasks.jsonl": '{"env": "mcqb", "prompt": "x"}\n'},
     ),
+    Case(
+        "an endpoint for a model that has none",
+        f"{COLLECT} --dialect responses",
+        2,
+        "--model oracle takes no --base-url, --api-key-env or --dialect",
+        {"tasks.jsonl": ROW},
+    ),
     Case("no environment", COLLECT, 2, "give --env NAME", {"tasks.jsonl": NO_ENV}),
     Case("no such file of code", f"{COLLECT} --env code.py:Env", 2, "code.py: no such file"),
     Case(

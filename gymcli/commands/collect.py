@@ -12,7 +12,7 @@ import typer
 
 from gymcli.commands.console import LOGGER, message, print_json, result, run_async, warn
 from gymcli.commands.options import check_parameters, key_values, parameters
-from gymcli.errors import RunError
+from gymcli.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from gymcli.client import Endpoint
@@ -143,6 +143,8 @@ def _endpoint(
     from gymcli.local import parse_local
 
     if model is not None and (model == "oracle" or parse_local(model) is not None):
+        if base_url or api_key_env or dialect:
+            raise UsageError(f"--model {model} takes no --base-url, --api-key-env or --dialect")
         return model, None
     endpoint = resolve_endpoint(
         model,
