@@ -58,8 +58,12 @@ def gym_line(line: str) -> Result:
 
 
 def gym_process(*arguments: str | Path) -> list[str]:
-    """Give the command line of a process of its own."""
-    start = "from gymcli.cli import main; main()"
+    """Give the command line of a process of its own, which heeds Ctrl-C.
+
+    A shell starts background jobs, and all that they start, with the interrupt ignored.
+    """
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    start = f"{heed}; from gymcli.cli import main; main()"
     return [sys.executable, "-c", start, *(str(argument) for argument in arguments)]
 
 
