@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from gymcli.errors import AttemptError
 
-__all__ = ["boundary", "is_cancellation"]
+__all__ = ["boundary", "described", "is_cancellation"]
 
 
 @contextmanager
@@ -29,9 +29,14 @@ def boundary(error_class: type[AttemptError]) -> Iterator[None]:
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if is_cancellation(error):
             raise
-        text = " ".join(str(error).split())
-        name = type(error).__name__
-        raise error_class(f"{name}: {text}" if text else name) from error
+        raise error_class(described(error)) from error
+
+
+def described(error: BaseException) -> str:
+    """Name an exception of somebody else's code in one line: its class, and its text if any."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
 
 
 def is_cancellation(error: BaseException) -> bool:

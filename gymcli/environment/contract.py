@@ -24,7 +24,7 @@ from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
-from gymcli.boundary import is_cancellation
+from gymcli.boundary import described, is_cancellation
 from gymcli.environment.tool import (
     Tool,
     ToolCallError,
@@ -302,9 +302,7 @@ class Environment(Generic[TaskT]):
             if scope.expired():
                 reason = f"{call.name} did not finish within {limit:g} seconds."
                 raise ToolCallError("timeout", reason) from error
-            text = " ".join(str(error).split())
-            described = f"{type(error).__name__}: {text}" if text else type(error).__name__
-            raise ToolCallError("raised", f"{call.name} failed: {described}.") from error
+            raise ToolCallError("raised", f"{call.name} failed: {described(error)}.") from error
 
     def _bound(self, found: Tool) -> Callable[..., object]:
         """Bind the tool of a method to this instance; any other function stays as it is."""

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import gymcli.envs
+from gymcli.boundary import described
 from gymcli.environment import Environment, Task
 from gymcli.errors import EnvironmentImportError, UnknownNameError, UsageError
 
@@ -205,9 +206,8 @@ def _importing(name: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        text = " ".join(str(error).split())
         raise EnvironmentImportError(
-            f'environment "{name}" cannot be imported: {type(error).__name__}: {text}'
+            f'environment "{name}" cannot be imported: {described(error)}'
         ) from error
 
 

@@ -118,7 +118,7 @@ class VerifyContext:
         """Close the instances; what `verify` raised says more than a failing close."""
         try:
             await self._replayed.aclose()
-        except Exception:
+        except (Exception, SystemExit):
             if error is None:
                 raise
 

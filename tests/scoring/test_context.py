@@ -428,3 +428,21 @@ def test_replay_reads_arguments_of_others_as_their_servers_did(arguments):
     verifier, options = Verifier("1", "a"), environment.Options()
     theirs = asyncio.run(score(environment, rollout, verifier=verifier, options=options))
     assert theirs.reward == 1.0
+
+
+@pytest.mark.parametrize("closing", [ValueError("closing"), SystemExit(0)])
+def test_what_verify_raised_says_more_than_a_failing_close(closing):
+    class World(Environment[Task]):
+        """Fails at both."""
+
+        async def close(self):
+            raise closing
+
+        @classmethod
+        async def verify(cls, rollout, context):
+            await context.replay(rollout)
+            raise KeyError("the verifier")
+
+    found = score(World, Rollout(), verifier=Verifier("1", "a"), options=World.Options())
+    with pytest.raises(VerifierError, match="KeyError: 'the verifier'"):
+        asyncio.run(found)
