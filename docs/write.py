@@ -3,11 +3,14 @@
 import ast
 import inspect
 import json
+import pkgutil
 import re
 from pathlib import Path
 
 import msgspec
 
+import gymcli.envs
+from gymcli.registry import Registry
 from gymcli.types import Failure, Rollout
 
 ROOT = Path(__file__).parents[1]
@@ -50,8 +53,28 @@ def _line(name: str, path: Path, depth: int) -> str:
     return f"{'  ' * depth + name:33}{docstring.splitlines()[0]}"
 
 
+def environments() -> str:
+    """List every environment with its properties, and the checks that do not apply to it."""
+    head = "| environment | what it asks | structure | capability | domain | tasks | verification |"
+    rows = [head, "| --- | --- | --- | --- | --- | --- | --- |"]
+    reasons = []
+    registry = Registry()
+    for name in sorted(module.name for module in pkgutil.iter_modules(gymcli.envs.__path__)):
+        environment = registry.find(name).environment
+        first = inspect.getdoc(environment).splitlines()[0]
+        rows.append(f"| `{name}` | {' | '.join((first, *environment.properties))} |")
+        reasons += [
+            f"- `{name}`, {check}: {reason}."
+            for check, reason in environment.skipped_checks.items()
+        ]
+    skipped = ["", "Checks of `gym check` that do not apply, and why:", "", *reasons]
+    return "\n".join(rows + (skipped if reasons else [])) + "\n"
+
+
 def readme(text: str) -> str:
-    """Put the current tree and the example environment where the README marks them."""
+    """Put tree, environments and the example environment where the README marks them."""
+    table = f"<!-- environments -->\n{environments()}<!-- end -->"
+    text = re.sub(r"<!-- environments -->.*?<!-- end -->", lambda _: table, text, flags=re.DOTALL)
     example = (ROOT / "envs" / "arithmetic.py").read_text(encoding="utf-8")
     for name, language, part in (("tree", "", tree()), ("example", "python", example)):
         marked = MARKED.format(name=name, language=language, text=part)

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gymcli.checking import check
     from gymcli.client import Endpoint
     from gymcli.environment import (
         Context,
@@ -19,9 +20,23 @@ if TYPE_CHECKING:
         Tool,
         tool,
     )
-    from gymcli.errors import GymError
-    from gymcli.runner import collect
-    from gymcli.scoring import verify
+    from gymcli.errors import (
+        GymError,
+        MissingPackageError,
+        RoleError,
+        VerifierError,
+        VerifierTimeoutError,
+    )
+    from gymcli.roles import (
+        Comparison,
+        Judge,
+        PairwiseJudge,
+        RewardModel,
+        SimulatedUser,
+        UserTurn,
+        Verdict,
+    )
+    from gymcli.runner import collect, verify
     from gymcli.types import (
         Failure,
         FunctionCall,
@@ -35,6 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Context",
     "Endpoint",
     "Environment",
@@ -43,21 +59,33 @@ __all__ = [
     "FunctionCall",
     "GymError",
     "JSONObject",
+    "Judge",
     "Message",
+    "MissingPackageError",
     "Model",
+    "PairwiseJudge",
     "Properties",
+    "RewardModel",
+    "RoleError",
     "Rollout",
     "Score",
+    "SimulatedUser",
     "Step",
     "Task",
     "Tool",
     "ToolCall",
+    "UserTurn",
+    "Verdict",
+    "VerifierError",
+    "VerifierTimeoutError",
+    "check",
     "collect",
     "tool",
     "verify",
 ]
 
 _HOMES = {
+    "gymcli.checking": ("check",),
     "gymcli.client": ("Endpoint",),
     "gymcli.environment": (
         "Context",
@@ -70,9 +98,23 @@ _HOMES = {
         "Tool",
         "tool",
     ),
-    "gymcli.errors": ("GymError",),
-    "gymcli.runner": ("collect",),
-    "gymcli.scoring": ("verify",),
+    "gymcli.errors": (
+        "GymError",
+        "MissingPackageError",
+        "RoleError",
+        "VerifierError",
+        "VerifierTimeoutError",
+    ),
+    "gymcli.roles": (
+        "Comparison",
+        "Judge",
+        "PairwiseJudge",
+        "RewardModel",
+        "SimulatedUser",
+        "UserTurn",
+        "Verdict",
+    ),
+    "gymcli.runner": ("collect", "verify"),
     "gymcli.types": (
         "Failure",
         "FunctionCall",

@@ -27,6 +27,7 @@ GymError                      1   a bug of ours unless a child says otherwise
     ├── RoleError                 phase "role"
     └── VerifierError             phase "verify"
         ├── VerifierTimeoutError      the verifier took too long
+        ├── IncompleteGroupError      another attempt of the task has no score yet
         └── ReplayDivergedError       replaying the record gave other results
 """
 
@@ -45,6 +46,7 @@ __all__ = [
     "EpisodeError",
     "FatalEndpointError",
     "GymError",
+    "IncompleteGroupError",
     "InvalidAnswerError",
     "MissingPackageError",
     "ModelError",
@@ -203,6 +205,10 @@ class VerifierError(AttemptError):
 
 class VerifierTimeoutError(VerifierError):
     """Raised when a verifier takes longer than it is allowed to."""
+
+
+class IncompleteGroupError(VerifierError):
+    """Raised when attempts are scored together and one of them is not there yet."""
 
 
 class ReplayDivergedError(VerifierError):

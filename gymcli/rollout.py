@@ -125,7 +125,7 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
                 rollout.stop_reason = await _turns(environment, plan, policy, rollout)
                 if rollout.step_rewards:
                     _fill_step_rewards(rollout, _num_turns(rollout))
-                final_state = environment.final_state()
+                final_state = await environment.final_state()
                 _check_encodable(final_state)
                 rollout.final_state = final_state
     except AttemptError as error:
@@ -191,6 +191,8 @@ async def _opened(environment: Environment[Task], plan: EpisodePlan, rollout: Ro
         opening = await environment.setup()
         _check_encodable(opening)
         rollout.messages += opening
+        if not rollout.messages:
+            raise SetupError("there is no prompt: neither the row nor the environment gives one")
         if plan.row.tools is None:
             rollout.tools = [tool.spec for tool in environment.tools()]
     environment.shown_tools = rollout.tools
@@ -201,7 +203,7 @@ async def _turns(
     environment: Environment[Task], plan: EpisodePlan, policy: Policy | None, rollout: Rollout
 ) -> StopReason:
     """Play turn after turn; gives why the episode ended."""
-    max_turns = plan.max_turns or plan.row.max_turns or plan.environment.max_turns
+    max_turns = plan.max_turns or plan.row.max_turns or environment.max_turns
     num_empty = 0
     for _ in range(max_turns or DEFAULT_MAX_TURNS):
         try:

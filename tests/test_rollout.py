@@ -85,7 +85,7 @@ class World(Environment[Place]):
             raise given
         return given
 
-    def final_state(self):
+    async def final_state(self):
         self.fail("final_state")
         return self.state
 
@@ -229,7 +229,11 @@ def test_play_shows_the_tools_of_the_row_and_runs_no_other(shown):
 )
 def test_play_ends_with_a_stop_reason_of_the_model(answer, stop_reason):
     """What the model said last is kept, and the environment is not asked about it."""
-    rollout = played(Scripted(calls(), answer), final_state=lambda _: 3)
+
+    async def final_state(_):
+        return 3
+
+    rollout = played(Scripted(calls(), answer), final_state=final_state)
     assert rollout.stop_reason == stop_reason
     said = ["assistant"] if isinstance(answer, Answer) else []
     assert roles(rollout) == ["user", "assistant", "tool", *said]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-__all__ = ["BaseURL", "DialectName", "Endpoint", "EndpointOptions"]
+from gymcli.types import Usage
 
-DialectName = Literal["chat", "responses"]
+__all__ = ["SCALAR_DIALECTS", "BaseURL", "DialectName", "Endpoint", "EndpointOptions"]
+
+DialectName = Literal["chat", "responses", "score", "pooling", "classify"]
+
+SCALAR_DIALECTS = ("score", "pooling", "classify")
+"""Wire formats of reward models: an answer is a number for a whole conversation."""
 
 
 def _checked_base_url(value: str) -> str:
@@ -66,6 +72,8 @@ class EndpointOptions(BaseModel):
     """No try of a request starts later than this after its first one."""
     max_retry_after: float = Field(default=60.0, ge=0)
     """The longest wait that an endpoint may ask for."""
+    prices: dict[Literal["prompt", "completion", "cached"], float] = {}
+    """Of a million tokens, in any currency; without `cached` those cost as much as others."""
 
     @field_validator("headers")
     @classmethod
@@ -88,6 +96,9 @@ class EndpointOptions(BaseModel):
 class Endpoint(EndpointOptions):
     """One model behind one address; printing it shows no secret."""
 
+    name: str | None = None
+    """What the user calls it: its table of gym.toml, or the model of a known address."""
+
     base_url: BaseURL
     """`http(s)://host[:port][/path]`; the dialect's own path comes after it."""
     model: str = Field(min_length=1)
@@ -99,6 +110,20 @@ class Endpoint(EndpointOptions):
         if value is not None and not _is_header_text(value.get_secret_value()):
             raise ValueError("the key holds characters that no HTTP header can carry")
         return value
+
+    def cost(self, usage: Usage) -> float | None:
+        """Give what tokens cost by the endpoint's prices; None where these do not say."""
+        prices = self.prices
+        if "prompt" not in prices or "completion" not in prices:
+            return None
+        cached = usage.cached_tokens
+        return math.fsum(
+            (
+                (usage.prompt_tokens - cached) * prices["prompt"] / 1e6,
+                cached * prices.get("cached", prices["prompt"]) / 1e6,
+                usage.completion_tokens * prices["completion"] / 1e6,
+            )
+        )
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from gymcli.errors import (
     ModelError,
     RequestRefusedError,
 )
-from gymcli.types import Answer, JSONObject, Message, Request
+from gymcli.types import Answer, Request
 
 __all__ = ["MAX_ANSWER_BYTES", "Client"]
 
@@ -112,21 +112,6 @@ class Client:
             return answer
         turn = sum(message.role == "assistant" for message in request.messages)
         return restore(answer, id_prefix=f"call_{turn}")
-
-    async def complete(
-        self, messages: list[Message], *, schema: JSONObject | None = None
-    ) -> Message:
-        """Answer a conversation with one message; `schema` constrains its text.
-
-        Raises:
-            ModelError: The endpoint gave no usable answer.
-
-        """
-        params: JSONObject = {}
-        if schema is not None:
-            named = {"name": "answer", "schema": schema, "strict": True}
-            params["response_format"] = {"type": "json_schema", "json_schema": named}
-        return (await self.answer(Request(messages=messages, params=params))).message
 
     def payload(self, request: Request) -> bytes:
         """Give the body that a request is sent with.

@@ -28,8 +28,6 @@ class ModelSettings(EndpointOptions):
     """The environment variable that holds the key; without it no key is sent."""
     limits: dict[str, float] = {}
     """Kept for the run's limiter; the client does not read it."""
-    prices: dict[str, float] = {}
-    """Kept for the run's accounts; the client does not read it."""
 
 
 class Settings(BaseModel):
@@ -38,6 +36,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     models: dict[str, ModelSettings] = {}
+    roles: dict[str, str] = {}
+    """Models beside the policy: the role's name and what `--role` would be given."""
 
 
 def load_settings(path: Path | None = None) -> Settings:
@@ -65,7 +65,7 @@ def load_settings(path: Path | None = None) -> Settings:
     except ValidationError as error:
         raise ConfigError("\n".join(f"{given}: {line}" for line in _complaints(error))) from error
     models = {name: _beside(model, given.parent) for name, model in settings.models.items()}
-    return Settings(models=models)
+    return settings.model_copy(update={"models": models})
 
 
 def resolve_endpoint(
@@ -88,6 +88,7 @@ def resolve_endpoint(
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
 
     """
+    given = model
     named = settings.models.get(model or "") if base_url is None else None
     options: dict[str, object] = {}
     if named is not None:
@@ -104,6 +105,7 @@ def resolve_endpoint(
     if dialect is not None:
         options["dialect"] = dialect
     options["proxy"] = options.get("proxy") or proxy_for(address, environ)
+    options["name"] = given if base_url is None else None
     try:
         return Endpoint.model_validate(
             {**options, "base_url": address, "model": model, "api_key": key or None}

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gymcli.commands.console import LOGGER, message, print_json, result, run_async, warn
-from gymcli.commands.options import check_parameters, key_values, parameters
+from gymcli.commands.options import (
+    check_parameters,
+    default_roles,
+    key_values,
+    parameters,
+    role_params,
+    roles,
+)
 from gymcli.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +57,17 @@ def collect(
     ] = None,
     dialect: Annotated[
         Literal["chat", "responses"] | None, typer.Option(help="The wire format; else chat.")
+    ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=MODEL",
+            help="A model beside the policy: a name in gym.toml, URL#MODEL, local, or oracle.",
+        ),
+    ] = None,
+    role_param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run directory; default runs/TASKS-MODEL-HASH.")
@@ -122,6 +140,9 @@ def collect(
         max_turns=max_turns,
         params=params,
         seed=seed,
+        roles=roles(role or ()),
+        default_roles=default_roles(),
+        role_params=role_params(role_param or ()),
         prompt=prompt,
         id_field=id_field,
         id_by_file=id_by_file,

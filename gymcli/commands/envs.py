@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import print_json, result
+from gymcli.commands.console import one_line, print_json, result
 
 __all__ = ["envs"]
 
@@ -41,17 +41,16 @@ def envs(
     if json:
         print_json(msgspec.json.encode(described))
         return
-    rows = [
-        (
-            f"{one['name']}",
-            f"{one.get('structure', '-')}",
-            f"{one.get('error') or one['description']}",
-        )
-        for one in described
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    columns = ("name", "structure", "capability", "domain", "task_type", "verification")
+    rows = [[str(one.get(column, "-")) for column in columns] for one in described]
+    rows.insert(0, [column.replace("_", " ") for column in columns])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
     for row in rows:
-        result(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}")
+        cells = zip(row, widths, strict=True)
+        result("  ".join(one_line(cell).ljust(width) for cell, width in cells).rstrip())
+    for one in described:
+        if "error" in one:
+            result(f"{one['name']}: {one['error']}")
 
 
 def _shown(value: object) -> str:

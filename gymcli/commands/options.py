@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from gymcli.commands.console import run_async, warn
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
     from gymcli.client import Endpoint
+    from gymcli.role_models import RoleSource
 
-__all__ = ["check_parameters", "key_values", "parameters"]
+__all__ = ["check_parameters", "default_roles", "key_values", "parameters", "role_params", "roles"]
 
 _NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
 """What gymcli decides itself."""
@@ -35,7 +38,7 @@ def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def parameters(given: Iterable[str]) -> dict[str, object]:
+def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, object]:
     """Read request parameters: values are JSON where they can be read so, else text.
 
     Raises:
@@ -43,11 +46,59 @@ def parameters(given: Iterable[str]) -> dict[str, object]:
             meant as JSON and cannot be sent.
 
     """
-    pairs = key_values("--param", given)
+    pairs = key_values(option, given)
     for name in pairs:
         if name in _NO_PARAMETERS:
-            raise UsageError(f"--param {name}: is no sampling parameter; gymcli sets it itself")
+            raise UsageError(f"{option} {name}: is no sampling parameter; gymcli sets it itself")
     return {name: _value(name, text) for name, text in pairs.items()}
+
+
+def roles(given: Iterable[str]) -> dict[str, RoleSource]:
+    """Find the models that `--role ROLE=NAME_OR_URL` means.
+
+    Raises:
+        UsageError: One of them is not known, or an address serves several models.
+
+    """
+    from gymcli.client import load_settings, served_model
+    from gymcli.role_models import needs_model, role_sources
+
+    specs = key_values("--role", given)
+    for role, spec in specs.items():
+        if (address := needs_model(spec)) is not None:
+            specs[role] = f"{spec.rstrip('#')}#{run_async(served_model(address))}"
+    return role_sources(specs, load_settings(), os.environ)
+
+
+def default_roles(recorded: Mapping[str, str] | None = None) -> dict[str, RoleSource]:
+    """Find the models of gym.toml's `[roles]`, or of a run's record; say which are not there."""
+    from gymcli.client import load_settings
+    from gymcli.role_models import role_sources
+
+    settings = load_settings()
+    found: dict[str, RoleSource] = {}
+    for role, spec in (settings.roles if recorded is None else recorded).items():
+        try:
+            found |= role_sources({role: spec}, settings, os.environ)
+        except UsageError as error:
+            warn(f"no model for the role {role}: {error}")
+    return found
+
+
+def role_params(given: Iterable[str]) -> dict[str, dict[str, object]]:
+    """Read request parameters of roles: `role.key=value`.
+
+    Raises:
+        UsageError: A text is not `role.key=value`, or names what is no parameter.
+
+    """
+    params: dict[str, dict[str, object]] = {}
+    for text in given:
+        role, dot, rest = text.partition(".")
+        if not (role and dot) or "=" in role:
+            raise UsageError(f"--role-param {text}: expected role.key=value")
+        params.setdefault(role, {}).update(parameters([rest], option="--role-param"))
+    return params
 
 
 def check_parameters(params: Mapping[str, object], endpoint: Endpoint | None) -> None:

@@ -8,6 +8,7 @@ from gymcli.commands.console import one_line, print_table, result
 
 if TYPE_CHECKING:
     from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
+    from gymcli.types import RoleUse
 
 __all__ = ["print_curves", "print_summary", "print_tasks"]
 
@@ -40,6 +41,8 @@ def print_summary(metrics: RunMetrics) -> None:
     _print_counts("retries", metrics.retries)
     tokens = {name.removesuffix("_tokens"): count for name, count in metrics.usage.items() if count}
     _print_counts("tokens", tokens)
+    for role, use in metrics.role_usage.items():
+        _print_role(role, use)
     if metrics.latency is not None:
         for title, found in (
             ("seconds", metrics.latency.total_seconds),
@@ -49,6 +52,20 @@ def print_summary(metrics: RunMetrics) -> None:
                 f"{title:14}p50 {found.p50:.2f}, p90 {found.p90:.2f}, "
                 f"p95 {found.p95:.2f}, p99 {found.p99:.2f} a rollout"
             )
+
+
+def _print_role(role: str, use: RoleUse) -> None:
+    """Print what a model beside the policy took."""
+    text = f"{use.num_calls:,} calls"
+    if use.num_cached:
+        text += f", {use.num_cached:,} answers on record"
+    if use.num_failed:
+        text += f", {use.num_failed:,} failed"
+    if use.num_calls:
+        tokens = use.usage.prompt_tokens + use.usage.completion_tokens
+        text += f", {tokens:,} tokens, {use.seconds / use.num_calls:.2f} s a call"
+        text += ", cost unknown" if use.cost is None else f", cost {use.cost:,.4f}"
+    result(f"{one_line(role):14}{text} ({one_line(use.model)})")
 
 
 def _print_doubts(prefix: str, found: Metrics) -> None:

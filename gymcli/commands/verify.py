@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymcli.commands.console import message, one_line, print_json, result, run_async, warn
-from gymcli.commands.options import key_values
+from gymcli.commands.options import default_roles, key_values, role_params, roles
 from gymcli.errors import RunError
 
 if TYPE_CHECKING:
-    from gymcli.runner import RescoringReport
+    from gymcli.runner import Judges, RescoringReport
 
 __all__ = ["verify"]
 
@@ -32,6 +32,17 @@ def verify(
     env_arg: Annotated[
         list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
     ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=MODEL", help="A model beside the policy; else the run's own."),
+    ] = None,
+    role_param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role."),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Rollouts that wait for models at once.")
+    ] = 64,
     tasks: Annotated[
         list[Path] | None,
         typer.Option(help="The task rows, where a rollout file of others lacks their fields."),
@@ -55,8 +66,9 @@ def verify(
     from gymcli.runner import Rescoring, score_pending
     from gymcli.store.rollouts import unfinished_line
 
+    judges = _judges(run, role or (), role_param or (), concurrency)
     if run.is_dir():
-        waited = run_async(score_pending(run, env=env))
+        waited = run_async(score_pending(run, env=env, judges=judges))
         if pending or any(waited):
             message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
     if pending:
@@ -66,6 +78,7 @@ def verify(
         env=env,
         env_args=key_values("--env-arg", env_arg or ()),
         task_files=tasks or [],
+        judges=judges,
         out=out,
     )
     report = rescoring.run(watch=None if quiet else _Watch())
@@ -82,6 +95,24 @@ def verify(
             result(f"files         {out}")
     if report.num_failed and not report.num_rescored:
         raise RunError(f"{run}: the verifier could score none of the rollouts")
+
+
+def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurrency: int) -> Judges:
+    """Find who plays the roles: those of the options, else those that the run was made with."""
+    from gymcli.runner import Judges
+    from gymcli.store.manifest import read_manifest
+
+    manifest = read_manifest(run) if run.is_dir() else None
+    sources = roles(role)
+    params = role_params(role_param)
+    if manifest is None:
+        return Judges({**default_roles(), **sources}, params, concurrency)
+    recorded = {name: spec for name, spec in manifest.roles.items() if name not in sources}
+    return Judges(
+        {**default_roles(recorded), **sources},
+        {**manifest.role_params, **params},
+        concurrency,
+    )
 
 
 class _Watch:

@@ -1,10 +1,9 @@
 """The Environment contract and @tool: everything that an environment is written against."""
 
+from gymcli.environment.context import Context, Model
 from gymcli.environment.contract import (
-    Context,
     Environment,
     EnvironmentOptions,
-    Model,
     Properties,
     Step,
     Task,

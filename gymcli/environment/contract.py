@@ -7,7 +7,8 @@ The order of events of an episode, which `gymcli.rollout` drives:
 3. for every message of the model, `step` answers: by default the results of its tool calls, or
    the next user turn from `reply`; when there is neither, the episode is done;
 4. `final_state` is recorded and `close` is called, whatever happened before;
-5. `verify` scores the record, now or any time later, in this process or another.
+5. `verify` scores the record, now or any time later, in this process or another;
+6. `verify_group`, where the class has one, scores all attempts of a task relative to each other.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
 from gymcli.boundary import described, is_cancellation
+from gymcli.environment.context import Context, Model
 from gymcli.environment.tool import (
     Tool,
     ToolCallError,
@@ -36,9 +38,7 @@ from gymcli.environment.tool import (
 from gymcli.errors import AttemptError
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, StopReason, ToolCall
 
-__all__ = ["Context", "Environment", "EnvironmentOptions", "Model", "Properties", "Step", "Task"]
-
-T = TypeVar("T")
+__all__ = ["Environment", "EnvironmentOptions", "Properties", "Step", "Task"]
 
 
 class Task(BaseModel):
@@ -77,41 +77,6 @@ class Step(NamedTuple):
     """Ends the episode after these messages; `env_done` where the environment decides."""
 
 
-class Model(Protocol):
-    """A model beside the policy, as environments and roles see it."""
-
-    async def complete(
-        self, messages: list[Message], *, schema: JSONObject | None = None
-    ) -> Message:
-        """Answer a conversation with one message; `schema` constrains its text."""
-        ...
-
-
-class Context(Protocol):
-    """What `verify` may use beside the record."""
-
-    @property
-    def options(self) -> EnvironmentOptions:
-        """The environment's options of this scoring."""
-        ...
-
-    @property
-    def roles(self) -> Mapping[str, Model]:
-        """The models that the environment asked for, by role."""
-        ...
-
-    async def replay(self, rollout: Rollout) -> Environment[Task]:
-        """Play the record again in a fresh instance and give it as it stands at the end."""
-        ...
-
-    def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
-        """Give every match of a row's regular expression, within a time limit.
-
-        The first group where the pattern has one, else the whole match.
-        """
-        ...
-
-
 class Environment(Generic[TaskT]):
     """Base of every environment; the first line of a subclass's docstring says what it tests."""
 
@@ -131,6 +96,15 @@ class Environment(Generic[TaskT]):
     """Characters of a tool result; what is longer is cut, with a marker."""
     rescore: ClassVar[Literal["verify", "recorded"]] = "verify"
     """`recorded`: the score rests on a foreign world that cannot be replayed; never rescored."""
+    required_roles: ClassVar[tuple[str, ...]] = ()
+    """Models beside the policy, without which no episode can be played or scored."""
+    optional_roles: ClassVar[tuple[str, ...]] = ()
+    """Models beside the policy that are used where they are given."""
+    waits_to_verify: ClassVar[bool] = False
+    """`verify` waits, as for `Context.isolated`; conversations are saved before it starts. Those
+    of environments with roles or `verify_group` are in any case."""
+    skipped_checks: ClassVar[Mapping[str, str]] = {}
+    """Checks of `gym check` that do not apply, each with the reason."""
     properties: ClassVar[Properties] = Properties()
     Task: ClassVar[type[BaseModel]] = Task
     """The typed fields of a row; set from the class's type argument."""
@@ -184,6 +158,17 @@ class Environment(Generic[TaskT]):
         return typing.cast("TaskT", cls.Task.model_validate(merged))
 
     @classmethod
+    def prepare(cls, options: EnvironmentOptions) -> None:
+        """See once, before a run starts, that episodes can be played with these options.
+
+        Not asked where records are scored: options on record may name code.
+
+        Raises:
+            UsageError: They cannot, as where a package is missing; the message says the way out.
+
+        """
+
+    @classmethod
     def method_tools(cls) -> dict[str, Tool]:
         """Give the `@tool` methods of the class by name, in the order they are written."""
         return dict(cls._method_tools)
@@ -209,7 +194,7 @@ class Environment(Generic[TaskT]):
         text = await self.reply(self.rollout)
         return Step([]) if text is None else Step([Message(role="user", content=text)])
 
-    def final_state(self) -> JSON:
+    async def final_state(self) -> JSON:
         """Give what the verifier may need beside the conversation, as JSON."""
         return None
 
@@ -224,6 +209,34 @@ class Environment(Generic[TaskT]):
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Score a record; reads nothing but the record and the context."""
         raise NotImplementedError(f"{cls.__name__} has no verify")
+
+    @classmethod
+    async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:
+        """Score all attempts of a task together; they carry what `verify` said of each.
+
+        A class that overrides this has relative rewards: no attempt of a task is scored before
+        all of them are there, and `--repeats` belongs to the identity of its runs.
+        """
+        raise NotImplementedError(f"{cls.__name__} scores no groups")
+
+    @classmethod
+    def scores_groups(cls) -> bool:
+        """Say whether the class overrides `verify_group`."""
+        return cls.verify_group.__func__ is not Environment.verify_group.__func__  # type: ignore[attr-defined]
+
+    @classmethod
+    def stand_ins(cls, task: TaskT) -> Mapping[str, Model]:
+        """Give a scripted model for each role, which needs no endpoint, for a task.
+
+        They serve `gym check` and `--role NAME=oracle`: with them and the oracle an environment
+        can be tried from end to end without any model.
+        """
+        return {}
+
+    @classmethod
+    def choices(cls, task: TaskT) -> list[str]:
+        """Give the answers that a guesser would choose from, in the order of the prompt."""
+        return []
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:

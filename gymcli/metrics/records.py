@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gymcli.types import ErrorRecord, Timing, Usage
+from gymcli.types import ErrorRecord, RoleUse, Timing, Usage
 
 __all__ = ["EnvironmentFacts", "FailureLine", "ScoredLine"]
 
@@ -24,6 +24,7 @@ class ScoredLine(msgspec.Struct, kw_only=True):
     answer: str | None = None
     stop_reason: str = "done"
     usage: Usage = msgspec.field(default_factory=Usage)
+    role_usage: dict[str, RoleUse] = {}
     timing: Timing = msgspec.field(default_factory=Timing)
     tool_errors: dict[str, int] = {}
     retries: dict[str, int] = {}
@@ -37,6 +38,7 @@ class FailureLine(msgspec.Struct, kw_only=True):
     attempt: int = 0
     error: ErrorRecord
     usage: Usage = msgspec.field(default_factory=Usage)
+    role_usage: dict[str, RoleUse] = {}
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from gymcli.metrics.curves import Curve
+from gymcli.types import RoleUse
 
 __all__ = [
     "Bounds",
@@ -129,6 +130,8 @@ class Metrics(msgspec.Struct, kw_only=True):
     """Requests that were tried again, by error class."""
     usage: dict[str, int] = {}
     """Tokens of all attempts counted here."""
+    role_usage: dict[str, RoleUse] = {}
+    """What models beside the policy took for all attempts counted here, by role."""
     latency: Latency | None = None
     """None where no scored attempt recorded its time."""
 

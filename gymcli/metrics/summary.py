@@ -31,7 +31,7 @@ from gymcli.metrics.results import (
     TaskMetrics,
     Variance,
 )
-from gymcli.metrics.tally import EnvironmentTally, TaskScores
+from gymcli.metrics.tally import EnvironmentTally, TaskScores, Totals, add_role_usage
 from gymcli.types import Usage
 
 __all__ = ["summarise", "summarise_task"]
@@ -86,11 +86,12 @@ def _counts(tallies: Sequence[EnvironmentTally], tasks: Sequence[TaskScores]) ->
         name: [line for task in group for line in task.failures]
         for name, group in itertools.groupby(tasks, key=lambda task: task.env)
     }
-    usage, retries = Usage(), Counter[str]()
+    total = Totals(Usage(), {}, Counter())
     for tally in tallies:
-        more_usage, more_retries = tally.totals(failures.get(tally.name, []))
-        usage.add(more_usage)
-        retries.update(more_retries)
+        more = tally.totals(failures.get(tally.name, []))
+        total.usage.add(more.usage)
+        add_role_usage(total.role_usage, more.role_usage)
+        total.retries.update(more.retries)
     classes = Counter(line.error.error_class for lines in failures.values() for line in lines)
     num_scored = sum(len(task.rewards) for task in tasks)
     num_expected = _sum_of_known([tally.facts.num_expected for tally in tallies])
@@ -105,8 +106,9 @@ def _counts(tallies: Sequence[EnvironmentTally], tasks: Sequence[TaskScores]) ->
         failures=_by_name(classes),
         stop_reasons=_by_name(_merged(tally.stop_reasons for tally in tallies)),
         tool_errors=_by_name(_merged(tally.tool_errors for tally in tallies)),
-        retries=_by_name(retries),
-        usage=msgspec.structs.asdict(usage),
+        retries=_by_name(total.retries),
+        usage=msgspec.structs.asdict(total.usage),
+        role_usage=total.role_usage,
         latency=_latency(tallies),
     )
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from gymcli.errors import RunFileError
 from gymcli.metrics.records import EnvironmentFacts, FailureLine, ScoredLine
-from gymcli.types import Usage
+from gymcli.types import RoleUse, Usage
 
-__all__ = ["EnvironmentTally", "TaskScores"]
+__all__ = ["EnvironmentTally", "TaskScores", "Totals", "add_role_usage"]
 
 
 class TaskScores(NamedTuple):
@@ -31,6 +31,20 @@ class TaskScores(NamedTuple):
     metrics: Mapping[str, Sequence[float]]
     failures: Sequence[FailureLine]
     """For each attempt that was not scored, its last failure."""
+
+
+class Totals(NamedTuple):
+    """What attempts took, added up."""
+
+    usage: Usage
+    role_usage: dict[str, RoleUse]
+    retries: Counter[str]
+
+
+def add_role_usage(total: dict[str, RoleUse], more: Mapping[str, RoleUse]) -> None:
+    """Add what models beside the policy took, role by role."""
+    for role, use in more.items():
+        total.setdefault(role, RoleUse()).add(use)
 
 
 class _TaskTally:
@@ -68,6 +82,7 @@ class EnvironmentTally:
         self._has_answers = False
         self._retries: Counter[str] = Counter()
         self._usage = Usage()
+        self._role_usage: dict[str, RoleUse] = {}
         self._tasks: dict[str, _TaskTally] = {}
 
     def add_scored(self, line: ScoredLine) -> None:
@@ -78,6 +93,7 @@ class EnvironmentTally:
         self.tool_errors.update(line.tool_errors)
         self._retries.update(line.retries)
         self._usage.add(line.usage)
+        add_role_usage(self._role_usage, line.role_usage)
         if line.timing.total_seconds > 0.0:  # 0 is "not recorded", as in rollouts of others
             self.total_seconds.append(line.timing.total_seconds)
             self.model_seconds.append(line.timing.model_seconds)
@@ -111,18 +127,20 @@ class EnvironmentTally:
                 failures=[line for key, line in task.failures.items() if key not in scored],
             )
 
-    def totals(self, failures: Sequence[FailureLine]) -> tuple[Usage, Counter[str]]:
-        """Give tokens and retries of the scored attempts and of these failures.
+    def totals(self, failures: Sequence[FailureLine]) -> Totals:
+        """Give what the scored attempts and these failures took.
 
         A failure that was made up for is not among them: where only its verifier had failed, the
         scored line has the same tokens again.
         """
-        usage, retries = Usage(), Counter(self._retries)
-        usage.add(self._usage)
+        totals = Totals(Usage(), {}, Counter(self._retries))
+        totals.usage.add(self._usage)
+        add_role_usage(totals.role_usage, self._role_usage)
         for line in failures:
-            usage.add(line.usage)
-            retries.update(line.retries)
-        return usage, retries
+            totals.usage.add(line.usage)
+            add_role_usage(totals.role_usage, line.role_usage)
+            totals.retries.update(line.retries)
+        return totals
 
     def _task(self, task_id: str) -> _TaskTally:
         task = self._tasks.get(task_id)

@@ -1,23 +1,53 @@
-"""Many attempts at once: workers that pull from one iterator, and outcomes as they come."""
+"""One attempt from its plan to its outcome, and a group of them that is scored together."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from gymcli.client import is_fatal, is_unreachable
 from gymcli.environment import Environment, EnvironmentOptions, Task
-from gymcli.errors import AttemptError, FatalEndpointError, ModelError
+from gymcli.errors import AttemptError, IncompleteGroupError, ModelError, RoleError
+from gymcli.role_models import RoleModels, waits_to_verify
 from gymcli.rollout import EpisodeFailedError, EpisodePlan, Policy, play
-from gymcli.scoring import score
-from gymcli.types import ErrorRecord, Failure, Rollout, Verifier
+from gymcli.scoring import Workers, score, score_group
+from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Verifier
 
-__all__ = ["Attempt", "Outcome", "run_attempt", "run_attempts"]
+__all__ = [
+    "Attempt",
+    "Ended",
+    "Outcome",
+    "Shared",
+    "play_attempt",
+    "score_attempt",
+    "score_members",
+]
 
-_MIN_FATAL_IN_A_ROW = 10
+
+class Attempt(NamedTuple):
+    """One attempt to be run."""
+
+    environment: type[Environment[Task]]
+    options: EnvironmentOptions
+    verifier: Verifier
+    plan: EpisodePlan | None
+    """None: the conversation is on record and only waits for its score."""
+    generation: Rollout | None = None
+    group_size: int = 0
+    """Attempts of the task that are scored together; 0 where each is scored by itself."""
+    is_done: bool = False
+    """It has its score, and is here for the others of its group."""
+
+
+class Shared(NamedTuple):
+    """What all attempts of a run share."""
+
+    policy: Policy | None
+    roles: RoleModels
+    workers: Workers
+    save: Callable[[Rollout], None]
+    """Writes a finished conversation down before a verifier starts that waits for anything."""
 
 
 class Outcome(NamedTuple):
@@ -32,134 +62,151 @@ class Outcome(NamedTuple):
     """An error that every further attempt would most likely meet."""
 
 
-class Attempt(NamedTuple):
-    """One attempt to be run."""
+class Ended(NamedTuple):
+    """An attempt whose conversation is over, or failed on the way."""
 
-    environment: type[Environment[Task]]
-    options: EnvironmentOptions
-    verifier: Verifier
-    plan: EpisodePlan | None
-    """None: the conversation is on record and only waits for its score."""
-    generation: Rollout | None = None
+    attempt: Attempt
+    record: Rollout | Failure
+    outcome: Outcome | None
+    """Its outcome, where it failed."""
+    is_saved: bool = False
+
+    @property
+    def rollout(self) -> Rollout:
+        """The conversation of an attempt that did not fail."""
+        assert isinstance(self.record, Rollout)
+        return self.record
 
 
-async def run_attempt(attempt: Attempt, policy: Policy | None) -> Outcome:
-    """Play and score one attempt; whatever goes wrong becomes its record."""
-    rollout = attempt.generation
-    is_played = attempt.plan is not None
+async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
+    """Play an attempt, unless its conversation is on record; save it where scoring waits."""
+    if attempt.plan is None:
+        assert attempt.generation is not None, "an attempt without a plan has a conversation"
+        return Ended(attempt, attempt.generation, None, is_saved=True)
+    use: dict[str, RoleUse] = {}
+    roles = shared.roles.of(attempt.environment, attempt.plan.row.fields, use)
+    plan = attempt.plan._replace(roles=roles)
     try:
-        if attempt.plan is not None:
-            rollout = await play(attempt.plan, policy)
-        assert rollout is not None
-        started = time.perf_counter()
+        rollout = await play(plan, shared.policy)
+    except EpisodeFailedError as failed:
+        failed.rollout.role_usage = use
+        failure = failure_of(failed.rollout, failed.error)
+        was_answered = any(message.role == "assistant" for message in failed.rollout.responses)
+        outcome = Outcome(failure, was_answered=was_answered, fatal=_fatal(failed.error))
+        return Ended(attempt, failure, outcome)
+    rollout.role_usage = use
+    rollout.group_size = attempt.group_size
+    is_saved = waits_to_verify(attempt.environment, shared.roles.sources)
+    if is_saved:
+        shared.save(rollout)
+    return Ended(attempt, rollout, None, is_saved=is_saved)
+
+
+async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
+    """Score a conversation; whatever goes wrong becomes its record."""
+    attempt, rollout = ended.attempt, ended.rollout
+    started = time.perf_counter()
+    use: dict[str, RoleUse] = {}
+    try:
         scored = await score(
             attempt.environment,
             rollout,
             verifier=attempt.verifier,
             options=attempt.options,
+            roles=shared.roles.of(attempt.environment, rollout.task, use),
+            workers=shared.workers,
         )
-        scored.timing.total_seconds += time.perf_counter() - started
-    except EpisodeFailedError as failed:
-        error = failed.error
-        was_answered = any(message.role == "assistant" for message in failed.rollout.responses)
-        fatal = error if is_fatal(error) or is_unreachable(error) else None
-        return Outcome(_failure(failed.rollout, error), was_answered=was_answered, fatal=fatal)
     except AttemptError as error:
-        assert rollout is not None
-        waiting = rollout if is_played else None
-        return Outcome(_failure(rollout, error), generation=waiting, was_answered=is_played)
-    return Outcome(scored, was_answered=is_played)
+        return _unscored(ended, error, use)
+    _add_scoring(scored, use, time.perf_counter() - started)
+    return Outcome(scored, was_answered=attempt.plan is not None)
 
 
-async def run_attempts(
-    attempts: Iterator[Attempt],
-    policy: Policy | None,
-    *,
-    concurrency: int,
-    keep: Callable[[Outcome], None],
-) -> AsyncGenerator[Rollout | Failure]:
-    """Run attempts at most `concurrency` at a time and give each record as it ends.
+async def score_members(members: Sequence[Ended], shared: Shared) -> list[Outcome]:
+    """Score all attempts of a task together; where one failed, the others stay without a score."""
+    waiting = [member for member in members if member.outcome is None]
+    try:
+        scored = await _scored_together(members, shared)
+    except AttemptError as error:
+        return [_unscored(one, error, {}) for one in waiting if not one.attempt.is_done]
+    return [
+        Outcome(one, was_answered=member.attempt.plan is not None)
+        for member, one in zip(waiting, scored, strict=True)
+        if not member.attempt.is_done
+    ]
 
-    Attempts are taken from the iterator in its order, so those of one task run next to each other
-    and share the endpoint's prefix cache. `keep` writes an outcome down as soon as it is there,
-    before it is given: what ended is kept even where nobody takes it any more.
+
+async def _scored_together(members: Sequence[Ended], shared: Shared) -> list[Rollout]:
+    """Score a group that is complete.
 
     Raises:
-        FatalEndpointError: The endpoint refused before it ever answered, or many times in a row.
+        AttemptError: It is not, or a verifier failed.
 
     """
-    ended: asyncio.Queue[Outcome | None] = asyncio.Queue()
-    # Bounds what waits to be taken, so that memory does not grow where the taker is slow. The
-    # queue itself is not bounded: its end must fit in whenever the workers stop.
-    room = asyncio.Semaphore(concurrency)
-
-    async def work() -> None:
-        for attempt in attempts:
-            outcome = await run_attempt(attempt, policy)
-            keep(outcome)
-            await room.acquire()
-            ended.put_nowait(outcome)
-
-    async def work_all() -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(concurrency):
-                    group.create_task(work())
-        except BaseExceptionGroup as errors:
-            # What stops a worker stops the run: a full disk, a tasks file that is gone.
-            raise errors.exceptions[0] from None
-        finally:
-            ended.put_nowait(None)
-
-    fuse = _Fuse(max(_MIN_FATAL_IN_A_ROW, 2 * concurrency))
-    working = asyncio.create_task(work_all())
-    try:
-        while (outcome := await ended.get()) is not None:
-            room.release()
-            fuse.check(outcome)
-            yield outcome.record
-        await working
-    finally:
-        working.cancel()
-        with suppress(asyncio.CancelledError):
-            await working
+    attempt = members[0].attempt
+    failed = next((m.record for m in members if isinstance(m.record, Failure)), None)
+    if failed is not None:
+        raise IncompleteGroupError(
+            f"attempt {failed.attempt} of this task failed ({failed.error.error_class}); "
+            "the same command tries it again"
+        )
+    if len(members) < attempt.group_size:
+        raise IncompleteGroupError(
+            f"{len(members)} of {attempt.group_size} attempts of this task are there"
+        )
+    started = time.perf_counter()
+    uses: list[dict[str, RoleUse]] = [{} for _ in members]
+    scored = await score_group(
+        attempt.environment,
+        [member.rollout for member in members],
+        verifier=attempt.verifier,
+        options=attempt.options,
+        roles=[
+            shared.roles.of(attempt.environment, member.rollout.task, use)
+            for member, use in zip(members, uses, strict=True)
+        ],
+        workers=shared.workers,
+    )
+    seconds = time.perf_counter() - started
+    for rollout, use in zip(scored, uses, strict=True):
+        _add_scoring(rollout, use, seconds)
+    return scored
 
 
-class _Fuse:
-    """Ends a run that has no prospect: nothing was answered yet, or nothing is any more.
-
-    In the middle of a run one refusal proves little, and a server that restarts comes back; so
-    many in a row are waited for there.
-    """
-
-    def __init__(self, max_in_a_row: int) -> None:
-        self._max_in_a_row = max_in_a_row
-        self._num_in_a_row = 0
-        self._has_answered = False
-
-    def check(self, outcome: Outcome) -> None:
-        """Take notice of an outcome.
-
-        Raises:
-            FatalEndpointError: There is no use in going on.
-
-        """
-        self._has_answered = self._has_answered or outcome.was_answered
-        if outcome.fatal is None:
-            self._num_in_a_row = 0
-            return
-        self._num_in_a_row += 1
-        if not self._has_answered:
-            raise FatalEndpointError(str(outcome.fatal)) from outcome.fatal
-        if self._num_in_a_row == self._max_in_a_row:
-            raise FatalEndpointError(
-                f"{outcome.fatal} ({self._num_in_a_row} attempts in a row met this; run the same "
-                "command to go on)"
-            ) from outcome.fatal
+def _add_scoring(rollout: Rollout, use: Mapping[str, RoleUse], seconds: float) -> None:
+    """Add what scoring took to a record that has its score."""
+    rollout.timing.total_seconds += seconds
+    rollout.role_usage = _added(rollout.role_usage, use)
 
 
-def _failure(rollout: Rollout, error: AttemptError) -> Failure:
-    status = error.status if isinstance(error, ModelError) else None
+def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
+    total: dict[str, RoleUse] = {}
+    for role, use in (*before.items(), *more.items()):
+        total.setdefault(role, RoleUse()).add(use)
+    return total
+
+
+def _unscored(ended: Ended, error: AttemptError, use: Mapping[str, RoleUse]) -> Outcome:
+    """Give the outcome of a conversation that has no score; it is kept for a later one."""
+    rollout = ended.rollout
+    is_played = ended.attempt.plan is not None
+    failure = failure_of(rollout, error)
+    failure.role_usage = _added(rollout.role_usage, use)
+    waiting = rollout if is_played and not ended.is_saved else None
+    return Outcome(failure, generation=waiting, was_answered=is_played, fatal=_fatal(error))
+
+
+def _fatal(error: AttemptError) -> AttemptError | None:
+    """Give an error that every further attempt would meet as well, of the policy or of a role."""
+    cause = error.__cause__ if isinstance(error, RoleError) else error
+    if isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause)):
+        return error
+    return None
+
+
+def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
+    """Give the record of an attempt that could not be scored."""
+    cause = error.__cause__ if isinstance(error, RoleError) else error
     return Failure(
         schema_version=rollout.schema_version,
         task_id=rollout.task_id,
@@ -173,11 +220,12 @@ def _failure(rollout: Rollout, error: AttemptError) -> Failure:
             error_class=type(error).__name__,
             phase=error.phase,
             message=str(error),
-            status=status,
+            status=cause.status if isinstance(cause, ModelError) else None,
         ),
         messages=rollout.messages,
         model=rollout.model,
         usage=rollout.usage,
+        role_usage=rollout.role_usage,
         timing=rollout.timing,
         retries=rollout.retries,
     )

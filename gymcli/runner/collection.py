@@ -12,26 +12,31 @@ from typing import Self
 
 import msgspec
 
-from gymcli.client import Client, Endpoint
+from gymcli.boundary import boundary
 from gymcli.errors import (
     AuthenticationError,
     FatalEndpointError,
+    RoleError,
     RunDirectoryError,
     RunMismatchError,
     UsageError,
 )
-from gymcli.local import LocalServer, model_name, parse_local
+from gymcli.local import model_name, parse_local
 from gymcli.registry import Registry, environment_options, split_env_args
+from gymcli.role_models import ORACLE, ModelPool, check_declared
 from gymcli.rollout import EpisodePlan, Policy
-from gymcli.runner.attempts import Attempt, Outcome, run_attempts
+from gymcli.runner.attempts import Attempt, Outcome, Shared
+from gymcli.runner.episodes import run_attempts
 from gymcli.runner.first_request import first_request
-from gymcli.runner.manifest import default_out, identity_of, new_manifest, unused
+from gymcli.runner.judging import Judges, judging
+from gymcli.runner.manifest import declared_sources, default_out, identity_of, new_manifest, unused
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.params import merged_params, parameter_warnings
 from gymcli.runner.resumption import Standing, carried_on, compare
 from gymcli.runner.survey import TaskSource, survey
 from gymcli.store.manifest import read_manifest
 from gymcli.store.run import Done, RunDirectory
+from gymcli.store.verdicts import Verdicts
 from gymcli.types import AttemptKey, Failure, Request, Rollout, TaskRow, Verifier
 
 __all__ = ["Collection"]
@@ -62,11 +67,17 @@ class Collection:
         self._source = TaskSource(tasks, options, registry)
         found = survey(self._source, registry)
         self._environments = found.environments
+        self._group_sizes = found.group_sizes
+        classes = [item.environment for item in found.environments.values()]
+        self._roles = declared_sources(options, found.environments)
+        check_declared(self._roles, options.roles, classes)
         given = split_env_args(options.env_args, found.environments.values())
         self._env_options = {
             name: environment_options(item.environment, name, given[name], {})
             for name, item in found.environments.items()
         }
+        for name, item in found.environments.items():
+            item.environment.prepare(self._env_options[name])
         template_hash = self._source.template.hash if self._source.template else None
         identity = identity_of(model, options, template_hash, found.environments, self._env_options)
         self.manifest = new_manifest(model, options, found, self._env_options, identity)
@@ -80,16 +91,31 @@ class Collection:
             self.path = options.out or default_out(self._source, options, identity)
             if options.fresh:
                 self.path = unused(self.path)
-        self.warnings = parameter_warnings(options, found)
+        self.warnings = parameter_warnings(options, found) + self._self_judgement()
         """What the user should know; more may come when the run is opened."""
         self._directory: RunDirectory | None = None
         self._done: Mapping[tuple[str, str], Done] = {}
         self._standing = Standing()
-        self._policy: Policy | None = None
+        self._shared: Shared | None = None
         self._stack = AsyncExitStack()
         self._opened_at = 0.0
         self._seconds_before = 0.0
         self._is_unfinished = False
+
+    def _self_judgement(self) -> list[str]:
+        """Warn of roles that the policy itself plays."""
+        policy = self.options.endpoint
+        own = self.options.model if policy is None else (policy.base_url, policy.model)
+        played = {
+            role: source if isinstance(source, str) else (source.base_url, source.model)
+            for role, source in self._roles.items()
+        }
+        return [
+            f"the {role} is the policy itself ({self.manifest.model}): it judges its own answers, "
+            f"and training on them would train the {role}"
+            for role, who in played.items()
+            if who == own and who != ORACLE
+        ]
 
     @property
     def num_left(self) -> int:
@@ -103,7 +129,10 @@ class Collection:
             RunError: The environment cannot be set up.
 
         """
-        return await first_request(self._plan(next(self._source.selected()), 0))
+        plan = self._plan(next(self._source.selected()), 0)
+        with boundary(RoleError):
+            stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))
+        return await first_request(plan._replace(roles=stand_ins))
 
     def look(self) -> None:
         """Compare with the run that is there already, and leave it as it is.
@@ -136,8 +165,7 @@ class Collection:
                 self.warnings += directory.warnings
                 self._compare(directory)
                 self._directory = directory
-            if self.num_left > len(self._standing.waiting):
-                self._policy = await self._opened_policy(stack)
+            self._shared = await self._opened(stack)
             self._seconds_before = self.manifest.seconds
             self._is_unfinished = self.num_left > 0 or self.manifest.ended_at is None
             if self._directory is not None:
@@ -168,7 +196,8 @@ class Collection:
     def _compare(self, directory: RunDirectory) -> None:
         done = directory.done()
         pending = directory.pending(done)
-        standing = compare(self._source, self._planned(), done, pending)
+        mates = directory.mates(done, pending.values())
+        standing = compare(self._source, self._planned(), done, pending)._replace(mates=mates)
         if self.options.out is None and done and len(standing.gone) == len(done):
             raise RunMismatchError(
                 f"{directory.path}: holds a run of other tasks, none of which is in these files; "
@@ -182,16 +211,26 @@ class Collection:
         if before is not None:
             self.manifest = carried_on(self.manifest, before, standing)
 
-    async def _opened_policy(self, stack: AsyncExitStack) -> Policy | None:
+    async def _opened(self, stack: AsyncExitStack) -> Shared:
+        """Open what the attempts share; the policy where one of them asks it."""
+        judges = Judges(self._roles, self.options.role_params, self.options.concurrency)
+        verdicts = Verdicts(None if self._directory is None else self.path)
+        shared = await stack.enter_async_context(judging(judges, verdicts, self._save))
+        if self.num_left > len(self._standing.waiting):
+            return shared._replace(policy=await self._policy(shared.roles.pool))
+        return shared
+
+    async def _policy(self, pool: ModelPool) -> Policy | None:
         if self.options.model == "oracle":
             return None
-        endpoint = self.options.endpoint
-        if self._weights is not None:
-            server = await stack.enter_async_context(LocalServer(self._weights))
-            endpoint = Endpoint(base_url=server.base_url, model=server.model, emulate_tools=True)
-        if endpoint is None:
+        source = self._weights or self.options.endpoint
+        if source is None:
             raise UsageError(f"the model {self.options.model} needs an endpoint; give one")
-        return await stack.enter_async_context(Client(endpoint, concurrency=self._concurrency))
+        return await pool.client(source)
+
+    def _save(self, rollout: Rollout) -> None:
+        if self._directory is not None:
+            self._directory.append_generation(rollout)
 
     @property
     def _concurrency(self) -> int:
@@ -208,8 +247,9 @@ class Collection:
         _LOGGER.info("start %s: %d of %d attempts", place, self.num_left, self.num_expected)
         for text in self.warnings:
             _LOGGER.warning(text)
+        assert self._shared is not None, "a collection is run inside its `async with`"
         outcomes = run_attempts(
-            self._attempts(), self._policy, concurrency=self._concurrency, keep=self._keep
+            self._attempts(), self._shared, concurrency=self._concurrency, keep=self._keep
         )
         try:
             async with aclosing(outcomes):
@@ -260,6 +300,8 @@ class Collection:
         for rollout in self._standing.waiting:
             waiting.add(rollout.key)
             yield self._attempt(rollout.env, generation=rollout)
+        for rollout in self._standing.mates:
+            yield self._attempt(rollout.env, generation=rollout)._replace(is_done=True)
         for row, attempt in self._planned():
             done = self._done.get((row.env, row.id))
             is_done = done is not None and done.has(attempt)
@@ -271,7 +313,12 @@ class Collection:
     ) -> Attempt:
         found = self._environments[env]
         verifier = Verifier(found.environment.version, found.source_hash)
-        return Attempt(found.environment, self._env_options[env], verifier, plan, generation)
+        size = 0
+        if plan is not None:
+            size = self._group_sizes[env, plan.row.id]
+        elif generation is not None:
+            size = generation.group_size
+        return Attempt(found.environment, self._env_options[env], verifier, plan, generation, size)
 
     def _plan(self, row: TaskRow, attempt: int) -> EpisodePlan:
         options = self.options

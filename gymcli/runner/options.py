@@ -52,6 +52,13 @@ class CollectOptions(BaseModel):
     """A prompt template for rows of fields alone."""
     id_field: str | None = None
     """The field that holds a task's id, in place of `task_id`, `id`, `uuid`."""
+    roles: dict[str, Endpoint | str] = {}
+    """Models beside the policy: an endpoint, or `local`, `local:PATH.gguf`; `oracle` for the
+    environment's own stand-in."""
+    default_roles: dict[str, Endpoint | str] = {}
+    """Models of roles that `roles` leaves out, for environments that have these roles."""
+    role_params: dict[str, dict[str, object]] = {}
+    """Request parameters of roles; they win over those that an environment sets."""
     id_by_file: bool = False
     """Ids count within their file."""
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
 from gymcli.registry import Registry, environment_options
-from gymcli.runner.attempts import Attempt, Outcome, run_attempts
+from gymcli.role_models import check_declared
+from gymcli.runner.attempts import Attempt, Outcome
+from gymcli.runner.episodes import run_attempts
+from gymcli.runner.judging import Judges, judging
 from gymcli.runner.recorded import find_recorded
-from gymcli.store.run import GENERATIONS, RunDirectory
+from gymcli.store.run import RunDirectory
+from gymcli.store.verdicts import Verdicts
 from gymcli.types import Failure, Rollout, Verifier
 
 __all__ = ["Pending", "score_pending"]
@@ -21,42 +27,59 @@ class Pending(NamedTuple):
     num_failed: int = 0
 
 
-async def score_pending(run: Path, *, env: str | None = None) -> Pending:
+async def score_pending(
+    run: Path, *, env: str | None = None, judges: Judges | None = None
+) -> Pending:
     """Score the finished conversations of a run that wait for it, and append them.
 
-    A run in which none ever waited is not touched, and may be read-only.
+    A run in which none waits is not touched, and may be read-only.
 
     Raises:
-        UsageError: A line or an environment is wrong.
+        UsageError: A line, an environment or a role is wrong.
         RunDirectoryError: Another process writes the run.
 
     """
-    if not (run / GENERATIONS).is_file():
-        return Pending()
     directory = RunDirectory(run)
+    if not directory.pending(directory.done()):
+        return Pending()
     directory.lock()
-    num_scored = num_failed = 0
     try:
         directory.mend()
-        waiting = directory.pending(directory.done())
-
-        def keep(outcome: Outcome) -> None:
-            if isinstance(outcome.record, Rollout):
-                directory.append_rollout(outcome.record)
-            else:
-                directory.append_failure(outcome.record)
-
-        registry = Registry((env,) if env else ())
-        attempts = (_waiting_attempt(rollout, registry, run) for rollout in waiting.values())
-        async for record in run_attempts(attempts, None, concurrency=1, keep=keep):
-            num_scored += isinstance(record, Rollout)
-            num_failed += isinstance(record, Failure)
+        return await _score(directory, Registry((env,) if env else ()), judges or Judges())
     finally:
         directory.close()
+
+
+async def _score(directory: RunDirectory, registry: Registry, judges: Judges) -> Pending:
+    def keep(outcome: Outcome) -> None:
+        if isinstance(outcome.record, Rollout):
+            directory.append_rollout(outcome.record)
+        else:
+            directory.append_failure(outcome.record)
+
+    num_scored = num_failed = 0
+    attempts = list(_attempts(directory, registry))
+    check_declared(judges.sources, (), [attempt.environment for attempt in attempts])
+    async with judging(judges, Verdicts(directory.path)) as shared:
+        outcomes = run_attempts(iter(attempts), shared, concurrency=judges.concurrency, keep=keep)
+        async with aclosing(outcomes):
+            async for record in outcomes:
+                num_scored += isinstance(record, Rollout)
+                num_failed += isinstance(record, Failure)
     return Pending(num_scored, num_failed)
 
 
-def _waiting_attempt(rollout: Rollout, registry: Registry, run: Path) -> Attempt:
+def _attempts(directory: RunDirectory, registry: Registry) -> Iterator[Attempt]:
+    """Give what waits, and the attempts that are scored already of groups that wait."""
+    done = directory.done()
+    waiting = directory.pending(done).values()
+    for rollout in waiting:
+        yield _attempt(rollout, registry, directory.path, is_done=False)
+    for rollout in directory.mates(done, waiting):
+        yield _attempt(rollout, registry, directory.path, is_done=True)
+
+
+def _attempt(rollout: Rollout, registry: Registry, run: Path, *, is_done: bool) -> Attempt:
     found = find_recorded(registry, rollout.env, run)
     return Attempt(
         found.environment,
@@ -64,4 +87,6 @@ def _waiting_attempt(rollout: Rollout, registry: Registry, run: Path) -> Attempt
         Verifier(found.environment.version, found.source_hash),
         None,
         rollout,
+        rollout.group_size,
+        is_done,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,15 +15,17 @@ import msgspec
 import gymcli
 from gymcli.errors import TasksError, UsageError
 from gymcli.metrics import Aggregator, ScoredLine
-from gymcli.registry import Found, Registry, environment_options, split_env_args
+from gymcli.registry import Found, environment_options, split_env_args
+from gymcli.runner.judging import Judges
 from gymcli.runner.measure import measure
-from gymcli.runner.recorded import find_recorded
-from gymcli.scoring import Rescored, verify
+from gymcli.runner.verifying import recorded_environments, rescore_file
+from gymcli.scoring import Rescored
 from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
-from gymcli.store.rollouts import RolloutReading, environment_names, rollouts_file
+from gymcli.store.rollouts import rollouts_file
 from gymcli.store.run import (
     FAILURES,
     GENERATIONS,
+    VERDICTS,
     RunDirectory,
     read_structs,
 )
@@ -85,6 +88,7 @@ class Rescoring:
         env: The environment of lines that name none, or one given as code.
         env_args: `[ENV.]key` to value, as texts.
         task_files: Task rows that a rollout file of others lacks the fields of.
+        judges: Who plays the roles that verifiers ask.
         out: A directory for the rescored run; it must be new or empty.
 
     Raises:
@@ -99,27 +103,20 @@ class Rescoring:
         env: str | None = None,
         env_args: Mapping[str, str] | None = None,
         task_files: Sequence[Path] = (),
+        judges: Judges | None = None,
         out: Path | None = None,
     ) -> None:
+        self._judges = judges or Judges()
         self._run = run
         self._env = env
         self._out = out
-        self._file = rollouts_file(run)
+        rollouts_file(run)
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None
-        self._found = self._environments()
+        self._found = recorded_environments(run, env)
         self._env_args = split_env_args(env_args or {}, self._found.values())
         if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UsageError(f"{out}: exists already; --out takes a new directory")
-
-    def _environments(self) -> dict[str, Found]:
-        registry = Registry((self._env,) if self._env else ())
-        if self._manifest is not None:
-            names = set(self._manifest.environments)
-        else:
-            names = environment_names(self._file, RolloutReading(str(self._file), self._env))
-        environments = (find_recorded(registry, name, self._run) for name in sorted(names))
-        return {found.name: found for found in environments}
 
     def run(self, *, watch: Callable[[RescoringReport], None] | None = None) -> RescoringReport:
         """Rescore every line and say what changed; `watch` sees the report grow.
@@ -151,11 +148,13 @@ class Rescoring:
         return report
 
     def _rescored(self, *, keeps_lines: bool) -> Iterator[Rescored]:
-        return verify(
+        return rescore_file(
             self._run,
+            self._found,
             env=self._env,
             env_args=self._env_args,
             row_fields=self._row_fields,
+            judges=self._judges,
             keeps_lines=keeps_lines,
         )
 
@@ -175,7 +174,10 @@ class Rescoring:
         return directory
 
     def _close_out(self, directory: RunDirectory, num_lines: Mapping[str, int]) -> None:
-        """Write the end of the new run: its manifest and its metrics."""
+        """Write the end of the new run: its verdicts, its manifest and its metrics."""
+        verdicts = self._run / VERDICTS
+        if verdicts.is_file():
+            shutil.copyfile(verdicts, directory.path / VERDICTS)
         directory.write_manifest(self._rescored_manifest(num_lines))
         metrics = measure(directory.path).metrics()
         directory.write_metrics(msgspec.json.encode(metrics))

@@ -26,6 +26,8 @@ class Standing(NamedTuple):
     """Planned attempts that are scored."""
     waiting: tuple[Rollout, ...] = ()
     """Finished conversations of planned attempts that have no score yet."""
+    mates: tuple[Rollout, ...] = ()
+    """Conversations that are scored, of tasks whose other attempts wait to be scored with them."""
     gone: tuple[str, ...] = ()
     """Ids of scored tasks that the files no longer hold."""
     num_others: Mapping[str, int] = {}

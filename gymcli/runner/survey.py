@@ -55,6 +55,11 @@ class TaskSource:
         )
 
     @property
+    def repeats(self) -> int:
+        """Attempts of each row."""
+        return self._options.repeats
+
+    @property
     def is_sample(self) -> bool:
         """Whether only some rows, drawn at random, are selected."""
         return self._options.shuffle and self._options.limit is not None
@@ -98,6 +103,8 @@ class Survey:
         """Selected rows by environment."""
         self.num_tasks = 0
         """Selected rows without their identical copies."""
+        self.group_sizes: Counter[tuple[str, str]] = Counter()
+        """Selected attempts of each task whose attempts are scored together."""
         self.files: list[JSONObject] = []
         """`path`, `sha256` and `num_rows` of each file."""
         self.param_names: set[str] = set()
@@ -128,6 +135,7 @@ def survey(source: TaskSource, registry: Registry) -> Survey:
         if source.takes(row, result.num_selected):
             result.num_rows[row.env] += 1
             result.num_tasks += row.first_attempt == 0
+            _count_group(result, row, source.repeats)
     if missing:
         raise UnknownNameError(f"--task {min(missing)}: no task has this id")
     if not num_rows_of_file:
@@ -137,8 +145,16 @@ def survey(source: TaskSource, registry: Registry) -> Survey:
         sample = list(source.selected())
         result.num_rows = Counter(row.env for row in sample)
         result.num_tasks = len({(row.env, row.id) for row in sample})
+        result.group_sizes.clear()
+        for row in sample:
+            _count_group(result, row, source.repeats)
     result.files = [_described(path, num_rows_of_file[str(path)]) for path in source.paths]
     return result
+
+
+def _count_group(result: Survey, row: TaskRow, repeats: int) -> None:
+    if result.environments[row.env].environment.scores_groups():
+        result.group_sizes[row.env, row.id] += repeats
 
 
 def _checked(source: TaskSource, registry: Registry, result: Survey) -> Iterator[TaskRow]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from numbers import Real
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 import regex
@@ -21,9 +21,12 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
+from gymcli.scoring.isolation import Workers
 from gymcli.types import Message, Rollout, Score, StopReason, Verifier
 
-__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "score"]
+__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "checked_score", "score"]
+
+T = TypeVar("T")
 
 SEARCH_TIMEOUT = 1.0
 """Seconds that a row's regular expression may take."""
@@ -35,7 +38,9 @@ _FED_AT_THE_END: tuple[StopReason, ...] = ("done", "env_done", "max_turns")
 class VerifyContext:
     """What one call of `verify` may use; implements `gymcli.Context`.
 
-    A context manager around the call: at its end the instances that `replay` made are closed.
+    A context manager around the call: at its end the instances that `replay` made are closed. So
+    is the pool of workers, unless it was given: a pool that serves many calls starts its processes
+    once.
     """
 
     def __init__(
@@ -44,16 +49,19 @@ class VerifyContext:
         *,
         options: EnvironmentOptions,
         roles: Mapping[str, Model] | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.options = options
         self.roles: Mapping[str, Model] = roles or {}
         self._environment = environment
-        self._replayed = AsyncExitStack()
+        self._workers = workers
+        self._opened = AsyncExitStack()
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
         """Play the recorded turns in a fresh instance and give it as it stands at the end.
 
-        The environment's answers must equal those on record. Rollouts of other programs, which
+        Its `rollout.step_rewards` are those of the replay, None where a turn had none. The
+        environment's answers must equal those on record. Rollouts of other programs, which
         carry no `env_version`, are replayed without that comparison, and arguments are converted
         as their servers did: their wording is their own.
 
@@ -68,9 +76,9 @@ class VerifyContext:
             roles=self.roles,
             rng=Random(rollout.seed),
         )
-        self._replayed.push_async_callback(environment.close)
+        self._opened.push_async_callback(environment.close)
         prompt = rollout.messages[: rollout.num_prompt_messages]
-        environment.rollout = msgspec.structs.replace(rollout, messages=prompt)
+        environment.rollout = msgspec.structs.replace(rollout, messages=prompt, step_rewards=[])
         environment.reads_arguments_laxly = not is_ours
         # Rollouts of others need not say which tools they showed.
         environment.shown_tools = rollout.tools if is_ours or rollout.tools else None
@@ -83,8 +91,33 @@ class VerifyContext:
                 step = await environment.step(turn)
                 if is_ours and step.messages != answers:
                     _diverged(step.messages, answers)
+                environment.rollout.step_rewards.append(step.reward)
+            else:
+                environment.rollout.step_rewards.append(None)
             environment.rollout.messages += answers
         return environment
+
+    async def isolated(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        timeout: float = 10.0,  # noqa: ASYNC109  # it kills a process, which no scope here could
+        memory_mb: int = 1024,
+        imports: tuple[str, ...] = (),
+    ) -> T:
+        """Call a module-level function in a worker process, as `Workers.call` does.
+
+        Raises:
+            TypeError: It is no function at the top level of a module.
+            VerifierTimeoutError: It took longer than `timeout` seconds.
+            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
+
+        """
+        if self._workers is None:
+            self._workers = self._opened.enter_context(Workers())
+        return await self._workers.call(
+            function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports
+        )
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
         """Give every match of a row's regular expression: its first group, else all of it.
@@ -115,9 +148,9 @@ class VerifyContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the instances; what `verify` raised says more than a failing close."""
+        """Close what was opened; what `verify` raised says more than a failing close."""
         try:
-            await self._replayed.aclose()
+            await self._opened.aclose()
         except (Exception, SystemExit):
             if error is None:
                 raise
@@ -130,8 +163,11 @@ async def score(
     verifier: Verifier,
     options: EnvironmentOptions,
     roles: Mapping[str, Model] | None = None,
+    workers: Workers | None = None,
 ) -> Rollout:
     """Score a record and give it with its score.
+
+    Isolated calls go to `workers`, which stay open; without, to a pool that lives for this record.
 
     Raises:
         AttemptError: The verifier failed, or gave something that is not a finite number.
@@ -139,12 +175,14 @@ async def score(
     """
     started = time.perf_counter()
     with boundary(VerifierError):
-        async with VerifyContext(environment, options=options, roles=roles) as context:
-            found = _checked(await environment.verify(rollout, context))
+        async with VerifyContext(
+            environment, options=options, roles=roles, workers=workers
+        ) as context:
+            found = checked_score(await environment.verify(rollout, context))
     return rollout.scored(found, verifier, time.perf_counter() - started)
 
 
-def _checked(found: object) -> Score:
+def checked_score(found: object) -> Score:
     """Give a score as it will be read back from its line; refuse what is none.
 
     Raises:

@@ -16,18 +16,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 
 import msgspec
 
 from gymcli.errors import AttemptError, RunError
 from gymcli.registry import Registry, environment_options
 from gymcli.scoring.context import score
+from gymcli.scoring.rescored import AttemptErrorText, Rescored, kept, rescored, unscored
 from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading, decode_rollout, rollout_lines, rollouts_file
-from gymcli.types import AttemptKey, JSONObject, Rollout, Verifier
+from gymcli.store.rollouts import RolloutReading, decode_rollout
+from gymcli.types import Verifier
 
-__all__ = ["RescoreJob", "Rescored", "rescore", "verify"]
+__all__ = ["RescoreJob", "rescore"]
 
 _FIRST_LINES = 64
 _CHUNK_BYTES = 1 << 20
@@ -44,67 +44,6 @@ class RescoreJob(msgspec.Struct, frozen=True):
     """Options by environment, as given on the command line."""
     keeps_lines: bool = False
     """Give the rescored lines back, for a new run."""
-
-
-class Rescored(msgspec.Struct, kw_only=True):
-    """What rescoring one line gave."""
-
-    key: AttemptKey
-    old_reward: float | None
-    new_reward: float | None
-    """None: the verifier failed, `error` says how."""
-    old_reason: str = ""
-    new_reason: str = ""
-    error: AttemptErrorText | None = None
-    is_rescored: bool = True
-    line: bytes = b""
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the reward is another one now."""
-        return self.is_rescored and self.old_reward != self.new_reward
-
-
-class AttemptErrorText(msgspec.Struct):
-    """The class and text of the error that a verifier raised."""
-
-    error_class: str
-    message: str
-
-
-def verify(
-    run: str | Path,
-    *,
-    env: str | None = None,
-    env_args: Mapping[str, Mapping[str, str]] | None = None,
-    row_fields: Mapping[str, JSONObject] | None = None,
-    keeps_lines: bool = False,
-) -> Iterator[Rescored]:
-    """Rescore a run directory or a rollout file, ours or NeMo Gym's, in the order of its lines.
-
-    Long files are scored by processes, so a script that calls this needs the usual
-    `if __name__ == "__main__":`.
-
-    Args:
-        run: The directory or file.
-        env: The environment of lines that name none, or one given as code.
-        env_args: Options by environment name, as texts; they override those on record.
-        row_fields: Fields of task rows, for rollout files of others that lack them.
-        keeps_lines: Give every line anew, with its new score.
-
-    Raises:
-        UsageError: A file, a line, an environment or an option is wrong.
-        RunError: A worker process died.
-
-    """
-    path = rollouts_file(Path(run))
-    job = RescoreJob(
-        reading=RolloutReading(str(path), env, row_fields or {}),
-        env_specs=(env,) if env is not None else (),
-        env_args=env_args or {},
-        keeps_lines=keeps_lines,
-    )
-    return rescore(rollout_lines(path), job, size=path.stat().st_size)
 
 
 def rescore(lines: Iterator[Line], job: RescoreJob, *, size: int) -> Iterator[Rescored]:
@@ -179,43 +118,22 @@ async def _rescore_line(line: Line, job: RescoreJob) -> Rescored:
     found = _registry(job.env_specs).find(rollout.env)
     environment = found.environment
     rollout.env = found.name
-    result = Rescored(
-        key=rollout.key,
-        old_reward=rollout.reward,
-        new_reward=rollout.reward,
-        old_reason=_reason(rollout),
-    )
     if environment.rescore == "recorded":
-        result.is_rescored = False
-        if job.keeps_lines:
-            result.line = line.data if rollout.env_version else msgspec.json.encode(rollout)
-        return result
+        return kept(line, rollout, keeps_line=job.keeps_lines)
     given = job.env_args.get(found.name, {})
     options = environment_options(environment, found.name, given, rollout.env_options)
     verifier = Verifier(environment.version, found.source_hash)
     try:
         scored = await score(environment, rollout, verifier=verifier, options=options)
     except AttemptError as error:
-        result.new_reward = None
-        result.error = AttemptErrorText(type(error).__name__, str(error))
-        if job.keeps_lines:
-            result.line = msgspec.json.encode(rollout.unscored())
-        return result
-    result.new_reward, result.new_reason = scored.reward, _reason(scored)
-    if job.keeps_lines:
-        scored.env_options = options.model_dump(mode="json", exclude_defaults=True)
-        # Rollouts of other programs stay without: their replay is not compared word by word.
-        scored.env_version = environment.version if rollout.env_version else ""
-        result.line = msgspec.json.encode(scored)
-    return result
+        text = AttemptErrorText(type(error).__name__, str(error))
+        return unscored(rollout, text, keeps_line=job.keeps_lines)
+    return rescored(
+        rollout, scored, environment=environment, options=options, keeps_line=job.keeps_lines
+    )
 
 
 @functools.cache
 def _registry(specs: tuple[str, ...]) -> Registry:
     """Keep one registry a process, so that a chunk does not look its environments up again."""
     return Registry(specs)
-
-
-def _reason(rollout: Rollout) -> str:
-    reason = rollout.details.get("reason")
-    return reason if isinstance(reason, str) else ""

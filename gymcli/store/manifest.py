@@ -39,6 +39,10 @@ class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
     """`path`, `sha256` and `num_rows` of each tasks file."""
     environments: dict[str, EnvironmentRecord] = {}
     model: str = ""
+    roles: dict[str, str] = {}
+    """What `--role` was given for each role, without any secret."""
+    role_params: dict[str, JSONObject] = {}
+    """Request parameters of roles."""
     libraries: dict[str, str] = {}
     git_commit: str | None = None
     num_expected: int = 0

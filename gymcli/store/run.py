@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ __all__ = [
     "GENERATIONS",
     "METRICS",
     "ROLLOUTS",
+    "VERDICTS",
     "Done",
     "RunDirectory",
     "read_structs",
@@ -28,6 +29,7 @@ __all__ = [
 ROLLOUTS = "rollouts.jsonl"
 FAILURES = "failures.jsonl"
 GENERATIONS = "generations.jsonl"
+VERDICTS = "verdicts.jsonl"
 METRICS = "metrics.json"
 _TEMPORARY = ".{}.tmp"
 
@@ -128,7 +130,7 @@ class RunDirectory:
             RunDirectoryError: A file cannot be written.
 
         """
-        for name in (ROLLOUTS, FAILURES, GENERATIONS):
+        for name in (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS):
             path = self.path / name
             if not path.is_file():
                 continue
@@ -211,6 +213,24 @@ class RunDirectory:
             if scored is None or not scored.has(rollout.attempt):
                 waiting[rollout.key] = rollout
         return waiting
+
+    def mates(
+        self, done: dict[tuple[str, str], Done], waiting: Iterable[Rollout]
+    ) -> tuple[Rollout, ...]:
+        """Read the conversations that are scored already, while others of their group wait.
+
+        A process that dies while it writes the scores of a group leaves such.
+        """
+        tasks = {(rollout.env, rollout.task_id) for rollout in waiting if rollout.group_size}
+        tasks = {task for task in tasks if task in done}
+        if not tasks:
+            return ()
+        found: dict[AttemptKey, Rollout] = {}
+        for rollout in read_structs(self.path / GENERATIONS, msgspec.json.Decoder(Rollout)):
+            task = (rollout.env, rollout.task_id)
+            if task in tasks and done[task].has(rollout.attempt):
+                found[rollout.key] = rollout
+        return tuple(found.values())
 
     def append_rollout(self, rollout: Rollout) -> None:
         """Append a scored rollout."""

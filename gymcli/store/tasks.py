@@ -234,7 +234,8 @@ def _task_row(
         if messages:
             raise ValueError("the row has a prompt of its own; it and --prompt exclude each other")
         messages = reading.template.messages(fields)
-    if not messages:
+    # A row of NeMo Gym's may leave the prompt to its environment, with an empty input.
+    if not messages and not isinstance(row.get("responses_create_params"), dict):
         raise ValueError(
             'no prompt: expected "responses_create_params", "messages" or "prompt"; '
             "rows of fields alone need --prompt FILE"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -15,6 +16,7 @@ __all__ = [
     "AttemptKey",
     "ErrorRecord",
     "Failure",
+    "RoleUse",
     "Rollout",
     "Score",
     "StopReason",
@@ -49,6 +51,32 @@ class Timing(msgspec.Struct, omit_defaults=True, kw_only=True):
     tool_seconds: float = 0.0
     verify_seconds: float = 0.0
     total_seconds: float = 0.0
+
+
+class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What one role took in one attempt: its calls while it was played and while it was scored."""
+
+    model: str = ""
+    num_calls: int = 0
+    num_cached: int = 0
+    """Answers that were on record already; no other number counts them."""
+    num_failed: int = 0
+    seconds: float = 0.0
+    """Sum over the calls, some of which may have run at the same time."""
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost: float | None = None
+    """In the currency of gym.toml's prices; None where they do not say."""
+
+    def add(self, other: RoleUse) -> None:
+        """Add the use of another attempt, or of a later scoring, to this one."""
+        known = [use.cost for use in (self, other) if use.num_calls]
+        self.cost = None if not known or None in known else math.fsum(c for c in known if c)
+        self.model = self.model or other.model
+        self.num_calls += other.num_calls
+        self.num_cached += other.num_cached
+        self.num_failed += other.num_failed
+        self.seconds += other.seconds
+        self.usage.add(other.usage)
 
 
 class AttemptKey(msgspec.Struct, frozen=True, order=True):
@@ -120,6 +148,8 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The environment's options that are not at their default."""
     seed: int = 0
     """Seeds `Environment.rng`, and the requests where the run was given a seed."""
+    group_size: int = 0
+    """Attempts of the task that are scored together; 0 where each is scored by itself."""
     task: JSONObject = {}
     messages: list[Message] = []
     tools: list[JSONObject] = []
@@ -134,6 +164,8 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     tool_errors: dict[str, int] = {}
     """Tool calls that could not be carried out, counted by what was wrong."""
     usage: Usage = msgspec.field(default_factory=Usage)
+    role_usage: dict[str, RoleUse] = {}
+    """What models beside the policy took, by role."""
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
     reward: float | None = None
@@ -224,6 +256,7 @@ class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The conversation as far as it got."""
     model: str = ""
     usage: Usage = msgspec.field(default_factory=Usage)
+    role_usage: dict[str, RoleUse] = {}
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
 

@@ -133,17 +133,3 @@ def test_answer_emulates_nothing_without_tools():
     assert (
         ask(scripted(['{"answer": "raw"}']), emulate_tools=True).message.text == '{"answer": "raw"}'
     )
-
-
-@pytest.mark.parametrize("schema", [None, {"type": "object"}])
-def test_complete_gives_a_message(schema):
-    async def run() -> tuple[Message, MockServer]:
-        async with MockServer() as server:
-            endpoint = Endpoint(base_url=server.base_url, model="m")
-            async with Client(endpoint, concurrency=1) as client:
-                return await client.complete(HELLO.messages, schema=schema), server
-
-    message, server = asyncio.run(run())
-    assert message.text == "hello"
-    sent = server.requests[0].body.get("response_format")
-    assert (sent and sent["json_schema"]["schema"]) == schema

@@ -123,7 +123,7 @@ def test_environment_has_defaults():
     assert environment.options == Tools.Options()
     assert environment.roles == {}
     assert environment.rng.random() == Random(0).random()
-    assert environment.final_state() is None
+    assert asyncio.run(environment.final_state()) is None
     assert asyncio.run(environment.setup()) == []
     assert asyncio.run(environment.close()) is None
     assert asyncio.run(environment.oracle(Rollout())) is None

@@ -9,7 +9,8 @@ import pytest
 
 import gymcli
 from gymcli.errors import RunError, RunFileError, UnknownNameError, UsageError
-from gymcli.scoring import RescoreJob, rescore, verify
+from gymcli.runner import verify
+from gymcli.scoring import RescoreJob, rescore
 from gymcli.scoring.stored import _chunks, _in_processes
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout

@@ -1,0 +1,191 @@
+"""The models of roles as one attempt sees them: asked through the client, cached and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from weakref import WeakValueDictionary
+
+from gymcli.boundary import boundary
+from gymcli.client import SCALAR_DIALECTS, Endpoint
+from gymcli.environment import Environment, Model, Task
+from gymcli.errors import ModelError, RoleError
+from gymcli.local import parse_local
+from gymcli.role_models.pool import ModelPool, ModelSource
+from gymcli.role_models.sources import ORACLE, RoleSource, role_name
+from gymcli.store.verdicts import Verdicts, verdict_key
+from gymcli.types import Answer, JSONObject, Message, Request, RoleUse
+
+__all__ = ["RoleModels", "declared_roles", "waits_to_verify"]
+
+
+def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
+    """Give the roles that an environment may use."""
+    return (*environment.required_roles, *environment.optional_roles)
+
+
+def waits_to_verify(environment: type[Environment[Task]], roles: Iterable[str]) -> bool:
+    """Say whether scoring waits for anything, with models for these roles at hand."""
+    has_role = any(role in roles for role in declared_roles(environment))
+    return environment.waits_to_verify or environment.scores_groups() or has_role
+
+
+class RoleModels:
+    """Who plays each role of a run, and what they answered before.
+
+    Args:
+        sources: The model of each role.
+        params: Request parameters by role; they win over those of the environment.
+        pool: Where the models are opened, which the policy may share.
+        verdicts: The answers on record.
+
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, RoleSource],
+        *,
+        pool: ModelPool,
+        verdicts: Verdicts,
+        params: Mapping[str, JSONObject] | None = None,
+    ) -> None:
+        self.sources = sources
+        self._params = params or {}
+        self.pool = pool
+        self._verdicts = verdicts
+        # Equal requests at the same time wait for one answer, while anybody waits for it.
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(
+        self,
+        environment: type[Environment[Task]],
+        fields: JSONObject,
+        use: dict[str, RoleUse],
+    ) -> dict[str, Model]:
+        """Give the models that one attempt may ask; what they take is counted in `use`."""
+        given = [role for role in declared_roles(environment) if role in self.sources]
+        stand_ins = {}
+        if any(self.sources[role] == ORACLE for role in given):
+            stand_ins = _stand_ins(environment, fields)
+        return {
+            role: stand_ins.get(role, _NoStandIn(environment.__name__, role))
+            if self.sources[role] == ORACLE
+            else _RoleModel(role, self, use)
+            for role in given
+        }
+
+    async def ask(
+        self, role: str, request: Request, *, cache: str | None, schema: JSONObject | None
+    ) -> tuple[Message, RoleUse]:
+        """Ask the model of a role, unless the same was answered before.
+
+        Raises:
+            RoleError: There is no usable answer; `__cause__` is the client's error.
+
+        """
+        model = role_name(self.sources[role])
+        params = {**request.params, **self._params.get(role, {})}
+        use = RoleUse(model=model, num_calls=1)
+        if cache is None:
+            return await self._ask(role, request.messages, params, schema, use), use
+        key = verdict_key(model, request.messages, schema=schema, params=params, cache=cache)
+        lock = self._asking.get(key)
+        if lock is None:
+            lock = self._asking[key] = asyncio.Lock()
+        async with lock:
+            known = self._verdicts.get(key)
+            if known is not None:
+                return known, RoleUse(model=model, num_cached=1)
+            message = await self._ask(role, request.messages, params, schema, use)
+            self._verdicts.add(key, message, role=role, model=model)
+        return message, use
+
+    async def _ask(
+        self,
+        role: str,
+        messages: list[Message],
+        params: JSONObject,
+        schema: JSONObject | None,
+        use: RoleUse,
+    ) -> Message:
+        if schema is not None:
+            named = {"name": "answer", "schema": schema, "strict": True}
+            params = {**params, "response_format": {"type": "json_schema", "json_schema": named}}
+        started = time.perf_counter()
+        try:
+            client = await self.pool.client(_opened_as(self.sources[role]))
+            with boundary(ModelError):
+                answer = await client.answer(Request(messages=messages, params=params))
+        except ModelError as error:
+            raise RoleError(f"{role}: {error}") from error
+        use.seconds = time.perf_counter() - started
+        _count(use, answer, client.endpoint)
+        return answer.message
+
+
+class _RoleModel:
+    """The model of one role for one attempt."""
+
+    def __init__(self, role: str, models: RoleModels, use: dict[str, RoleUse]) -> None:
+        self._role = role
+        self._models = models
+        self._use = use
+
+    @property
+    def is_scalar(self) -> bool:
+        source = self._models.sources[self._role]
+        return isinstance(source, Endpoint) and source.dialect in SCALAR_DIALECTS
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        schema: JSONObject | None = None,
+        params: JSONObject | None = None,
+        cache: str | None = None,
+    ) -> Message:
+        request = Request(messages=messages, params=params or {})
+        total = self._use.setdefault(self._role, RoleUse())
+        try:
+            message, use = await self._models.ask(self._role, request, cache=cache, schema=schema)
+        except RoleError:
+            total.num_failed += 1
+            raise
+        total.add(use)
+        return message
+
+
+class _NoStandIn:
+    """A role that is to be played by a stand-in which the environment does not have."""
+
+    is_scalar = False
+
+    def __init__(self, environment: str, role: str, reason: str = "") -> None:
+        self._text = f"{environment} has no stand-in for the role {role}{reason}"
+
+    async def complete(self, messages: list[Message], **options: object) -> Message:
+        raise RoleError(self._text)
+
+
+def _stand_ins(environment: type[Environment[Task]], fields: JSONObject) -> dict[str, Model]:
+    """Give the scripted models of a task; where making them fails, ones that say so."""
+    try:
+        with boundary(RoleError):
+            return dict(environment.stand_ins(environment.parse_task(fields)))
+    except RoleError as error:
+        name, reason = environment.__name__, f": {error}"
+        return {role: _NoStandIn(name, role, reason) for role in declared_roles(environment)}
+
+
+def _opened_as(source: RoleSource) -> ModelSource:
+    if isinstance(source, Endpoint):
+        return source
+    weights = parse_local(source)
+    assert weights is not None, "a stand-in is never opened"
+    return weights
+
+
+def _count(use: RoleUse, answer: Answer, endpoint: Endpoint) -> None:
+    use.usage = answer.usage
+    use.cost = endpoint.cost(answer.usage)

@@ -1,0 +1,66 @@
+"""The models of a run, each opened when it is first asked and shared by all who ask it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from gymcli.client import Client, Endpoint
+from gymcli.local import LocalServer
+
+__all__ = ["ModelPool", "ModelSource"]
+
+ModelSource: TypeAlias = Endpoint | Path
+"""An endpoint, or the weights of an embedded model."""
+
+
+class ModelPool:
+    """One client for each model, whatever roles it plays: they share its limits.
+
+    An async context manager that closes what it opened.
+    """
+
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._opening = asyncio.Lock()
+        self._clients: list[tuple[ModelSource, Client]] = []
+        self._stack = AsyncExitStack()
+
+    async def client(self, source: ModelSource) -> Client:
+        """Give the client of a model; the first call opens it.
+
+        Raises:
+            RunError: The embedded model does not start.
+            ConfigError: The endpoint's own authorities cannot be read.
+
+        """
+        async with self._opening:
+            for known, client in self._clients:
+                if known == source:
+                    return client
+            endpoint = source
+            if isinstance(endpoint, Path):
+                server = await self._stack.enter_async_context(LocalServer(endpoint))
+                endpoint = Endpoint(
+                    base_url=server.base_url, model=server.model, emulate_tools=True
+                )
+            client = Client(endpoint, concurrency=self._concurrency)
+            await self._stack.enter_async_context(client)
+            self._clients.append((source, client))
+            return client
+
+    async def __aenter__(self) -> Self:
+        """Give the pool; nothing is opened yet."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the clients and end the embedded models."""
+        await self._stack.aclose()

@@ -1,0 +1,141 @@
+"""Rescoring in this process, for verifiers that wait: for models, for a group, for a server."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import NamedTuple, TypeVar
+
+from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.registry import Found, environment_options
+from gymcli.runner.attempts import Attempt, Outcome, Shared
+from gymcli.runner.episodes import run_attempts
+from gymcli.runner.own_loop import OwnLoop
+from gymcli.scoring import AttemptErrorText, Rescored, kept, rescored, unscored
+from gymcli.store.lines import Line
+from gymcli.store.rollouts import RolloutReading, decode_rollout
+from gymcli.types import AttemptKey, Failure, Rollout, Verifier
+
+__all__ = ["JudgedJob", "rescore_judged"]
+
+T = TypeVar("T")
+
+
+class JudgedJob(NamedTuple):
+    """How the lines of a file are rescored."""
+
+    reading: RolloutReading
+    find: Callable[[str], Found]
+    env_args: Mapping[str, Mapping[str, str]] = {}
+    keeps_lines: bool = False
+    concurrency: int = 64
+
+
+class _Before(NamedTuple):
+    """A record as it was before it was scored again."""
+
+    rollout: Rollout
+    environment: type[Environment[Task]]
+    options: EnvironmentOptions
+
+
+def rescore_judged(
+    read_lines: Callable[[], Iterable[Line]],
+    job: JudgedJob,
+    opened: Callable[[], AbstractAsyncContextManager[Shared]],
+) -> Iterator[Rescored]:
+    """Rescore raw lines, many at a time, and give each as its score is there.
+
+    Args:
+        read_lines: Gives the lines from the start; twice, where records do not tell the size of
+            their group.
+        job: How they are rescored.
+        opened: Opens what the verifiers may ask.
+
+    """
+    results = _rescored(read_lines, job, opened)
+    with OwnLoop() as loop:
+        try:
+            while (result := loop.run(_next(results))) is not None:
+                yield result
+        finally:
+            loop.run(results.aclose())
+
+
+async def _next(results: AsyncIterator[Rescored]) -> Rescored | None:
+    return await anext(results, None)
+
+
+async def _rescored(
+    read_lines: Callable[[], Iterable[Line]],
+    job: JudgedJob,
+    opened: Callable[[], AbstractAsyncContextManager[Shared]],
+) -> AsyncGenerator[Rescored]:
+    before: defaultdict[AttemptKey, deque[_Before]] = defaultdict(deque)
+    unchanged: list[Rescored] = []
+    sizes = _group_sizes(read_lines(), job)
+
+    def attempts() -> Iterator[Attempt]:
+        for line in read_lines():
+            rollout = decode_rollout(line.number, line.data, job.reading)
+            found = job.find(rollout.env)
+            rollout.env = found.name
+            if found.environment.rescore == "recorded":
+                unchanged.append(kept(line, rollout, keeps_line=job.keeps_lines))
+                continue
+            given = job.env_args.get(found.name, {})
+            options = environment_options(found.environment, found.name, given, rollout.env_options)
+            before[rollout.key].append(_Before(rollout, found.environment, options))
+            yield Attempt(
+                found.environment,
+                options,
+                Verifier(found.environment.version, found.source_hash),
+                None,
+                rollout.unscored(),
+                rollout.group_size or sizes[rollout.env, rollout.task_id],
+            )
+
+    async with opened() as shared:
+        outcomes = run_attempts(attempts(), shared, concurrency=job.concurrency, keep=_keep_nothing)
+        async with aclosing(outcomes):
+            async for record in outcomes:
+                while unchanged:
+                    yield unchanged.pop(0)
+                yield _compared(before[record.key].popleft(), record, job)
+    for result in unchanged:
+        yield result
+
+
+def _group_sizes(lines: Iterable[Line], job: JudgedJob) -> Counter[tuple[str, str]]:
+    """Count the records of each task, where they are scored together and do not tell how many."""
+    sizes: Counter[tuple[str, str]] = Counter()
+    for line in lines:
+        rollout = decode_rollout(line.number, line.data, job.reading)
+        if not rollout.group_size and job.find(rollout.env).environment.scores_groups():
+            sizes[job.find(rollout.env).name, rollout.task_id] += 1
+    return sizes
+
+
+def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Rescored:
+    if isinstance(record, Failure):
+        text = AttemptErrorText(record.error.error_class, record.error.message)
+        return unscored(before.rollout, text, keeps_line=job.keeps_lines)
+    return rescored(
+        before.rollout,
+        record,
+        environment=before.environment,
+        options=before.options,
+        keeps_line=job.keeps_lines,
+    )
+
+
+def _keep_nothing(outcome: Outcome) -> None:
+    """Leave the outcome to whoever asked for the rescoring."""

@@ -1,0 +1,69 @@
+"""Scores all attempts of a task together, where their rewards are relative to each other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+
+from gymcli.boundary import boundary
+from gymcli.environment import Environment, EnvironmentOptions, Model, Task
+from gymcli.errors import VerifierError
+from gymcli.scoring.context import VerifyContext, checked_score, score
+from gymcli.scoring.isolation import Workers
+from gymcli.types import Rollout, Verifier
+
+__all__ = ["score_group"]
+
+
+async def score_group(
+    environment: type[Environment[Task]],
+    rollouts: Sequence[Rollout],
+    *,
+    verifier: Verifier,
+    options: EnvironmentOptions,
+    roles: Sequence[Mapping[str, Model]],
+    workers: Workers | None = None,
+) -> list[Rollout]:
+    """Score each record by itself, then all of them together; give them in their order.
+
+    Args:
+        environment: The environment of all the records.
+        rollouts: Every attempt of one task.
+        verifier: What the scores are marked with.
+        options: The environment's options.
+        roles: The models that each record may ask; the group asks those of the first.
+        workers: Where isolated functions run.
+
+    Raises:
+        AttemptError: A verifier failed; none of the group is scored then.
+
+    """
+    started = time.perf_counter()
+    alone = await _together(
+        score(environment, rollout, verifier=verifier, options=options, roles=own, workers=workers)
+        for rollout, own in zip(rollouts, roles, strict=True)
+    )
+    with boundary(VerifierError):
+        async with VerifyContext(
+            environment, options=options, roles=roles[0], workers=workers
+        ) as context:
+            found = await environment.verify_group(alone, context)
+            scores = [checked_score(one) for one in found]
+    if len(scores) != len(rollouts):
+        raise VerifierError(f"verify_group gave {len(scores)} scores for {len(rollouts)} attempts")
+    seconds = time.perf_counter() - started
+    return [
+        rollout.scored(one, verifier, seconds)
+        for rollout, one in zip(rollouts, scores, strict=True)
+    ]
+
+
+async def _together(scoring: Iterable[Coroutine[object, object, Rollout]]) -> list[Rollout]:
+    """Wait for all of them, so that none goes on when another has failed."""
+    scored = []
+    for one in await asyncio.gather(*scoring, return_exceptions=True):
+        if isinstance(one, BaseException):
+            raise one
+        scored.append(one)
+    return scored

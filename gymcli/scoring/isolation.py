@@ -1,0 +1,335 @@
+"""A pool of worker processes that can be killed, for functions that may hang, grow or crash.
+
+A call goes to an idle worker, or to a new one while there are fewer than allowed, else it waits.
+Threads talk to the workers, so that the pool outlives any event loop. A worker that ran out of
+time or memory, died, or whose caller was cancelled, is killed together with what it started, and
+the next call gets another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Pipe
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar, cast
+
+from gymcli.boundary import described
+from gymcli.errors import VerifierError, VerifierTimeoutError
+from gymcli.registry.find import FILE_MODULE_PREFIX
+from gymcli.scoring.worker import Call, Report
+
+__all__ = ["START_SECONDS", "Workers"]
+
+START_SECONDS = 60.0
+"""Seconds that a worker may take to start, and again to import what a call needs."""
+
+_LEAVE_SECONDS = 2.0
+"""Seconds that an idle worker is given to leave by itself."""
+
+_COMMAND = (
+    "import sys; sys.path[:] = sys.argv[2:]; "
+    "from gymcli.scoring.worker import main; main(int(sys.argv[1]))"
+)
+"""Started by name and not with -m, which would find the module imported by its package."""
+
+T = TypeVar("T")
+
+
+class Workers:
+    """At most `num_workers` processes; None: one for each core.
+
+    Nothing is started before the first call. Safe to use from several threads and event loops; a
+    context manager that closes itself.
+    """
+
+    def __init__(self, num_workers: int | None = None) -> None:
+        self._threads = ThreadPoolExecutor(num_workers or os.cpu_count() or 1, "gymcli-worker")
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._is_closed = False
+
+    async def call(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        timeout: float,  # noqa: ASYNC109  # it kills a process, which no scope here could
+        memory_mb: int,
+        imports: tuple[str, ...] = (),
+    ) -> T:
+        """Call a module-level function in a worker and give its result.
+
+        Args:
+            function: Found by its name, also in files that were given as environments.
+            args: Its arguments; they are pickled, as the result is.
+            timeout: Seconds from when the worker starts the function. Neither waiting for a
+                worker nor importing counts.
+            memory_mb: Megabytes that it may need beside what the worker has (Linux).
+            imports: Names of modules to import before the time starts to count.
+
+        Raises:
+            TypeError: It is no module-level function.
+            VerifierTimeoutError: It took longer than `timeout`; its worker is killed.
+            VerifierError: Its worker died or ran out of memory, something cannot be pickled, or
+                the pool is closed.
+
+        """
+        call = _call(function, args, timeout, memory_mb, imports)
+        ticket = _Ticket()
+        try:
+            future = self._threads.submit(self._made, call, ticket)
+        except RuntimeError as error:
+            raise _closed(call) from error
+        try:
+            outcome = await asyncio.wrap_future(future)
+        finally:
+            ticket.cancel()
+        if outcome.error is not None:
+            raise outcome.error
+        return cast("T", outcome.value)
+
+    def close(self) -> None:
+        """End all workers, busy ones in the middle of their call, and wait for that."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            for worker in self._busy:
+                worker.kill()
+        for worker in idle:
+            worker.hang_up()
+        for worker in idle:
+            worker.end(_LEAVE_SECONDS)
+        self._threads.shutdown()
+
+    def __enter__(self) -> Self:
+        """Give the pool."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _made(self, call: Call, ticket: _Ticket) -> _Outcome:
+        """Make a call; runs in a thread and waits for the worker there."""
+        while True:
+            worker = self._take(call)
+            is_reusable = False
+            try:
+                ticket.hold(worker)
+                report = worker.ask(call)
+                is_reusable = report.kind != "out_of_memory"
+                return _outcome(call, report)
+            except _IdleWorkerDiedError:
+                if ticket.is_cancelled:
+                    raise
+            except VerifierError as error:
+                if self._is_closed:
+                    raise _closed(call) from error
+                raise
+            finally:
+                ticket.let_go()  # before the worker can be given to another call
+                self._put_back(worker, is_reusable=is_reusable)
+
+    def _take(self, call: Call) -> _Worker:
+        """Give the worker that was used last, or a new one where none is idle."""
+        with self._lock:
+            if self._is_closed:
+                raise _closed(call)
+            worker = self._idle.pop() if self._idle else _Worker()
+            self._busy.add(worker)
+            return worker
+
+    def _put_back(self, worker: _Worker, *, is_reusable: bool) -> None:
+        with self._lock:
+            self._busy.discard(worker)
+            if is_reusable and not self._is_closed:
+                self._idle.append(worker)
+                return
+        worker.end()
+
+
+class _IdleWorkerDiedError(VerifierError):
+    """Raised when a worker turns out to have died since its last call; another one is asked."""
+
+
+class _Outcome(NamedTuple):
+    """How a call ended. Handed over as data: a future treats some exceptions in its own way."""
+
+    value: object = None
+    error: Exception | None = None
+
+
+class _Ticket:
+    """Lets the caller kill the worker of its call, and never that of another."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._worker: _Worker | None = None
+        self.is_cancelled = False
+
+    def hold(self, worker: _Worker) -> None:
+        """Name the worker; it is killed at once where the caller has already left."""
+        with self._lock:
+            self._worker = worker
+            if self.is_cancelled:
+                worker.kill()
+
+    def let_go(self) -> None:
+        """Forget the worker."""
+        with self._lock:
+            self._worker = None
+
+    def cancel(self) -> None:
+        """Kill the worker, if the call is still running."""
+        with self._lock:
+            self.is_cancelled = True
+            if self._worker is not None:
+                self._worker.kill()
+
+
+class _Worker:
+    """One worker process and the connection to it; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
+                # A search path with this process's own entries finds what it can import.
+                [sys.executable, "-P", "-c", _COMMAND, str(theirs.fileno()), *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # prints of a function are progress, not results
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is the parent's to decide about
+            )
+        except BaseException:
+            self._connection.close()
+            raise
+        finally:
+            theirs.close()
+        self._has_served = False
+
+    def ask(self, call: Call) -> Report:
+        """Send a call and wait for how it ends.
+
+        Raises:
+            VerifierTimeoutError: The function took too long.
+            _IdleWorkerDiedError: The process had served before and died before it started this.
+            VerifierError: The process died, or did not come to start the function.
+
+        """
+        has_served, has_started = self._has_served, False
+        self._has_served = True
+        name = call.qualname
+        try:
+            if not has_served:
+                self._receive(START_SECONDS, VerifierError(f"{name}: no worker could be started"))
+            self._connection.send_bytes(pickle.dumps(call))
+            stuck = f"{name}: its module was not imported within {START_SECONDS:g} seconds"
+            report = self._receive(START_SECONDS, VerifierError(stuck))
+            if report.kind != "started":
+                return report
+            has_started = True
+            late = f"{name} took longer than {call.timeout:g} seconds"
+            return self._receive(call.timeout, VerifierTimeoutError(late))
+        except (EOFError, OSError) as error:
+            self.kill()
+            code = self._process.wait()
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            was_idle = has_served and not has_started
+            kind = _IdleWorkerDiedError if was_idle else VerifierError
+            raise kind(f"{name}: its process died ({how})") from error
+
+    def kill(self) -> None:
+        """Kill the process and what it started."""
+        if self._process.returncode is None:  # not waited for: the number is still its own
+            # macOS refuses where all of a group have already ended.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def hang_up(self) -> None:
+        """Close the connection, which makes an idle process leave."""
+        self._connection.close()
+
+    def end(self, seconds: float = 0.0) -> None:
+        """Wait for the process to leave, kill it if it does not, and release its handles."""
+        self.hang_up()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self.kill()
+        self._process.wait()
+
+    def _receive(self, seconds: float, late: VerifierError) -> Report:
+        if not self._connection.poll(seconds):
+            raise late
+        report = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # both ends are ours
+        return cast("Report", report)
+
+
+def _call(
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    timeout: float,
+    memory_mb: int,
+    imports: tuple[str, ...],
+) -> Call:
+    """Name a function so that another process can find it, and pickle its arguments.
+
+    Raises:
+        TypeError: It cannot be found by a name.
+        VerifierError: An argument cannot be pickled.
+
+    """
+    module = getattr(function, "__module__", None) or ""
+    qualname = getattr(function, "__qualname__", None) or ""
+    found: object = sys.modules.get(module)
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    if not qualname or found is not function or module == "__main__":
+        place = f"{module}.{qualname}" if qualname else repr(function)
+        raise TypeError(
+            f"{place} cannot be called in a worker: it must be a function at the top level of a "
+            "module that can be imported, no lambda, method, or function of a script"
+        )
+    file = ""
+    if module.startswith(FILE_MODULE_PREFIX):
+        file = str(sys.modules[module].__file__)
+    try:
+        arguments = pickle.dumps(args)
+    except Exception as error:
+        reason = f"its arguments cannot be sent to a worker: {described(error)}"
+        raise VerifierError(f"{qualname}: {reason}") from error
+    return Call(module, file, qualname, imports, arguments, timeout, memory_mb)
+
+
+def _outcome(call: Call, report: Report) -> _Outcome:
+    """Read a worker's report; an exception of the function is given as it was raised."""
+    if report.kind == "returned" or (report.kind == "raised" and report.data):
+        try:
+            value = pickle.loads(report.data)  # noqa: S301  # both ends are ours
+        except Exception as error:  # noqa: BLE001  # a class says itself how it is made again
+            reason = f"gave what cannot be read here: {described(error)}"
+            return _Outcome(error=VerifierError(f"{call.qualname} {reason}"))
+        return _Outcome(value) if report.kind == "returned" else _Outcome(error=value)
+    reason = {
+        "raised": f"raised {report.text}",
+        "out_of_memory": f"needed more than {call.memory_mb} MB of memory",
+    }.get(report.kind, report.text)
+    return _Outcome(error=VerifierError(f"{call.qualname} {reason}"))
+
+
+def _closed(call: Call) -> VerifierError:
+    return VerifierError(f"{call.qualname} was not called to its end: the workers were closed")

@@ -1,0 +1,142 @@
+"""`--role` on the command line and `[roles]` in gym.toml."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.mock.behaviours import last_user_text
+from tests.commands.running import gym, lines_of
+from tests.runner.test_roles import write_rows
+
+JUDGED = "tests.runner.environments:Judged"
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch, mock_server):
+    """Give the arguments that collect four judged rollouts; policy and judge are one server."""
+    monkeypatch.chdir(tmp_path)
+    mock_server.behaviour = judge_or_echo
+    tasks = write_rows(Path("t.jsonl"), 4)
+    policy = ("--model", "m", "--base-url", mock_server.base_url)
+    return ("collect", tasks, "--env", JUDGED, *policy, "--out", "run")
+
+
+def judge_or_echo(request):
+    text = last_user_text(request)
+    return "[[GOOD]]" if text.startswith("Is this good?") else text
+
+
+def test_collect_asks_the_model_of_an_address(ask, mock_server):
+    done = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
+    assert done.exit_code == 0, done.stderr
+    assert "judge         4 calls, " in done.stdout
+    assert ", cost unknown (j)" in done.stdout
+    manifest = msgspec.json.decode(Path("run/run.json").read_bytes())
+    assert manifest["roles"] == {"judge": f"{mock_server.base_url}#j"}
+    assert manifest["identity"]["roles"] == {"judge": {"model": "j", "params": {}}}
+
+
+def test_collect_looks_up_the_model_that_an_address_serves(ask, mock_server):
+    done = gym(*ask, "--role", f"judge={mock_server.base_url}")
+    assert done.exit_code == 0, done.stderr
+    assert "(mock)" in done.stdout
+
+
+def test_collect_takes_roles_and_prices_of_gym_toml(ask, mock_server, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "sk-judge-secret")
+    Path("gym.toml").write_text(
+        f"""
+        [models.strict]
+        base_url = "{mock_server.base_url}"
+        model = "strict-1"
+        api_key_env = "JUDGE_KEY"
+        prices = {{prompt = 1000.0, completion = 2000.0}}
+
+        [roles]
+        judge = "strict"
+        """
+    )
+    done = gym(*ask, "--json")
+    assert done.exit_code == 0, done.stderr
+    use = msgspec.json.decode(done.stdout)["role_usage"]["judge"]
+    assert use["model"] == "strict-1"
+    assert use["cost"] > 0
+    keys = {request.headers.get("Authorization") for request in mock_server.requests}
+    assert keys == {None, "Bearer sk-judge-secret"}
+    for path in Path("run").iterdir():
+        assert "sk-judge-secret" not in path.read_text()
+
+    again = gym("verify", "run", "--env", JUDGED)
+    assert again.exit_code == 0, again.stderr
+    assert "4 rescored, 0 changed rewards" in again.stdout
+
+
+def test_collect_says_which_role_is_missing(ask):
+    done = gym(*ask)
+    assert done.exit_code == 2
+    assert "Judged needs a model for the role judge: give --role judge=NAME_OR_URL" in done.stderr
+
+
+def test_collect_goes_on_without_a_default_role_that_it_does_not_need(ask, mock_server):
+    Path("gym.toml").write_text('[roles]\nuser = "nobody"\n')
+    done = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
+    assert done.exit_code == 0
+    assert "warning: no model for the role user: --role user=nobody" in done.stderr
+
+
+def test_collect_takes_parameters_of_roles(ask, mock_server):
+    role = ("--role", f"judge={mock_server.base_url}#j")
+    done = gym(*ask, *role, "--role-param", "judge.temperature=0.25")
+    assert done.exit_code == 0
+    sent = [request.body for request in mock_server.requests if request.body["model"] == "j"]
+    assert {body["temperature"] for body in sent} == {0.25}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--role", "judge", "--role judge: expected key=value"),
+        ("--role-param", "temperature=1", "expected role.key=value"),
+        ("--role-param", "judge.temperature", "expected key=value"),
+        ("--role-param", "judge.model=x", "--role-param model: is no sampling parameter"),
+    ],
+)
+def test_collect_refuses_options_that_mean_nothing(ask, option, value, message):
+    done = gym(*ask, option, value)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_verify_takes_the_roles_of_the_run(ask, mock_server):
+    assert gym(*ask, "--role", f"judge={mock_server.base_url}#j").exit_code == 0
+    num_before = mock_server.num_requests
+    done = gym("verify", "run", "--env", JUDGED)
+    assert done.exit_code == 0, done.stderr
+    assert "4 rescored, 0 changed rewards" in done.stdout
+    assert mock_server.num_requests == num_before
+    other = gym("verify", "run", "--env", JUDGED, "--role", f"judge={mock_server.base_url}#k")
+    assert "4 rescored, 0 changed rewards" in other.stdout
+    assert mock_server.num_requests == num_before + 4
+
+
+def test_verify_scores_what_waited_for_its_judge(ask, mock_server):
+    def broken(request):
+        answer = judge_or_echo(request)
+        return "no verdict" if answer == "[[GOOD]]" else answer
+
+    role = ("--role", "judge=http://127.0.0.1:9/v1#j")
+    Path("gym.toml").write_text("")
+    mock_server.behaviour = broken
+    done = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
+    assert done.exit_code == 0
+    assert {line["details"]["reason"] for line in lines_of(Path("run/rollouts.jsonl"))} == {
+        "unparseable"
+    }
+    assert gym("verify", "run", "--env", JUDGED, *role).exit_code == 0
+
+
+def test_dry_run_shows_the_first_request_and_asks_no_role(ask, mock_server):
+    done = gym(*ask, "--role", f"judge={mock_server.base_url}#j", "--dry-run")
+    assert done.exit_code == 0
+    assert mock_server.num_requests == 0

@@ -1,0 +1,77 @@
+"""Environments with roles and with groups, given by `tests.runner.environments:Class`."""
+
+from gymcli import Context, Environment, Judge, Message, Rollout, Score, Task
+
+
+class Judged(Environment[Task]):
+    """Say anything; a judge says whether it is good."""
+
+    required_roles = ("judge",)
+    judge = Judge(
+        "Is this good?\n{answer}\nSay [[GOOD]] or [[BAD]].",
+        labels={"good": "[[GOOD]]", "bad": "[[BAD]]"},
+    )
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        verdict = await cls.judge.ask(context.roles["judge"], answer=rollout.last_text)
+        reason = verdict.label or "unparseable"
+        return Score(float(verdict.label == "good"), details={"reason": reason})
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        return Message(role="assistant", content="gold")
+
+    @classmethod
+    def stand_ins(cls, task):
+        return {"judge": GoldLover()}
+
+
+class GoldLover:
+    """A judge that looks for gold."""
+
+    is_scalar = False
+
+    async def complete(self, messages, **options) -> Message:
+        label = "[[GOOD]]" if "gold" in messages[-1].text else "[[BAD]]"
+        return Message(role="assistant", content=label)
+
+
+class Talked(Environment[Task]):
+    """Talk with a user who is another model."""
+
+    required_roles = ("user",)
+
+    async def setup(self) -> list[Message]:
+        answer = await self.roles["user"].complete([Message(role="user", content="Begin.")])
+        return [Message(role="user", content=answer.text)]
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        return Score(1.0)
+
+
+class Ranked(Environment[Task]):
+    """Say a number; the greatest of all attempts gets the reward."""
+
+    max_reward = None
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        return Score(float(rollout.last_text))
+
+    @classmethod
+    async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:
+        best = max(rollout.reward or 0.0 for rollout in rollouts)
+        return [
+            Score(float(rollout.reward == best), answer=rollout.last_text) for rollout in rollouts
+        ]
+
+
+class JudgedTogether(Judged):
+    """Say anything; a judge looks at all attempts of a task."""
+
+    max_reward = None
+
+    @classmethod
+    async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:
+        return [Score((rollout.reward or 0.0) / len(rollouts)) for rollout in rollouts]

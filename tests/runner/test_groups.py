@@ -1,0 +1,177 @@
+"""Attempts that are scored together: what is saved when, and what completes a group."""
+
+import asyncio
+import itertools
+
+import msgspec
+import pytest
+
+import gymcli
+from gymcli.errors import RunMismatchError
+from gymcli.mock import MockAnswer
+from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.runner import Judges, Rescoring, score_pending
+from gymcli.types import Failure, Rollout
+from tests.commands.running import lines_of
+from tests.runner.collecting import collect_all
+from tests.runner.test_roles import write_rows
+
+RANKED = "tests.runner.environments:Ranked"
+
+
+def counting(*, failing=()):
+    """Answer 1, 2, 3 ... in the order of the requests; refuse those of these numbers."""
+    numbers = itertools.count(1)
+
+    def behave(request):
+        number = next(numbers)
+        return refusal_of(400, "no") if number in failing else str(number)
+
+    return behave
+
+
+def test_a_group_is_scored_when_its_last_attempt_is_there(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    records, _ = collect_all(tasks, counting(), env=RANKED, repeats=3, concurrency=1, out=run)
+    rewards = [(record.task_id, record.attempt, record.reward) for record in records]
+    assert rewards == [
+        *(("t0", n, float(n == 2)) for n in range(3)),
+        *(("t1", n, float(n == 2)) for n in range(3)),
+    ]
+    assert {record.group_size for record in records} == {3}
+    assert len(lines_of(run / "generations.jsonl")) == 6
+
+
+def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
+    """Everything else is on disk while it is waited for, and its mates are saved as well."""
+    tasks, run = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
+    seen = []
+
+    def behave(request):
+        is_straggler = last_user_text(request).endswith("about 0.") and not seen
+        seen.append(request)
+        return MockAnswer(text="5", delay=1.5 if is_straggler else 0.0)
+
+    async def run_it():
+        from gymcli.client import Endpoint
+        from gymcli.mock import MockServer
+
+        async with MockServer(behave) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m")
+            records = gymcli.collect(
+                tasks, endpoint=endpoint, env=RANKED, repeats=2, concurrency=8, out=run
+            )
+            states = []
+            async for record in records:
+                generations = lines_of(run / "generations.jsonl")
+                states.append((record.task_id, len(generations)))
+        return states
+
+    states = asyncio.run(run_it())
+    assert [task for task, _ in states][-2:] == ["t0", "t0"]
+    assert states[5][1] == 7, "all but the straggler were saved before it came"
+    assert states[7][1] == 8
+
+
+def test_a_failed_member_leaves_its_group_unscored_until_a_resume(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    options = {"env": RANKED, "repeats": 2, "out": run, "concurrency": 1}
+    records, _ = collect_all(tasks, counting(failing={3}), **options)
+    failures = {
+        (record.task_id, record.attempt): record.error.error_class
+        for record in records
+        if isinstance(record, Failure)
+    }
+    assert failures == {("t1", 0): "RequestRefusedError", ("t1", 1): "IncompleteGroupError"}
+    assert len(lines_of(run / "rollouts.jsonl")) == 4
+    waiting = [line for line in lines_of(run / "generations.jsonl") if line["task_id"] == "t1"]
+    assert [line["attempt"] for line in waiting] == [1]
+
+    assert asyncio.run(score_pending(run, env=RANKED)) == (0, 1)
+    records, server = collect_all(tasks, counting(), **options)
+    assert server.num_requests == 1
+    assert {(r.task_id, r.attempt, r.reward) for r in records} == {("t1", 0, 0.0), ("t1", 1, 1.0)}
+
+
+def test_a_process_that_dies_between_two_lines_of_a_group_leaves_it_mendable(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    options = {"env": RANKED, "repeats": 3, "out": run, "concurrency": 1}
+    collect_all(tasks, counting(), **options)
+    lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "rollouts.jsonl").write_bytes(lines[2])
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in run.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+
+    records, server = collect_all(tasks, counting(), **options)
+    assert server.num_requests == 0
+    assert [(record.attempt, record.reward) for record in records] == [(0, 0.0), (1, 0.0)]
+    assert asyncio.run(score_pending(other, env=RANKED)) == (2, 0)
+    for folder in (run, other):
+        written = lines_of(folder / "rollouts.jsonl")
+        assert sorted(line["attempt"] for line in written) == [0, 1, 2]
+
+
+def test_repeats_belong_to_the_identity_of_groups(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    collect_all(tasks, counting(), env=RANKED, repeats=2, out=run)
+    with pytest.raises(RunMismatchError, match="repeats 2 there, 3 here"):
+        collect_all(tasks, counting(), env=RANKED, repeats=3, out=run)
+
+
+def test_identical_rows_are_one_group(tmp_path):
+    row = msgspec.json.encode({"id": "a", "prompt": "Say."}) + b"\n"
+    tasks = tmp_path / "t.jsonl"
+    tasks.write_bytes(row * 2)
+    records, _ = collect_all(tasks, counting(), env=RANKED, repeats=2, concurrency=1)
+    assert [record.reward for record in records] == [0.0, 0.0, 0.0, 1.0]
+    assert {record.group_size for record in records} == {4}
+
+
+def test_groups_are_rescored_together(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    collect_all(tasks, counting(), env=RANKED, repeats=3, out=run)
+    lines = lines_of(run / "rollouts.jsonl")
+    lines[0]["reward"] = 0.75
+    (run / "rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in lines))
+    report = Rescoring(run, env=RANKED, out=tmp_path / "out").run()
+    assert (report.num_rescored, report.num_changed) == (6, 1)
+    again = Rescoring(tmp_path / "out", env=RANKED).run()
+    assert (again.num_rescored, again.num_changed) == (6, 0)
+
+
+def test_rescoring_leaves_a_group_without_all_its_attempts_unscored(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    collect_all(tasks, counting(), env=RANKED, repeats=2, concurrency=1, out=run)
+    lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    bare = tmp_path / "bare.jsonl"
+    bare.write_bytes(b"".join(lines[:3]))
+    report = Rescoring(bare, env=RANKED).run()
+    assert (report.num_rescored, report.num_failed) == (2, 1)
+    assert list(report.errors) == ["IncompleteGroupError: 1 of 2 attempts of this task are there"]
+
+
+def test_rescoring_takes_records_of_a_task_for_its_group_where_they_do_not_tell(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    collect_all(tasks, counting(), env=RANKED, repeats=2, out=run)
+    lines = [line | {"group_size": 0} for line in lines_of(run / "rollouts.jsonl")]
+    bare = tmp_path / "bare.jsonl"
+    bare.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    report = Rescoring(bare, env=RANKED).run()
+    assert (report.num_rescored, report.num_changed) == (4, 0)
+
+
+def test_a_group_counts_what_its_judge_took(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    env = "tests.runner.environments:JudgedTogether"
+
+    async def run():
+        roles = {"judge": "oracle"}
+        records = gymcli.collect(tasks, model="oracle", env=env, roles=roles, repeats=2)
+        return [record async for record in records]
+
+    records = asyncio.run(run())
+    assert [record.reward for record in records] == [0.5, 0.5]
+    assert all(isinstance(record, Rollout) for record in records)
+    assert Judges().sources == {}

@@ -1,0 +1,291 @@
+"""Models beside the policy: asked, cached, counted, and what becomes of an attempt without them."""
+
+import asyncio
+import itertools
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import msgspec
+import pytest
+
+import gymcli
+from gymcli.client import Endpoint
+from gymcli.errors import FatalEndpointError, RunMismatchError, UsageError
+from gymcli.mock import MockServer
+from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.runner import Collection, CollectOptions, Judges, Rescoring, measure, score_pending
+from gymcli.types import Failure, Rollout
+from tests.commands.running import lines_of
+from tests.runner.collecting import QUICK
+
+JUDGED = "tests.runner.environments:Judged"
+
+
+def write_rows(path, num):
+    rows = [{"id": f"t{n}", "prompt": f"Say something about {n}."} for n in range(num)]
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return path
+
+
+def good(request):
+    return "[[GOOD]]"
+
+
+def failing_at(*numbers):
+    """Say that everything is good, but refuse the requests of these numbers."""
+    count = itertools.count(1)
+
+    def behave(request):
+        return refusal_of(400, "no") if next(count) in numbers else "[[GOOD]]"
+
+    return behave
+
+
+async def _with_servers(behaviours, use):
+    async with AsyncExitStack() as stack:
+        servers = {
+            name: await stack.enter_async_context(MockServer(behaviour))
+            for name, behaviour in behaviours.items()
+        }
+        return await use(servers)
+
+
+def endpoint_of(server, model="m", **options):
+    return Endpoint(base_url=server.base_url, model=model, **{**QUICK, **options})
+
+
+def collected(tasks, *, judge=good, env=JUDGED, policy=last_user_text, role="judge", **options):
+    """Collect with a policy and a role on two servers; give the records and both servers."""
+
+    async def run(servers):
+        endpoint = endpoint_of(servers["policy"])
+        roles = {role: endpoint_of(servers["judge"], "j", **options.pop("judge_options", {}))}
+        records = gymcli.collect(tasks, endpoint=endpoint, roles=roles, env=env, **options)
+        return [record async for record in records], servers["policy"], servers["judge"]
+
+    return asyncio.run(_with_servers({"policy": policy, "judge": judge}, run))
+
+
+def rescored(run, *, judge=good, **options):
+    """Score what waits, then rescore all; give what became of both and the judge's server."""
+
+    async def score(servers):
+        judges = Judges({"judge": endpoint_of(servers["judge"], "j")})
+        return await score_pending(run, judges=judges, env=JUDGED), servers["judge"]
+
+    return asyncio.run(_with_servers({"judge": judge}, score))
+
+
+def test_collect_asks_the_judge_and_counts_what_it_took(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 4)
+    prices = {"prompt": 1.0, "completion": 2.0}
+    records, policy, judge = collected(tasks, judge_options={"prices": prices})
+    assert (policy.num_requests, judge.num_requests) == (4, 4)
+    for record in records:
+        assert (record.reward, record.details) == (1.0, {"reason": "good"})
+        use = record.role_usage["judge"]
+        assert (use.model, use.num_calls, use.num_cached, use.num_failed) == ("j", 1, 0, 0)
+        expected = use.usage.prompt_tokens * 1e-6 + use.usage.completion_tokens * 2e-6
+        assert use.cost == pytest.approx(expected)
+        assert use.seconds > 0
+    assert "[[GOOD]]" not in {record.last_text for record in records}
+
+
+def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
+    """Only those wait; scoring them asks the policy nothing, and the judge nothing twice."""
+    tasks = write_rows(tmp_path / "t.jsonl", 20)
+    run = tmp_path / "run"
+    records, policy, judge = collected(tasks, judge=failing_at(3, 9), out=run, concurrency=1)
+    failed = [record for record in records if isinstance(record, Failure)]
+    assert [record.error.error_class for record in failed] == ["RoleError"] * 2
+    assert {record.error.phase for record in failed} == {"role"}
+    assert {record.error.status for record in failed} == {400}
+    assert all(record.role_usage["judge"].num_failed == 1 for record in failed)
+    assert (policy.num_requests, judge.num_requests) == (20, 20)
+    assert len(lines_of(run / "verdicts.jsonl")) == 18
+    assert len(lines_of(run / "generations.jsonl")) == 20
+
+    pending, judge = rescored(run)
+    assert pending == (2, 0)
+    assert judge.num_requests == 2
+    scored = Counter(line["task_id"] for line in lines_of(run / "rollouts.jsonl"))
+    assert len(scored) == 20
+    assert set(scored.values()) == {1}
+
+
+def test_collect_goes_on_with_what_waits_for_its_judge(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 5)
+    run = tmp_path / "run"
+    collected(tasks, judge=failing_at(2), out=run, concurrency=1)
+    records, policy, judge = collected(tasks, out=run)
+    assert (len(records), policy.num_requests, judge.num_requests) == (1, 0, 1)
+
+
+def test_rescoring_makes_no_call_that_was_made_before(tmp_path):
+    run = tmp_path / "run"
+    collected(write_rows(tmp_path / "t.jsonl", 6), out=run)
+    nowhere = Endpoint(base_url="http://127.0.0.1:9/v1", model="j", **QUICK)
+    report = Rescoring(run, env=JUDGED, judges=Judges({"judge": nowhere})).run()
+    assert (report.num_rescored, report.num_changed, report.num_failed) == (6, 0, 0)
+
+
+def test_rescoring_asks_another_judge_anew_and_keeps_its_verdicts(tmp_path):
+    run, out = tmp_path / "run", tmp_path / "out"
+    collected(write_rows(tmp_path / "t.jsonl", 6), out=run)
+
+    async def again(servers):
+        judges = Judges({"judge": endpoint_of(servers["judge"], "other")})
+        rescoring = Rescoring(run, env=JUDGED, judges=judges, out=out)
+        return await asyncio.to_thread(rescoring.run), servers["judge"].num_requests
+
+    report, num_requests = asyncio.run(_with_servers({"judge": lambda request: "[[BAD]]"}, again))
+    assert (report.num_changed, report.num_down, num_requests) == (6, 6, 6)
+    assert report.reasons == {"good -> bad": 6}
+    assert len(lines_of(out / "verdicts.jsonl")) == 12
+    assert {line["reward"] for line in lines_of(out / "rollouts.jsonl")} == {0.0}
+    assert {line["model"] for line in lines_of(run / "verdicts.jsonl")} == {"j", "other"}
+
+
+def test_rescoring_does_not_write_into_a_run_it_may_only_read(tmp_path):
+    run = tmp_path / "run"
+    collected(write_rows(tmp_path / "t.jsonl", 3), out=run)
+    (run / "verdicts.jsonl").unlink()
+    bare = tmp_path / "rollouts.jsonl"
+    bare.write_bytes((run / "rollouts.jsonl").read_bytes())
+
+    async def again(servers):
+        judges = Judges({"judge": endpoint_of(servers["judge"], "j")})
+        return await asyncio.to_thread(Rescoring(bare, env=JUDGED, judges=judges).run)
+
+    report = asyncio.run(_with_servers({"judge": good}, again))
+    assert report.num_rescored == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rollouts.jsonl", "run", "t.jsonl"]
+
+
+def test_verify_needs_the_judge(tmp_path):
+    run = tmp_path / "run"
+    collected(write_rows(tmp_path / "t.jsonl", 2), out=run)
+    with pytest.raises(UsageError, match="--role judge=NAME_OR_URL"):
+        list(gymcli.verify(run, env=JUDGED))
+
+
+def test_verify_takes_roles_inside_a_running_loop(tmp_path):
+    run = tmp_path / "run"
+    collected(write_rows(tmp_path / "t.jsonl", 2), out=run)
+
+    async def notebook():
+        return list(gymcli.verify(run, env=JUDGED, roles={"judge": "oracle"}))
+
+    assert [result.new_reward for result in asyncio.run(notebook())] == [0.0, 0.0]
+
+
+def test_equal_requests_are_asked_once(tmp_path):
+    """Also where they are made at the same time, and for attempts that say the same."""
+    tasks = write_rows(tmp_path / "t.jsonl", 3)
+    records, _, judge = collected(tasks, policy=lambda request: "the same", repeats=4)
+    assert judge.num_requests == 1
+    uses = [record.role_usage["judge"] for record in records]
+    assert sum(use.num_calls for use in uses) == 1
+    assert sum(use.num_cached for use in uses) == 11
+
+
+def test_parameters_of_a_role_win_and_belong_to_the_identity(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    params = {"judge": {"temperature": 0.5}}
+    _, _, judge = collected(tasks, out=run, role_params=params)
+    assert {request.body["temperature"] for request in judge.requests} == {0.5}
+    with pytest.raises(RunMismatchError, match=r"roles\.judge\.params\.temperature"):
+        collected(tasks, out=run, role_params={"judge": {"temperature": 0.6}})
+
+
+def test_collect_refuses_to_start_without_a_role(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    with pytest.raises(UsageError, match="Judged needs a model for the role judge"):
+        Collection([tasks], CollectOptions(model="oracle", env=JUDGED))
+
+
+def test_collect_refuses_a_role_that_nobody_has(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    options = CollectOptions(
+        model="oracle", env=JUDGED, roles={"judge": "oracle", "jugde": "oracle"}
+    )
+    with pytest.raises(UsageError, match='did you mean "judge"'):
+        Collection([tasks], options)
+
+
+def test_default_roles_serve_who_declares_them(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    defaults = {"judge": "oracle", "user": "oracle"}
+    options = CollectOptions(model="oracle", env=JUDGED, default_roles=defaults)
+    collection = Collection([tasks], options, keeps=False)
+    assert collection.manifest.roles == {"judge": "oracle"}
+
+
+def test_oracle_and_stand_in_need_no_model(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 2)
+
+    async def run():
+        records = gymcli.collect(tasks, model="oracle", env=JUDGED, roles={"judge": "oracle"})
+        return [record.reward async for record in records]
+
+    assert asyncio.run(run()) == [1.0, 1.0]
+
+
+def test_a_role_without_a_stand_in_leaves_the_attempt_unscored(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    env = "tests.runner.environments:Talked"
+
+    async def run():
+        records = gymcli.collect(tasks, model="oracle", env=env, roles={"user": "oracle"})
+        return [record async for record in records]
+
+    [failure] = asyncio.run(run())
+    assert failure.error.error_class == "RoleError"
+    assert "no stand-in for the role user" in failure.error.message
+
+
+def test_a_user_that_fails_is_no_failure_of_the_policy(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 3)
+    env = "tests.runner.environments:Talked"
+    records, policy, user = collected(
+        tasks, judge=failing_at(2), env=env, role="user", concurrency=1
+    )
+    assert [type(record) for record in records] == [Rollout, Failure, Rollout]
+    assert records[1].error.phase == "role"
+    assert (policy.num_requests, user.num_requests) == (2, 3)
+
+
+def test_a_user_is_asked_every_time(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 3)
+    env = "tests.runner.environments:Talked"
+    _, _, user = collected(tasks, env=env, role="user")
+    assert user.num_requests == 3
+
+
+def test_a_judge_that_refuses_the_key_ends_the_run(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 60)
+
+    def refuse(request):
+        return refusal_of(401, "no such key")
+
+    with pytest.raises(FatalEndpointError, match=r"judge: .*no such key"):
+        collected(tasks, judge=refuse, out=tmp_path / "run", concurrency=2)
+    assert len(lines_of(tmp_path / "run" / "generations.jsonl")) < 60
+
+
+def test_collect_warns_where_the_policy_judges_itself(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    endpoint = Endpoint(base_url="http://127.0.0.1:9/v1", model="m")
+    options = CollectOptions(endpoint=endpoint, env=JUDGED, roles={"judge": endpoint})
+    collection = Collection([tasks], options, keeps=False)
+    assert any("the judge is the policy itself" in text for text in collection.warnings)
+
+
+def test_metrics_count_roles_apart(tmp_path):
+    run = tmp_path / "run"
+    collected(write_rows(tmp_path / "t.jsonl", 4), out=run, judge=failing_at(1), concurrency=1)
+    metrics = measure(run).metrics()
+    use = metrics.role_usage["judge"]
+    assert (use.num_calls, use.num_failed, use.model) == (3, 1, "j")
+    assert use.cost is None
+    assert metrics.usage["prompt_tokens"] < use.usage.prompt_tokens + metrics.usage["prompt_tokens"]
