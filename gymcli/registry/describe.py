@@ -41,6 +41,12 @@ def describe(found: Found) -> JSONObject:
             else str(field.annotation)
             for name, field in environment.Options.model_fields.items()
         },
+        "roles": [
+            *environment.required_roles,
+            *(f"{role} (optional)" for role in environment.optional_roles),
+        ],
+        "rescore": environment.rescore,
         **environment.properties._asdict(),
+        "skipped_checks": dict(environment.skipped_checks),
         "tasks": str(tasks) if tasks else None,
     }

@@ -1,8 +1,8 @@
-"""Finds an environment by name: a file, a module, one of ours, or an installed plug-in.
+"""Finds an environment by name: a server, a file, a module, one of ours, or an installed plug-in.
 
-A name on the command line may be code (`path/to/file.py:Class`, `module:Class`); a name in a data
-row may not: it finds built-in environments and entry points only. Nothing is imported until it is
-asked for by name.
+A name on the command line may be an address (`NAME=http://host:port`) or code
+(`path/to/file.py:Class`, `module:Class`); a name in a data row may not: it finds built-in
+environments and entry points only. Nothing is imported until it is asked for by name.
 """
 
 from __future__ import annotations
@@ -26,13 +26,31 @@ from gymcli.boundary import described
 from gymcli.environment import Environment, Task
 from gymcli.errors import EnvironmentImportError, UnknownNameError, UsageError
 
-__all__ = ["ENTRY_POINT_GROUP", "EnvironmentClass", "Found", "Registry", "candidates"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "FILE_MODULE_PREFIX",
+    "EnvironmentClass",
+    "Found",
+    "Registry",
+    "candidates",
+    "module_of_file",
+]
 
 EnvironmentClass = type[Environment[Task]]
 
 ENTRY_POINT_GROUP = "gymcli.envs"
 
-ALIASES = {"example_multi_turn_gymnasium": "example_multi_turn"}
+FILE_MODULE_PREFIX = "gymcli_file_"
+"""Begins the names of modules that were loaded from a file; no import finds them."""
+
+REMOTE = "remote"
+"""The name of a server that was given as an address alone."""
+
+ALIASES = {
+    "example_multi_turn_gymnasium": "example_multi_turn",
+    "structured_outputs_v3": "structured_outputs",
+    "structured_outputs_v4": "structured_outputs",
+}
 """Names of others for environments of ours."""
 
 _SUFFIXES = ("_simple_agent", "_agent", "_resources_server")
@@ -50,8 +68,9 @@ class Registry:
     """The environments that one run may use; remembers what it found.
 
     Args:
-        specs: Names given on the command line. Those that are code (`file.py:Class`,
-            `module:Class`) can then also be found by the name that records carry.
+        specs: Names given on the command line. Those that are addresses (`NAME=http://host:port`)
+            or code (`file.py:Class`, `module:Class`) can then also be found by the name that
+            records carry.
 
     Raises:
         UsageError: A spec names code that is not there.
@@ -60,10 +79,11 @@ class Registry:
 
     def __init__(self, specs: tuple[str, ...] = ()) -> None:
         self._found: dict[str, Found] = {}
+        self._given: dict[str, Found] = {}
         for spec in specs:
             if ":" in spec:
-                found = _from_code(spec)
-                self._found[spec] = self._found[found.name] = found
+                found = _from_address(spec) or _from_code(spec)
+                self._found[spec] = self._given[found.name] = found
 
     def find(self, name: str) -> Found:
         """Find an environment by the name in a row, a record or on the command line.
@@ -75,7 +95,8 @@ class Registry:
         """
         known = self._found.get(name)
         if known is None:
-            known = self._found[name] = _by_name(name)
+            given = (self._given[stem] for stem in candidates(name) if stem in self._given)
+            known = self._found[name] = next(given, None) or _by_name(name)
         return known
 
     @staticmethod
@@ -132,6 +153,17 @@ def _from_entry_point(name: str, point: EntryPoint) -> Found:
     return _checked(loaded, name, f"the entry point {point.value}")
 
 
+def _from_address(spec: str) -> Found | None:
+    """Give the environment of a server: `NAME=http://host:port`, or the address alone."""
+    head, equals, tail = spec.partition("=")
+    name, address = (head, tail) if equals and "://" not in head else (REMOTE, spec)
+    if not address.startswith(("http://", "https://")):
+        return None
+    from gymcli.remote import remote_environment  # late: heavy, and few runs need it
+
+    return Found(name, remote_environment(name, address), "")
+
+
 def _from_code(spec: str) -> Found:
     """Load `path/to/file.py:Class` or `module:Class`; the name is the file's or module's last."""
     place, _, class_name = spec.rpartition(":")
@@ -140,7 +172,7 @@ def _from_code(spec: str) -> Found:
         if not path.is_file():
             raise UsageError(f"{place}: no such file (from the environment {spec})")
         name = path.stem
-        module = _module_of_file(path, spec)
+        module = module_of_file(path, spec)
     else:
         name = place.rpartition(".")[2]
         with _importing(spec):
@@ -151,10 +183,15 @@ def _from_code(spec: str) -> Found:
     return _checked(loaded, name, spec)
 
 
-def _module_of_file(path: Path, spec: str) -> ModuleType:
-    """Import a file under a name of its own, under which workers can find its classes again."""
+def module_of_file(path: Path, spec: str) -> ModuleType:
+    """Import a file under a name of its own, which is the same in every process.
+
+    Raises:
+        EnvironmentImportError: The import failed; it is named by `spec`.
+
+    """
     resolved = path.resolve()
-    module_name = f"gymcli_file_{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}"
+    module_name = f"{FILE_MODULE_PREFIX}{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     location = importlib.util.spec_from_file_location(module_name, resolved)
