@@ -1,0 +1,264 @@
+"""Plays a hand of blackjack against a dealer who draws to 17.
+
+Source: the resources server blackjack of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. The
+first `<action>hit</action>` or `<action>stand</action>` of a message, in upper or lower case, is
+the action. More than 21 loses at once; after a stand the dealer draws to 17 or more. The reward is
+1 for a win, 0 for a draw, -1 for a loss. Where this differs:
+
+- A row's `deck_seed` fixes the deal, so that all attempts at it play the same hand. A row without
+  one, as the reference's are, is dealt from the attempt's seed, where the reference has none.
+- A message without an action is answered with what is expected, where the reference stands. The
+  third in a row forfeits the hand, with reward -1: silence must not pay better than bad luck.
+- A hand that is cut off, as by a token limit, has reward 0 and the reason `unfinished`.
+- A rollout of the reference without `deck_seed` stays unscored: nothing says how its deck lay.
+
+One row (its system message shortened):
+{"id": "blackjack-0", "difficulty": "hard", "messages": [{"role": "system", "content": "Hit or
+stand?"}, {"role": "user", "content": "Your hand: A♠ 6♥ (17). The dealer shows 10♣."}],
+"deck_seed": 84}
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Literal
+
+from gymcli import (
+    Context,
+    Environment,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Step,
+    Task,
+    VerifierError,
+)
+
+__all__ = ["Blackjack", "Deal"]
+
+Result = Literal["win", "draw", "loss", "bust", "forfeit", "unfinished"]
+
+ACTION = re.compile(r"<action>\s*(hit|stand)\s*</action>", re.IGNORECASE | re.ASCII)
+RANKS = ("A", *map(str, range(2, 11)), "J", "Q", "K")
+DECK = tuple(f"{rank}{suit}" for suit in "♠♥♦♣" for rank in RANKS)
+POINTS = {rank: min(number, 10) for number, rank in enumerate(RANKS, start=1)}
+REWARDS: dict[Result, float] = {
+    "win": 1.0,
+    "draw": 0.0,
+    "loss": -1.0,
+    "bust": -1.0,
+    "forfeit": -1.0,
+    "unfinished": 0.0,
+}
+"""What each result of a hand is worth; `unfinished` while it goes on."""
+MAX_UNREADABLE = 3
+"""Messages in a row without an action, of which the last forfeits the hand."""
+
+
+class Deal(Task):
+    """How the deck lies."""
+
+    deck_seed: int | None = None
+    """Shuffles the deck; None: the attempt's own seed does."""
+
+
+class Blackjack(Environment[Deal]):
+    """Hit or stand: come closer to 21 than a dealer who draws to 17."""
+
+    max_reward = None
+    pass_threshold = 1.0
+    properties = Properties("multi-turn", "decisions", "games", "card game", "replayed rewards")
+
+    hand: list[str]
+    dealer: list[str]
+    deck: list[str]
+    """The cards to come, the next one first."""
+    result: Result
+    num_unreadable: int
+    """Messages without an action since the last one with an action."""
+
+    async def setup(self) -> list[Message]:
+        """Shuffle and deal two cards each; say which, unless the prompt does."""
+        deck = shuffled(self.rng if self.task.deck_seed is None else Random(self.task.deck_seed))
+        self.hand, self.dealer, self.deck = deck[:2], deck[2:4], deck[4:]
+        self.result, self.num_unreadable = "unfinished", 0
+        shown = table(self.hand, self.dealer)
+        if any(shown in message.text for message in self.rollout.messages):
+            return []
+        return [Message(role="user", content=f"{shown}\n\n{EXPECTED}")]
+
+    async def step(self, message: Message) -> Step:
+        """Play the message's action and show the table; the end of the hand has the reward."""
+        if self._is_over():
+            return Step([], stop_reason="env_done")
+        refused = await self.call_tools(message.tool_calls)
+        found = ACTION.search(message.text)
+        text = self._played(found[1].lower()) if found else self._asked_again()
+        answers = [*refused, Message(role="user", content=text)]
+        return Step(answers, REWARDS[self.result], "env_done" if self._is_over() else None)
+
+    def _is_over(self) -> bool:
+        return self.result != "unfinished"
+
+    def _played(self, action: str) -> str:
+        self.num_unreadable = 0
+        if action == "stand":
+            self.dealer, self.result = stood(self.hand, self.dealer, self.deck)
+            hands = f"Your hand: {described(self.hand)}. The dealer's: {described(self.dealer)}."
+            return f"{hands} {ENDINGS[self.result]}"
+        self.hand = [*self.hand, self.deck.pop(0)]
+        shown = f"You draw {self.hand[-1]}. {table(self.hand, self.dealer)}"
+        if total(self.hand) > 21:
+            self.result = "bust"
+            return f"{shown} {ENDINGS[self.result]}"
+        return f"{shown}\n\n{EXPECTED}"
+
+    def _asked_again(self) -> str:
+        self.num_unreadable += 1
+        if self.num_unreadable == MAX_UNREADABLE:
+            self.result = "forfeit"
+            return ENDINGS[self.result]
+        return f"I found no action. {EXPECTED}\n\n{table(self.hand, self.dealer)}"
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Play the record again and add up the step rewards."""
+        if not rollout.env_version and cls.parse_task(rollout.task).deck_seed is None:
+            raise VerifierError('the record does not say how its deck lay: it has no "deck_seed"')
+        world = await context.replay(rollout)
+        assert isinstance(world, cls)
+        return Score(
+            math.fsum(reward or 0.0 for reward in world.rollout.step_rewards),
+            metrics={result: float(world.result == result) for result in REWARDS},
+            details={
+                "reason": world.result,
+                "hand": described(world.hand),
+                "dealer": described(world.dealer),
+            },
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Play the best that can be made of the deck, into which it alone may look."""
+        _, num_hits = best_play(self.hand, self.dealer, self.deck)
+        return Message(role="assistant", content=HIT if num_hits else STAND)
+
+    @classmethod
+    def choices(cls, task: Deal) -> list[str]:
+        """Give the two actions; a guesser takes one of them in every turn."""
+        return [HIT, STAND]
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Deal hands that some play wins, as many of each difficulty."""
+        rows: dict[str, JSONObject] = {}
+        while (number := len(rows)) < num:
+            deck_seed = rng.randrange(10**6)
+            deck = shuffled(Random(deck_seed))
+            hand, dealer, rest = deck[:2], deck[2:4], deck[4:]
+            level = DIFFICULTIES[number % len(DIFFICULTIES)]
+            result, _ = best_play(hand, dealer, rest)
+            shown = table(hand, dealer)
+            if (result, difficulty(hand)) != ("win", level) or shown in rows:
+                continue
+            rows[shown] = {
+                "id": f"blackjack-{number}",
+                "difficulty": level,
+                "messages": [
+                    {"role": "system", "content": RULES},
+                    {"role": "user", "content": shown},
+                ],
+                "deck_seed": deck_seed,
+            }
+        yield from rows.values()
+
+
+def shuffled(rng: Random) -> list[str]:
+    """Give the 52 cards in a random order."""
+    return rng.sample(DECK, len(DECK))
+
+
+def lowest_total(cards: Sequence[str]) -> int:
+    """Count a hand with every ace as 1."""
+    return sum(POINTS[card[:-1]] for card in cards)
+
+
+def is_soft(cards: Sequence[str]) -> bool:
+    """Say whether an ace of the hand counts 11."""
+    return any(card[:-1] == "A" for card in cards) and lowest_total(cards) <= 11
+
+
+def total(cards: Sequence[str]) -> int:
+    """Count a hand; one ace counts 11 where that does not exceed 21."""
+    return lowest_total(cards) + (10 if is_soft(cards) else 0)
+
+
+def described(cards: Sequence[str]) -> str:
+    """Name the cards of a hand and their total."""
+    return f"{' '.join(cards)} ({total(cards)})"
+
+
+def table(hand: Sequence[str], dealer: Sequence[str]) -> str:
+    """Say what the player sees: the own hand and the dealer's first card."""
+    return f"Your hand: {described(hand)}. The dealer shows {dealer[0]}."
+
+
+def stood(
+    hand: Sequence[str], dealer: Sequence[str], deck: Sequence[str]
+) -> tuple[list[str], Result]:
+    """Let the dealer draw to 17 and give the dealer's hand and the player's result."""
+    drawn, rest = list(dealer), iter(deck)
+    while total(drawn) < 17:
+        drawn.append(next(rest))
+    mine, theirs = total(hand), total(drawn)
+    if theirs > 21 or mine > theirs:
+        return drawn, "win"
+    return drawn, "draw" if mine == theirs else "loss"
+
+
+def best_play(
+    hand: Sequence[str], dealer: Sequence[str], deck: Sequence[str]
+) -> tuple[Result, int]:
+    """Give the best result that the cards allow, and the fewest hits that lead to it."""
+    grown = ([*hand, *deck[:num_hits]] for num_hits in range(len(deck)))
+    playable = itertools.takewhile(lambda cards: total(cards) <= 21, grown)
+    plays = [
+        (stood(cards, dealer, deck[num_hits:])[1], num_hits)
+        for num_hits, cards in enumerate(playable)
+    ]
+    return max(plays, key=lambda play: REWARDS[play[0]])
+
+
+def difficulty(hand: Sequence[str]) -> str:
+    """Say how hard the first choice is: nothing to lose, a risk to weigh, an ace of two values."""
+    if total(hand) <= 11 or total(hand) >= 19:
+        return "easy"
+    return "hard" if is_soft(hand) else "medium"
+
+
+DIFFICULTIES = ("easy", "medium", "hard")
+
+HIT, STAND = "<action>hit</action>", "<action>stand</action>"
+
+EXPECTED = f"Reply with {HIT} or {STAND}."
+
+ENDINGS: dict[Result, str] = {
+    "win": "You win.",
+    "draw": "It is a draw.",
+    "loss": "You lose.",
+    "bust": "That is more than 21: you lose.",
+    "forfeit": f"I found no action {MAX_UNREADABLE} times in a row: you forfeit the hand and lose.",
+}
+
+RULES = (
+    "You play one hand of blackjack against the dealer, from a single deck of 52 cards. You want a "
+    "total closer to 21 than the dealer's, and not above it. Number cards count their number; "
+    "jack, queen and king count 10; an ace counts 11, or 1 where 11 would take the hand above 21. "
+    "Hit to draw a card: with more than 21 you lose at once. Stand to end your turn: then the "
+    "dealer draws until the total is 17 or more, and loses with more than 21. The higher total "
+    "wins, and equal totals are a draw. There is no other choice and no extra pay.\n\n"
+    f"Think as long as you need, with one choice a message. {EXPECTED}"
+)
