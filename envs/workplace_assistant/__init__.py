@@ -1,0 +1,225 @@
+r"""Asks for changes to e-mails, calendar, tasks and customers, and compares the tables at the end.
+
+Source: the resources server workplace_assistant of NVIDIA NeMo Gym (Apache-2.0), its rules written
+anew. The calls of the model are played on fresh tables and the gold calls on others; the reward is
+1 where calendar, e-mails, plots, tasks and customers are then equal. Case counts in `status`,
+`list_name` and `board` only. A call that cannot be carried out changes nothing; reading changes
+nothing either, so it is not played. Kept from the reference: what the model says does not count,
+nor what it undoes again; a row that is added to a table gets the next id, so the order of additions
+counts; and rows have the labels of a data frame, so it counts whether an e-mail, a task or a
+customer is deleted before or after another is added. Where this differs:
+
+- Arguments must fit the schema: a number for a text is refused, and the model may try again. Null
+  counts as left out, when the episode is played as when it is scored.
+- Calls of tools that the row did not show are not played.
+- Searches look for the text itself, not for a pattern; e-mails of one second keep their order.
+- Days and times must be written as in ISO 8601; the id of a row can never be changed.
+- The ids of new e-mails have eight digits, like all others; tools answer in words of their own.
+- What is left out of a new customer is empty, and equal to an empty text.
+
+The tables are made up by `company.py`; the option `data_dir` takes a folder with the CSV files of
+others. Rows of others need the tables that they were written for.
+
+One row (its system message shortened):
+{"id": "workplace-0", "difficulty": "easy", "category": "email", "messages": [{"role": "system",
+"content": "It is ..."}, {"role": "user", "content": "Delete the e-mail with the id 00000041."}],
+"ground_truth": [{"name": "email_delete_email", "arguments": "{\"email_id\":\"00000041\"}"}]}
+"""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import msgspec
+from pydantic import BaseModel, field_validator
+
+from gymcli import (
+    Context,
+    Environment,
+    EnvironmentOptions,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Task,
+    ToolCall,
+)
+
+from .analytics import AnalyticsTools
+from .company import made_up
+from .customers import CustomerTools
+from .drafts import Draft
+from .easy_tasks import EASY
+from .emails import EmailTools
+from .events import CalendarTools
+from .hard_tasks import HARD
+from .medium_tasks import MEDIUM
+from .projects import ProjectTools
+from .source import Source, read_csv
+from .tables import Office
+
+__all__ = ["GoldCall", "WorkplaceAssistant", "WorkplaceTask"]
+
+
+class GoldCall(BaseModel):
+    """One of the calls that bring the tables to where they must stand."""
+
+    name: str
+    arguments: str
+    """Their JSON text."""
+
+
+class WorkplaceTask(Task):
+    """The calls that fulfil the request."""
+
+    ground_truth: list[GoldCall]
+
+    @property
+    def gold_calls(self) -> list[ToolCall]:
+        """The calls as a model would make them."""
+        return [
+            ToolCall(id=f"call_{number}", function=FunctionCall(gold.name, gold.arguments))
+            for number, gold in enumerate(self.ground_truth)
+        ]
+
+
+# The tools are shown from the last base to the first.
+class WorkplaceAssistant(
+    CustomerTools,
+    ProjectTools,
+    AnalyticsTools,
+    CalendarTools,
+    EmailTools,
+    Environment[WorkplaceTask],
+):
+    """Find and change e-mails, events, tasks and customers with 27 tools."""
+
+    max_turns = 7
+    properties = Properties(
+        "stateful", "multiple intents", "agent", "office work", "end-state equality"
+    )
+
+    class Options(EnvironmentOptions):
+        """Where the tables come from."""
+
+        data_dir: Path | None = None
+        """A folder of CSV files; None: the company that the environment makes up."""
+
+        @field_validator("data_dir")
+        @classmethod
+        def _can_be_read(cls, folder: Path | None) -> Path | None:
+            if folder is not None:
+                read_csv(folder)
+            return folder
+
+        @property
+        def source(self) -> Source:
+            """The tables that episodes start with."""
+            return made_up() if self.data_dir is None else read_csv(self.data_dir)
+
+    options: Options
+
+    async def setup(self) -> list[Message]:
+        """Put fresh tables into the office."""
+        self.office = Office(self.options.source)
+        return []
+
+    async def call_tools(self, calls: list[ToolCall]) -> list[Message]:
+        """Run tool calls; an argument that is null counts as left out."""
+        return await super().call_tools([_without_nulls(call) for call in calls])
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the calls of the record leave the tables as the gold calls do."""
+        assert isinstance(context.options, cls.Options)
+        task = cls.parse_task(rollout.task)
+        start = Office(context.options.source)
+        shown = rollout.tools or None
+        reached = await cls._played(task, context.options, rollout.tool_calls, shown)
+        expected = await cls._played(task, context.options, task.gold_calls, None)
+        different = reached.differences(expected)
+        changed = reached.differences(start)
+        reason = "wrong_state" if changed else "nothing_changed"
+        details: JSONObject = {"changed_tables": changed, "different_tables": different}
+        return Score(
+            float(not different), details={"reason": reason if different else "correct", **details}
+        )
+
+    @classmethod
+    async def _played(
+        cls,
+        task: WorkplaceTask,
+        options: Options,
+        calls: list[ToolCall],
+        shown: list[JSONObject] | None,
+    ) -> Office:
+        """Play the calls that may change something, and give the tables after them."""
+        environment = cls(task, options=options)
+        environment.shown_tools = shown
+        await environment.setup()
+        only_read = {name for name, tool in cls.method_tools().items() if tool.reads_only}
+        await environment.call_tools([call for call in calls if call.name not in only_read])
+        return environment.office
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Make one gold call a turn, then say that all is done."""
+        calls = self.task.gold_calls
+        num_calls = len(rollout.tool_calls)
+        if num_calls < len(calls):
+            return Message(role="assistant", tool_calls=[calls[num_calls]])
+        return Message(role="assistant", content="All of that is done.")
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write requests to the made-up company, whose gold calls are computed from its tables."""
+        rows: dict[str, JSONObject] = {}
+        tries = itertools.count()
+        while (number := len(rows)) < num:
+            difficulty, families = LEVELS[number % len(LEVELS)]
+            # A family that has said all it can must not be asked for ever.
+            draft = families[next(tries) // len(LEVELS) % len(families)](rng)
+            if draft.text not in rows:
+                rows[draft.text] = _row(number, difficulty, draft)
+        yield from rows.values()
+
+
+def _without_nulls(call: ToolCall) -> ToolCall:
+    try:
+        arguments = msgspec.json.decode(call.arguments)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return call
+    if not isinstance(arguments, dict) or None not in arguments.values():
+        return call
+    given = {name: value for name, value in arguments.items() if value is not None}
+    text = msgspec.json.encode(given).decode()
+    return ToolCall(id=call.id, function=FunctionCall(call.name, text))
+
+
+def _row(number: int, difficulty: str, draft: Draft) -> JSONObject:
+    return {
+        "id": f"workplace-{number}",
+        "difficulty": difficulty,
+        "category": draft.category,
+        "messages": [
+            {"role": "system", "content": INSTRUCTIONS},
+            {"role": "user", "content": draft.text},
+        ],
+        "ground_truth": [
+            {"name": call.name, "arguments": msgspec.json.encode(call.arguments).decode()}
+            for call in draft.calls
+        ],
+    }
+
+
+LEVELS = (("easy", EASY), ("medium", MEDIUM), ("hard", HARD))
+
+INSTRUCTIONS = (
+    "You are the assistant of Juno Hart, who works at Brightmoor. It is Thursday, 30 November "
+    "2023, 23:59:00. Do what Juno asks for with the tools, and nothing beyond it. The directory "
+    "has the addresses of Juno's colleagues; requests name them by their first names. Searches "
+    "give their results in pages. Take over names, subjects and texts exactly as they are given, "
+    "without the quotation marks around them. Say when you are done."
+)

@@ -1,0 +1,142 @@
+"""The tools for the calendar."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from gymcli import JSONObject, tool
+
+from .source import Row
+from .tables import Office, page_of
+
+__all__ = ["CalendarTools"]
+
+EventId = Annotated[str, Field(description="Id of the event, eight digits.")]
+
+
+class CalendarTools:
+    """Reads, makes, changes and deletes events."""
+
+    office: Office
+
+    @tool(reads_only=True)
+    def calendar_get_event_information_by_id(
+        self,
+        event_id: EventId,
+        field: Annotated[
+            str,
+            Field(
+                description="Field to give: 'event_id', 'event_name', 'participant_email', "
+                "'event_start' or 'duration'."
+            ),
+        ],
+    ) -> Row | str:
+        """Give one field of the event that has an id."""
+        return self.office.events.read(event_id, field)
+
+    @tool(reads_only=True)
+    def calendar_search_events(
+        self,
+        query: Annotated[
+            str, Field(description="Text that event_name or participant_email must contain.")
+        ] = "",
+        time_min: Annotated[
+            str, Field(description="Earliest start of an event, as YYYY-MM-DD HH:MM:SS.")
+        ] = "",
+        time_max: Annotated[
+            str, Field(description="Latest start of an event, as YYYY-MM-DD HH:MM:SS.")
+        ] = "",
+        page: Annotated[int, Field(description="Page of the result, from 1.")] = 1,
+        page_size: Annotated[int, Field(description="Events on a page.")] = 5,
+    ) -> JSONObject | str:
+        """Search events by text, in any case, and time; the latest start comes first."""
+        for limit in (time_min, time_max):
+            if limit and _moment(limit) is None:
+                return _no_time(limit)
+        earliest = _moment(time_min) or datetime.min
+        latest = _moment(time_max) or datetime.max
+        wanted = query.lower()
+        dated = [
+            (_moment(event["event_start"]) or datetime.min, event)
+            for event in self.office.events.rows
+            if wanted in event["event_name"].lower() or wanted in event["participant_email"].lower()
+        ]
+        dated.sort(key=lambda pair: pair[0], reverse=True)
+        found = [event for start, event in dated if earliest <= start <= latest]
+        return page_of(found, "events", page, page_size)
+
+    @tool
+    def calendar_create_event(
+        self,
+        event_name: Annotated[str, Field(description="Name of the event.")],
+        participant_email: Annotated[str, Field(description="E-mail address of who takes part.")],
+        event_start: Annotated[str, Field(description="Its start, as YYYY-MM-DD HH:MM:SS.")],
+        duration: Annotated[str, Field(description="Its length in minutes.")],
+    ) -> str:
+        """Put a new event into the calendar; gives its id."""
+        if not (event_name and participant_email):
+            return "The event's name and participant must not be empty; nothing was made."
+        fault = _fault("event_start", event_start) or _fault("duration", duration)
+        return fault or self.office.events.add(
+            {
+                "event_name": event_name,
+                "participant_email": participant_email.lower(),
+                "event_start": event_start,
+                "duration": duration,
+            }
+        )
+
+    @tool
+    def calendar_delete_event(self, event_id: EventId) -> str:
+        """Delete the event that has an id."""
+        return self.office.events.delete(event_id)
+
+    @tool
+    def calendar_update_event(
+        self,
+        event_id: EventId,
+        field: Annotated[
+            str,
+            Field(
+                description="Field to change: 'event_name', 'participant_email', 'event_start' "
+                "or 'duration'."
+            ),
+        ],
+        new_value: Annotated[str, Field(description="What the field shall hold.")],
+    ) -> str:
+        """Change one field of the event that has an id."""
+        fault = _fault(field, new_value)
+        if field == "participant_email":
+            new_value = new_value.lower()
+        return fault or self.office.events.update(event_id, field, new_value)
+
+
+def _fault(field: str, value: str) -> str:
+    """Say what is wrong with the value of a field, if anything."""
+    if not value:
+        return f"The new value of {field} must not be empty."
+    if field == "event_start" and _moment(value) is None:
+        return _no_time(value)
+    if field == "duration" and not _is_duration(value):
+        return f"{value!r} is no length; give whole minutes, at least 1."
+    return ""
+
+
+def _no_time(text: str) -> str:
+    return f"{text!r} is no time; write it as YYYY-MM-DD HH:MM:SS."
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return int(text) > 0
+    except ValueError:
+        return False
+
+
+def _moment(text: str) -> datetime | None:
+    """Read a time, without its zone; None where it is none."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=None)
+    except ValueError:
+        return None
