@@ -66,6 +66,11 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
         return Message(role="assistant", content=text)
 
     @classmethod
+    def choices(cls, task: ScriptedTask) -> list[str]:
+        """Give the lengths of months where one is asked for."""
+        return ["28", "30", "31"] if task.follow_ups[-1:] == [HOW_LONG] else []
+
+    @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write a month and its length, chains of sums, and chains that look back."""
         for number in range(num):
@@ -92,7 +97,7 @@ def _month(rng: Random) -> Script:
     direction, side = rng.choice([(1, "after"), (-1, "before")])
     name, days = MONTHS[(start + direction * distance) % 12]
     opening = f"Which month comes {distance} months {side} {MONTHS[start][0]}?"
-    return [(opening, name), ("How many days does it have in a common year?", str(days))]
+    return [(opening, name), (HOW_LONG, str(days))]
 
 
 def _sums(rng: Random, num_additions: int) -> Script:
@@ -111,6 +116,7 @@ def _look_back(rng: Random) -> Script:
     return [*script, ("By how much has the first result grown?", str(growth))]
 
 
+HOW_LONG = "How many days does it have in a common year?"
 MONTHS = [("January", 31), ("February", 28), ("March", 31), ("April", 30), ("May", 31)]
 MONTHS += [("June", 30), ("July", 31), ("August", 31), ("September", 30), ("October", 31)]
 MONTHS += [("November", 30), ("December", 31)]

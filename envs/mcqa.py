@@ -126,9 +126,13 @@ class MultipleChoice(Environment[Question]):
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Give the right letter in the form that the grading mode reads."""
-        is_boxed = "boxed" in (self.options.grading_mode or self.task.grading_mode)
-        text = f"\\boxed{{{self.task.gold}}}" if is_boxed else f"Answer: {self.task.gold}"
-        return Message(role="assistant", content=text)
+        mode = self.options.grading_mode or self.task.grading_mode
+        return Message(role="assistant", content=_written(self.task.gold, mode))
+
+    @classmethod
+    def choices(cls, task: Question) -> list[str]:
+        """Give every letter in the form that the row's grading mode reads."""
+        return [_written(letter, task.grading_mode) for letter in task.choices]
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
@@ -152,6 +156,11 @@ class MultipleChoice(Environment[Question]):
                 **fields,
             }
         yield from rows.values()
+
+
+def _written(letter: str, mode: Mode) -> str:
+    """Write an answer in the form that a grading mode reads."""
+    return f"\\boxed{{{letter}}}" if "boxed" in mode else f"Answer: {letter}"
 
 
 def _by_patterns(question: Question, text: str, context: Context) -> str | None:

@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 import gymcli
-from gymcli.commands import collect, envs, metrics, show, verify
+from gymcli.commands import check, collect, envs, init, metrics, show, verify
 from gymcli.commands.console import LOGGER, harmless, message
 from gymcli.errors import GymError
 
@@ -25,6 +25,7 @@ Exit codes:
   0    done, all gates hold
   1    a bug of ours: a traceback, please report it
   2    the user's mistake: options, files, unknown names
+  3    a check failed
   4    the run is not usable: endpoint, key, coverage, or the run directory
   130  interrupted; what was done is saved
   141  the reader of the output has left
@@ -108,6 +109,8 @@ app.command("verify")(verify.verify)
 app.command("metrics")(metrics.metrics)
 app.command("envs")(envs.envs)
 app.command("show")(show.show)
+app.command("init")(init.init)
+app.command("check")(check.check)
 
 
 def _print_version(is_wanted: bool) -> None:

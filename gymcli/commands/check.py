@@ -1,0 +1,138 @@
+"""`gym check`: whether the scores of environments can be trusted, found out without a model."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gymcli.commands.console import message, one_line, print_json, print_table, result
+from gymcli.errors import EnvironmentImportError, MissingPackageError, UsageError
+
+if TYPE_CHECKING:
+    from gymcli.checking import CheckReport, Finding
+
+__all__ = ["check"]
+
+_MAX_IDS = 5
+_FAILED = 3
+
+_HEAD = ("environment", "tasks", "oracle", "empty", "echo", "swapped", "guess", "chance", "p99 ms")
+
+
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ENV]...", help="Environments, or FILE.py:CLASS; none: all."),
+    ] = None,
+    tasks: Annotated[
+        Path | None, typer.Option(help="Check with these tasks, not with those that ship.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Play only so many tasks of each.")] = 100,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check environments without any model; exit code 3 where a check fails.
+
+    The oracle must get the top reward, and must not: silence, an echo, other tasks' answers.
+    Guessers stay at chance; scores repeat; tools, prompts and judges hold what they promise.
+    """
+    import msgspec
+
+    from gymcli.checking import CheckReport, Finding
+    from gymcli.checking import check as check_one
+    from gymcli.registry import Registry
+
+    if tasks is not None and not names:
+        raise UsageError("--tasks FILE: name the environment that these tasks are for")
+    reports: list[CheckReport] = []
+    watch = _Watch()
+    for name in names or Registry.names():
+        try:
+            reports.append(check_one(name, tasks=tasks, limit=limit, watch=watch))
+        except (EnvironmentImportError, MissingPackageError) as error:
+            if names:
+                raise
+            finding = Finding(check="import", status="failed", text=str(error))
+            reports.append(
+                CheckReport(env=name, version="", tasks="none", num_tasks=0, findings=[finding])
+            )
+    if json:
+        print_json(msgspec.json.encode(reports[0] if len(reports) == 1 else reports))
+    elif len(reports) == 1:
+        _print_one(reports[0])
+    else:
+        _print_all(reports)
+    if any(report.failures for report in reports):
+        raise typer.Exit(_FAILED)
+
+
+class _Watch:
+    """Prints how far the checks are, a plain line every few seconds."""
+
+    def __init__(self, seconds: float = 5.0) -> None:
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= self._seconds:
+            self._last = now
+            message(text)
+
+
+def _print_one(report: CheckReport) -> None:
+    """Print a line for each check."""
+    result(f"{report.env} {report.version}: {report.num_tasks} tasks ({report.tasks})")
+    for finding in report.findings:
+        status = "FAILED" if finding.status == "failed" else finding.status
+        result(f"{finding.check:11} {status:8} {_shown(finding)}")
+
+
+def _print_all(reports: list[CheckReport]) -> None:
+    """Print a line for each environment, then what failed and what was skipped."""
+    print_table((*_HEAD, "result"), [_row(report) for report in reports])
+    for report in reports:
+        for finding in report.failures:
+            result(f"FAILED {report.env} {finding.check}: {_shown(finding)}")
+    for report in reports:
+        checks_by_reason: dict[str, list[str]] = {}
+        for finding in report.findings:
+            if finding.status == "skipped":
+                checks_by_reason.setdefault(finding.text, []).append(finding.check)
+        for reason, checks in checks_by_reason.items():
+            result(f"skipped {report.env} {', '.join(checks)}: {one_line(reason)}")
+
+
+def _row(report: CheckReport) -> tuple[str, ...]:
+    """Give the line of an environment: mean rewards, the best guess, and what failed."""
+    found = {finding.check: finding for finding in report.findings}
+    means = [_number(found.get(name), "mean") for name in _HEAD[2:6]]
+    guesses = found["guessing"].numbers if "guessing" in found else {}
+    rates = {name: rate for name, rate in guesses.items() if f"{name} limit" in guesses}
+    best = max(rates, key=lambda name: rates[name] - guesses[f"{name} limit"], default="")
+    num_failed = len(report.failures)
+    return (
+        report.env,
+        str(report.num_tasks),
+        *means,
+        _number(found.get("guessing"), best),
+        _number(found.get("guessing"), f"{best} limit"),
+        _number(found.get("speed"), "p99_milliseconds"),
+        f"{num_failed} FAILED" if num_failed else "ok",
+    )
+
+
+def _number(finding: Finding | None, name: str) -> str:
+    if finding is None or name not in finding.numbers:
+        return "-"
+    return f"{finding.numbers[name]:.2f}"
+
+
+def _shown(finding: Finding) -> str:
+    """Give a finding in one line, with the first tasks that fail."""
+    ids = finding.task_ids[:_MAX_IDS]
+    more = ", ..." if len(finding.task_ids) > _MAX_IDS else ""
+    shown = one_line(finding.text)
+    return f"{shown} [{one_line(', '.join(ids))}{more}]" if ids else shown

@@ -1,0 +1,36 @@
+"""`gym init`: a new environment with its test and its tasks, to be changed into one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from gymcli.commands.console import message, result
+
+__all__ = ["init"]
+
+
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A Python name, as demo_env.")],
+    pattern: Annotated[
+        Literal["single-step", "multi-step", "multi-turn", "judge", "game"],
+        typer.Option(help="What kind of environment to begin with."),
+    ] = "single-step",
+) -> None:
+    """Write NAME.py, test_NAME.py and NAME.jsonl into this folder.
+
+    They work at once: an environment with its generator and oracle, a test that runs every check
+    on it, and the tasks that it generates.
+    """
+    from gymcli.checking import NUM_GENERATED, create
+
+    files = create(name, pattern, Path())
+    spec = f"{files.environment}:{files.class_name}"
+    role = " --role judge=oracle" if pattern == "judge" else ""
+    message(f"wrote {files.environment}, {files.test} and {files.tasks} ({NUM_GENERATED} tasks)")
+    message("try them:")
+    result(f"gym check {spec}")
+    result(f"gym collect {files.tasks} --env {spec} --model oracle{role}")
+    result(f"pytest {files.test}")

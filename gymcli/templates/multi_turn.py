@@ -1,0 +1,74 @@
+"""Names numbers one message at a time, then asks for their sum.
+
+One row: {"id": "sum-0", "difficulty": "easy", "prompt": "I will name 2 numbers, one at a time. The
+first is 14.", "numbers": [14, 31]}
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+from gymcli import Context, Environment, JSONObject, Message, Properties, Rollout, Score, Task
+
+
+class Numbers(Task):
+    """The numbers that are named, the first of them in the prompt."""
+
+    numbers: list[int]
+
+
+class NewEnvironment(Environment[Numbers]):
+    """Keep numbers in mind over several turns and add them up."""
+
+    properties = Properties("multi-turn", "context", "mathematics", "follow-up", "exact match")
+
+    async def reply(self, rollout: Rollout) -> str | None:
+        """Name the next number; after the last one ask for the sum."""
+        num_answers = count_answers(rollout)
+        if num_answers < len(self.task.numbers):
+            return f"The next is {self.task.numbers[num_answers]}."
+        if num_answers == len(self.task.numbers):
+            return "What do they add up to? Answer with the number."
+        return None
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the last number of the answer to the question is the sum."""
+        numbers = cls.parse_task(rollout.task).numbers
+        if count_answers(rollout) <= len(numbers):
+            return Score(0.0, details={"reason": "unfinished"})
+        last = (context.search(r"\d+", rollout.last_text) or [""])[-1]
+        is_right = last == str(sum(numbers))
+        reason = "correct" if is_right else "wrong_answer"
+        return Score(float(is_right), answer=last or None, details={"reason": reason})
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Wait for the question, then give the sum."""
+        is_asked = count_answers(rollout) == len(self.task.numbers)
+        text = str(sum(self.task.numbers)) if is_asked else "Go on."
+        return Message(role="assistant", content=text)
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write two to six numbers; tasks with the same first message are left out."""
+        rows: dict[str, JSONObject] = {}
+        while (number := len(rows)) < num:
+            difficulty, most = list(LEVELS.items())[number % len(LEVELS)]
+            numbers = [rng.randint(11, 99) for _ in range(rng.randint(most - 1, most))]
+            opening = f"I will name {len(numbers)} numbers, one at a time. The first is"
+            prompt = f"{opening} {numbers[0]}."
+            rows[prompt] = rows.get(prompt) or {
+                "id": f"sum-{number}",
+                "difficulty": difficulty,
+                "prompt": prompt,
+                "numbers": numbers,
+            }
+        yield from rows.values()
+
+
+def count_answers(rollout: Rollout) -> int:
+    """Count the messages of the model."""
+    return sum(message.role == "assistant" for message in rollout.responses)
+
+
+LEVELS = {"easy": 2, "medium": 4, "hard": 6}
+"""The most numbers by difficulty."""

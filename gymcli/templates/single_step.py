@@ -1,0 +1,39 @@
+"""Asks for products and reads the last number of the answer.
+
+One row: {"id": "3*14", "difficulty": "medium", "prompt": "What is 3 * 14?", "product": 42}
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+from gymcli import Context, Environment, JSONObject, Message, Properties, Rollout, Score, Task
+
+
+class Product(Task):
+    """The fields of a row that the verifier needs."""
+
+    product: int
+
+
+class NewEnvironment(Environment[Product]):
+    """Multiply two numbers from 2 to 30."""
+
+    properties = Properties("single-step", "arithmetic", "mathematics", "short", "exact match")
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the last number of the answer is the product."""
+        last = (context.search(r"\d+", rollout.output_text) or [""])[-1]
+        return Score(float(last == str(cls.parse_task(rollout.task).product)), answer=last or None)
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Give the product."""
+        return Message(role="assistant", content=str(self.task.product))
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write at most 841 products; the more of the two numbers have two digits, the harder."""
+        for a, b in rng.sample([(a, b) for a in range(2, 31) for b in range(2, 31)], num):
+            difficulty = ("easy", "medium", "hard")[(a > 9) + (b > 9)]
+            prompt = f"What is {a} * {b}? Answer with the number."
+            yield {"id": f"{a}*{b}", "difficulty": difficulty, "prompt": prompt, "product": a * b}

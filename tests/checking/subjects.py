@@ -1,0 +1,63 @@
+"""A sound environment for the checks, from which each test makes one with a single defect."""
+
+import asyncio
+
+from gymcli import Environment, Message, Score, Task
+from gymcli.checking import CHECKS
+from gymcli.checking.report import passed
+from gymcli.checking.subject import Subject
+from gymcli.checking.tasks import TaskSet
+from gymcli.registry import Found
+from gymcli.scoring import Workers
+from gymcli.types import TaskRow
+
+
+class Answered(Task):
+    answer: str
+
+
+class Sound(Environment[Answered]):
+    """Say the answer."""
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        text = rollout.last_text
+        return Score(float(text == cls.parse_task(rollout.task).answer), answer=text or None)
+
+    async def oracle(self, rollout):
+        return says(self.task.answer)
+
+    @classmethod
+    def generate(cls, rng, num):
+        for number in range(num):
+            yield {"id": f"t{number}", "prompt": f"Task {number}?", "answer": f"gold-{number}"}
+
+
+def says(text):
+    return Message(role="assistant", content=text)
+
+
+def rows_of(answers, *, prompt="Task {}?", tools=None, **fields):
+    """Give a task for each answer."""
+    return [
+        TaskRow(
+            id=f"t{number}",
+            env="sound",
+            hash=str(number),
+            messages=[Message(role="user", content=prompt.format(number))],
+            tools=tools,
+            fields={"answer": answer, **fields},
+        )
+        for number, answer in enumerate(answers)
+    ]
+
+
+def subject_of(environment, rows=None, *, watch=len):
+    rows = rows_of([f"gold-{number}" for number in range(12)]) if rows is None else rows
+    task_set = TaskSet(rows, "a test", passed("read"))
+    return Subject(Found("sound", environment, ""), task_set, workers=Workers(), watch=watch)
+
+
+def finding(check, environment, rows=None):
+    """Give what one check finds."""
+    return asyncio.run(CHECKS[check](subject_of(environment, rows)))

@@ -1,0 +1,137 @@
+"""`gym check` through the front door."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.commands import check
+from tests.commands.running import FLAKY, gym, write_sums
+
+BROKEN = "tests.checking.broken:{}"
+
+
+def test_check_one():
+    done = gym("check", "mcqa")
+    assert done.exit_code == 0
+    head, *lines = done.stdout.splitlines()
+    assert head.startswith("mcqa 1: 60 tasks (")
+    found = {line[:11].strip(): line[12:20].strip() for line in lines}
+    assert len(found) == 12
+    assert found["oracle"] == "ok"
+    assert found["tools"] == "n/a"
+    assert "first option 0.20 (chance 0.16)" in done.stdout
+    assert done.stderr == ""
+
+
+def test_check_one_that_fails():
+    done = gym("check", BROKEN.format("Roleless"))
+    assert done.exit_code == 3
+    line = (
+        'oracle      FAILED   60 of 60 tasks cannot be played or scored: Roleless needs the role "'
+    )
+    assert line in done.stdout
+    assert " [t0, t1, t2, t3, t4, ...]\n" in done.stdout
+
+
+def test_check_shows_what_is_skipped():
+    done = gym("check", "example_single_tool_call")
+    assert done.exit_code == 0
+    assert "guessing    skipped  the reward is 1 by definition\n" in done.stdout
+
+
+def test_check_several():
+    names = ("arithmetic", "example_single_tool_call", BROKEN.format("Copying"))
+    done = gym("check", *names, "--limit", "9")
+    assert done.exit_code == 3
+    head, sums, weather, broken, *rest = done.stdout.splitlines()
+    assert head.split()[:7] == [
+        "environment",
+        "tasks",
+        "oracle",
+        "empty",
+        "echo",
+        "swapped",
+        "guess",
+    ]
+    assert sums.split()[:6] == ["arithmetic", "9", "1.00", "0.00", "0.00", "0.00"]
+    assert sums.endswith("  ok")
+    assert weather.split()[2:8] == ["1.00", "-", "-", "-", "-", "-"]
+    assert broken.endswith("  1 FAILED")
+    assert rest == [
+        "FAILED broken tasks: 1 rows are copies of others [a]",
+        "skipped example_single_tool_call empty, echo, swapped, guessing: "
+        "the reward is 1 by definition",
+    ]
+
+
+def test_check_json():
+    one = gym("check", "arithmetic", "--json", "--limit", "3")
+    assert one.exit_code == 0
+    report = msgspec.json.decode(one.stdout)
+    assert (report["env"], report["num_tasks"]) == ("arithmetic", 3)
+    two = gym("check", "arithmetic", BROKEN.format("Barren"), "--json", "--limit", "3")
+    assert two.exit_code == 3
+    reports = msgspec.json.decode(two.stdout)
+    failed = [f["check"] for r in reports for f in r["findings"] if f["status"] == "failed"]
+    assert failed == ["tasks"]
+
+
+def test_check_with_tasks(tmp_path):
+    path = write_sums(tmp_path / "t.jsonl", 7)
+    done = gym("check", "arithmetic", "--tasks", path, "--limit", "5")
+    assert f"arithmetic 1: 5 tasks ({path})" in done.stdout
+    assert "tasks       ok       7 valid" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("arithmetik",), 'no environment "arithmetik"; did you mean "arithmetic"?'),
+        (("--tasks", "t.jsonl"), "--tasks FILE: name the environment that these tasks are for"),
+        (("arithmetic", "--tasks", "t.jsonl"), "t.jsonl: no such file"),
+        (("arithmetic", "--limit", "0"), "greater than or equal to 1"),
+        (("nowhere.py:None",), "nowhere.py: no such file"),
+    ],
+)
+def test_check_used_wrongly(tmp_path, monkeypatch, arguments, reason):
+    monkeypatch.chdir(tmp_path)
+    done = gym("check", *arguments)
+    assert done.exit_code == 2
+    assert reason in done.stderr
+
+
+def test_check_of_what_cannot_be_imported(tmp_path, monkeypatch):
+    """By name it is a wrong use; among all environments it is one that fails."""
+    package = tmp_path / "riddles-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[gymcli.envs]\nriddles = riddles_of_nobody\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert gym("check", "riddles").exit_code == 2
+    done = gym("check", "--limit", "2")
+    assert done.exit_code == 3
+    assert 'FAILED riddles import: environment "riddles" cannot be imported' in done.stdout
+    assert any(line.startswith("mcqa ") for line in done.stdout.splitlines())
+
+
+def test_check_says_how_far_it_is(capsys):
+    """A line every few seconds."""
+    check._Watch(seconds=0.0)("half of it")
+    check._Watch(seconds=60.0)("all of it")
+    assert capsys.readouterr().err == "half of it\n"
+
+
+def test_help_shows_the_exit_code():
+    assert "  3    a check failed" in gym("--help").stdout
+    for command in ("check", "init"):
+        assert gym(command, "--help").stdout.startswith(f"Usage: gym {command}")
+
+
+def test_check_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("flaky.py").write_text(FLAKY)
+    write_sums(Path("t.jsonl"), 4, env="flaky")
+    done = gym("check", "flaky.py:Flaky", "--tasks", "t.jsonl")
+    assert done.exit_code == 3
+    assert "empty       FAILED   the top reward in 4 of 4 tasks [sum-0, " in done.stdout

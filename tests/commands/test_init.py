@@ -1,0 +1,58 @@
+"""`gym init` through the front door, and what it tells to do next."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from gymcli.checking import Pattern
+from tests.commands.running import gym, gym_line
+
+
+@pytest.mark.parametrize("pattern", get_args(Pattern))
+def test_init_and_what_it_tells_to_do(tmp_path, monkeypatch, pattern):
+    monkeypatch.chdir(tmp_path)
+    done = gym("init", "demo_env", "--pattern", pattern)
+    assert done.exit_code == 0
+    assert "wrote demo_env.py, test_demo_env.py and demo_env.jsonl (60 tasks)\n" in done.stderr
+    check, collect, test = done.stdout.splitlines()
+    assert check == "gym check demo_env.py:DemoEnv"
+    assert test == "pytest test_demo_env.py"
+    assert ("--role judge=oracle" in collect) == (pattern == "judge")
+    assert gym_line(check.removeprefix("gym ")).exit_code == 0
+    collected = gym_line(collect.removeprefix("gym "))
+    assert collected.exit_code == 0
+    assert collected.stderr.splitlines()[-1].startswith("60/60 ")
+    assert collected.stderr.splitlines()[-1].endswith(" mean reward 1.000")
+
+
+def test_init_begins_with_a_single_step(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gym("init", "demo_env")
+    assert 'Properties("single-step"' in Path("demo_env.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("x-y",), "error: x-y: is no Python name; take one such as my_env\n"),
+        (("demo", "--pattern", "chess"), "'chess' is not one of"),
+        ((), "Missing argument 'NAME'"),
+    ],
+)
+def test_init_used_wrongly(tmp_path, monkeypatch, arguments, reason):
+    monkeypatch.chdir(tmp_path)
+    done = gym("init", *arguments)
+    assert done.exit_code == 2
+    assert reason in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gym("init", "demo_env")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    done = gym("init", "demo_env", "--pattern", "game")
+    assert done.exit_code == 2
+    assert "error: demo_env.py: is there already; nothing was written\n" in done.stderr
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
