@@ -68,7 +68,7 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
         """Read the counter."""
         return {"count": self.count}
 
-    def final_state(self) -> int:
+    async def final_state(self) -> int:
         """Give the counter."""
         return self.count
 

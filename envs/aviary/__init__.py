@@ -24,6 +24,7 @@ many jars are that?", "expression": "12 * 7", "task_kwargs": {"answer": 84}}
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -107,13 +108,13 @@ class Aviary(Environment[AviaryTask]):
     _tools: Sequence[Tool] = ()
     _outcome: Literal["open", "done", "truncated"] = "open"
 
+    @classmethod
+    def prepare(cls, options: EnvironmentOptions) -> None:
+        """See that the package is there."""
+        _require_package()
+
     async def setup(self) -> list[Message]:
-        """Make the world and give what it shows first.
-
-        Raises:
-            MissingPackageError: fhaviary is not installed.
-
-        """
+        """Make the world and give what it shows first."""
         self._taken: list[JSONObject] = []
         self._world = self._made()
         opening, shown = await self._world.reset()
@@ -125,15 +126,9 @@ class Aviary(Environment[AviaryTask]):
 
     def _made(self) -> World:
         """Make the world that the options name, for the task that the row names."""
-        try:
-            from . import worlds  # late: its package is optional
-        except ModuleNotFoundError as error:
-            if error.name not in ("aviary", "aviary.core"):
-                raise
-            raise MissingPackageError(
-                "the environment aviary needs the package fhaviary, not installed here; "
-                "pip install 'gymcli[aviary]'"
-            ) from error
+        _require_package()
+        from . import worlds  # late: it needs the package
+
         options, task = self.options, self.task
         if options.dataset is not None:
             environment = worlds.world_of_dataset(
@@ -241,6 +236,18 @@ def _calling(name: str, **arguments: str) -> Message:
     text = msgspec.json.encode(arguments).decode()
     call = ToolCall(id=f"call_{name}", function=FunctionCall(name, text))
     return Message(role="assistant", tool_calls=[call])
+
+
+def _require_package() -> None:
+    try:
+        importlib.import_module("aviary.core")  # late: the package is optional
+    except ModuleNotFoundError as error:
+        if error.name not in ("aviary", "aviary.core"):
+            raise
+        raise MissingPackageError(
+            "the environment aviary needs the package fhaviary, not installed here; "
+            "pip install 'gymcli[aviary]'"
+        ) from error
 
 
 def _in_order(calls: list[ToolCall], given: list[Message]) -> list[Message]:

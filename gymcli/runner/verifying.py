@@ -132,4 +132,9 @@ def rescore_file(
 
 
 def _waits(environments: Iterable[Found], judges: Judges) -> bool:
-    return any(waits_to_verify(found.environment, judges.sources) for found in environments)
+    """Say whether lines are scored in this process; another does not know a server's class."""
+    classes = [found.environment for found in environments]
+    return any(
+        issubclass(environment, RemoteEnvironment) or waits_to_verify(environment, judges.sources)
+        for environment in classes
+    )

@@ -1,12 +1,13 @@
 """Plays and scores single episodes with scripted messages, through gymcli's own loop."""
 
 import asyncio
+import functools
 
 import msgspec
 
 from gymcli.registry import Registry
 from gymcli.rollout import EpisodePlan, play
-from gymcli.scoring import score
+from gymcli.scoring import Workers, score
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
 
@@ -56,8 +57,16 @@ def task_row(env, fields, *, tools=None):
     return TaskRow(id="t", env=env, hash="0", messages=prompt, fields=fields, tools=tools)
 
 
-def played(row, *messages, max_turns=None, **options):
-    """Play one episode; without messages the environment's oracle plays."""
+def required_stand_ins(environment, fields):
+    """Give the scripted models of the roles that an environment cannot do without."""
+    if not environment.required_roles:
+        return {}
+    found = environment.stand_ins(environment.parse_task(fields))
+    return {role: found[role] for role in environment.required_roles}
+
+
+def played(row, *messages, roles=None, max_turns=None, **options):
+    """Play one episode; without messages the oracle plays, without roles the stand-ins do."""
     environment = Registry().find(row.env).environment
     plan = EpisodePlan(
         row=row,
@@ -70,6 +79,7 @@ def played(row, *messages, max_turns=None, **options):
         run_seed=0,
         sends_seed=False,
         max_turns=max_turns,
+        roles=required_stand_ins(environment, row.fields) if roles is None else roles,
     )
     return asyncio.run(play(plan, Scripted(*messages) if messages else None))
 
@@ -81,7 +91,21 @@ def answered(env, fields, *texts):
     return Rollout(env=env, task=fields, messages=messages, num_prompt_messages=1)
 
 
-def scored(rollout, **options):
+def scored(rollout, *, roles=None, **options):
+    """Score a record; without roles the stand-ins of those that are required play them."""
     environment = Registry().find(rollout.env).environment
-    found = score(environment, rollout, verifier=Verifier(), options=environment.Options(**options))
+    found = score(
+        environment,
+        rollout,
+        verifier=Verifier(),
+        options=environment.Options(**options),
+        roles=required_stand_ins(environment, rollout.task) if roles is None else roles,
+        workers=isolated_workers(),
+    )
     return asyncio.run(found)
+
+
+@functools.cache
+def isolated_workers():
+    """Give one pool to all tests, so that heavy libraries are imported once; conftest closes it."""
+    return Workers(1)

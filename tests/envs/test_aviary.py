@@ -513,12 +513,18 @@ def test_setup_says_which_package_is_missing():
     """Played in a process that finds no fhaviary; the module itself can be imported there."""
     script = (
         "import sys; sys.modules['aviary'] = None\n"
+        "from gymcli.envs.aviary import Aviary\n"
+        "from gymcli.errors import MissingPackageError\n"
         "from tests.envs.episodes import played, says, task_row\n"
         "from gymcli.rollout import EpisodeFailedError\n"
         "try:\n"
         "    played(task_row('aviary', {'task_kwargs': {'answer': 1}}), says('1'))\n"
         "except EpisodeFailedError as error:\n"
         "    print(error.error)\n"
+        "try:\n"
+        "    Aviary.prepare(Aviary.Options())\n"
+        "except MissingPackageError as error:\n"
+        "    print(error)\n"
     )
     root = Path(__file__).parents[2]
 
@@ -527,7 +533,7 @@ def test_setup_says_which_package_is_missing():
     )
 
     assert done.stdout.startswith("MissingPackageError: the environment aviary needs the package")
-    assert "pip install 'gymcli[aviary]'" in done.stdout
+    assert done.stdout.count("pip install 'gymcli[aviary]'") == 2
 
 
 # Failures of the world

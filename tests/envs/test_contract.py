@@ -102,7 +102,11 @@ def test_oracle_gets_the_top_reward_in_every_task(name):
 
         assert rollout.stop_reason in ("done", "env_done")
         assert not rollout.tool_errors
-        assert scored(rollout).reward == environment_of(name).max_reward
+        environment, reward = environment_of(name), scored(rollout).reward
+        if environment.max_reward is not None:
+            assert reward == environment.max_reward
+        elif environment.pass_threshold is not None:
+            assert reward >= environment.pass_threshold
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,7 +123,8 @@ def test_verify_scores_an_answer_that_says_nothing(name, message):
 def test_verify_scores_a_conversation_of_garbage_calls(name):
     rollout = played(rows_of(name)[0], *GARBAGE, says("Done."), max_turns=len(GARBAGE) + 8)
 
-    assert rollout.tool_errors["unknown_tool"] > 0
+    if environment_of(name).executes_tools:
+        assert rollout.tool_errors["unknown_tool"] > 0
     assert scored(rollout).reward is not None
 
 

@@ -109,7 +109,7 @@ def test_instances_do_not_share_a_counter():
         await first.setup()
         await second.setup()
         first.increment_counter(5)
-        return first.final_state(), second.final_state()
+        return await first.final_state(), await second.final_state()
 
     assert asyncio.run(both()) == (8, 3)
 

@@ -81,6 +81,8 @@ def test_find_gives_a_built_in_environment():
         ("example_multi_turn_gymnasium", "example_multi_turn"),
         ("example_multi_turn_gymnasium_agent", "example_multi_turn"),
         ("example_single_tool_call_simple_agent", "example_single_tool_call"),
+        ("structured_outputs_v3_simple_agent", "structured_outputs"),
+        ("structured_outputs_v4_simple_agent", "structured_outputs"),
     ],
 )
 def test_find_takes_the_names_of_others_and_gives_ours(name, expected):
@@ -148,7 +150,7 @@ def test_registry_finds_a_class_in_a_module():
         ("def", "{path}:Quiz", EnvironmentImportError, "SyntaxError: "),
         (None, "no.such.module:Quiz", EnvironmentImportError, "ModuleNotFoundError: No module"),
         (None, ":Quiz", EnvironmentImportError, "ValueError: Empty module name"),
-        (None, "http://127.0.0.1:9", EnvironmentImportError, "cannot be imported"),
+        (None, "quiz=http://127.0.0.1:9/?a=b", UsageError, "has a query or a fragment"),
     ],
 )
 def test_registry_says_what_is_wrong_with_code_in_one_line(tmp_path, source, spec, error, words):
@@ -273,6 +275,9 @@ def test_describe_says_what_gym_envs_shows(tmp_path):
         "domain": "",
         "task_type": "",
         "verification": "",
+        "roles": [],
+        "rescore": "verify",
+        "skipped_checks": {},
         "tasks": None,
     }
 
@@ -294,3 +299,27 @@ def test_shipped_tasks_are_those_of_a_name_only(tmp_path):
     (tmp_path / "tasks.jsonl").write_bytes(b"")
     assert shipped_tasks(str(tmp_path)) is None
     assert shipped_tasks("") is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("counter=http://127.0.0.1:9", "counter"),
+        ("https://example.com/gym?", "remote"),
+        ("http://127.0.0.1:9", "remote"),
+    ],
+)
+def test_registry_finds_a_server_by_its_name_and_by_what_was_given(spec, name):
+    """Rows of others name the server's agent."""
+    registry = Registry((spec,))
+    found = registry.find(spec)
+    assert (found.name, found.environment.rescore) == (name, "recorded")
+    assert registry.find(name) == found
+    assert registry.find(f"{name}_simple_agent").environment is found.environment
+
+
+def test_registry_takes_no_address_from_a_row():
+    with pytest.raises(UnknownNameError):
+        Registry().find("http://127.0.0.1:9")
+    with pytest.raises(UnknownNameError):
+        Registry().find("counter=http://127.0.0.1:9")

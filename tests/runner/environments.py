@@ -1,6 +1,15 @@
 """Environments with roles and with groups, given by `tests.runner.environments:Class`."""
 
-from gymcli import Context, Environment, Judge, Message, Rollout, Score, Task
+from gymcli import (
+    Context,
+    Environment,
+    Judge,
+    Message,
+    MissingPackageError,
+    Rollout,
+    Score,
+    Task,
+)
 
 
 class Judged(Environment[Task]):
@@ -34,6 +43,14 @@ class GoldLover:
     async def complete(self, messages, **options) -> Message:
         label = "[[GOOD]]" if "gold" in messages[-1].text else "[[BAD]]"
         return Message(role="assistant", content=label)
+
+
+class Unprepared(Environment[Task]):
+    """Do what nobody can do here."""
+
+    @classmethod
+    def prepare(cls, options) -> None:
+        raise MissingPackageError("the environment needs the package anything")
 
 
 class Talked(Environment[Task]):

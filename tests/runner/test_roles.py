@@ -213,6 +213,13 @@ def test_collect_refuses_a_role_that_nobody_has(tmp_path):
         Collection([tasks], options)
 
 
+def test_collect_asks_environments_before_it_starts(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    options = CollectOptions(model="oracle", env="tests.runner.environments:Unprepared")
+    with pytest.raises(UsageError, match="needs the package anything"):
+        Collection([tasks], options)
+
+
 def test_default_roles_serve_who_declares_them(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     defaults = {"judge": "oracle", "user": "oracle"}

@@ -1,0 +1,117 @@
+"""`--env NAME=http://...` through the front door: collected, kept, and asked again."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.mock import MockAnswer
+from gymcli.mock.behaviours import last_user_text, num_turns
+from tests.commands.running import gym, lines_of
+from tests.remote.playing import TOOLS
+from tests.remote.server import ResourcesServer
+
+
+@contextmanager
+def serving(server):
+    """Serve in a thread of its own while the block lasts."""
+    loop = asyncio.new_event_loop()
+    is_open, is_over = threading.Event(), asyncio.Event()
+
+    async def serve():
+        async with server:
+            is_open.set()
+            await is_over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert is_open.wait(10), "the server did not start"
+        yield server
+    finally:
+        loop.call_soon_threadsafe(is_over.set)
+        thread.join(10)
+        loop.close()
+
+
+def count(request):
+    """Add the number of the prompt, then stop; every third task is answered wrongly."""
+    if num_turns(request):
+        return "Done."
+    number = int(last_user_text(request).rstrip(".").split()[-1])
+    return MockAnswer(tool_calls=[("increment_counter", {"count": number + (number % 3 == 0)})])
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch, mock_server):
+    """Give the arguments that collect 200 tasks, which name their environment as others do."""
+    monkeypatch.chdir(tmp_path)
+    mock_server.behaviour = count
+    rows = [
+        {
+            "id": str(n),
+            "agent_ref": {"name": "counter_simple_agent"},
+            "messages": [{"role": "user", "content": f"Add {n}."}],
+            "tools": TOOLS,
+            "initial_count": 0,
+            "expected_count": n,
+        }
+        for n in range(200)
+    ]
+    Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    policy = ("--model", "m", "--base-url", mock_server.base_url, "--concurrency", "200")
+    return ("collect", "t.jsonl", *policy, "--out", "run")
+
+
+def test_collect_drives_two_hundred_episodes_on_a_server(ask):
+    with serving(ResourcesServer()) as server:
+        done = gym(*ask, "--env", f"counter={server.base_url}")
+        assert done.exit_code == 0, done.stderr
+        assert server.num_sessions == 200
+    rewards = {
+        int(line["task_id"]): line["reward"] for line in lines_of(Path("run/rollouts.jsonl"))
+    }
+    assert rewards == {n: float(n % 3 != 0) for n in range(200)}
+
+
+def test_verify_keeps_what_cannot_be_asked_again(ask):
+    with serving(ResourcesServer()) as server:
+        gym(*ask, "--env", f"counter={server.base_url}", "--limit", "20")
+        asked = gym("verify", "run", "--env", f"counter={server.base_url}")
+    assert "0 rescored, 0 changed rewards (0 up, 0 down), 20 kept as recorded" in asked.stdout
+    alone = gym("verify", "run")
+    assert "20 kept as recorded" in alone.stdout
+    bare = gym("verify", "run/rollouts.jsonl")
+    assert bare.exit_code == 2
+    assert "--env counter=http://HOST:PORT" in bare.stderr
+
+
+def test_verify_asks_a_stateless_server_again(ask):
+    with serving(ResourcesServer(mode="stateless")) as server:
+        gym(*ask, "--env", f"counter={server.base_url}", "--limit", "20")
+        num_before = len(server.paths())
+        asked = gym("verify", "run", "--env", f"counter={server.base_url}", "--out", "again")
+        assert server.paths()[num_before:].count("/verify") == 20
+    assert asked.exit_code == 0, asked.stderr
+    assert asked.stdout.splitlines()[-3].startswith("20 rescored, ")
+    assert len(lines_of(Path("again/rollouts.jsonl"))) == 20
+
+
+def test_verify_says_where_the_server_is_gone(ask):
+    with serving(ResourcesServer()) as server:
+        gym(*ask, "--env", f"counter={server.base_url}", "--limit", "2")
+    gone = gym("verify", "run", "--env", f"counter={server.base_url}")
+    assert gone.exit_code == 4
+    assert "is the server running" in gone.stderr
+
+
+def test_collect_shows_a_lost_cookie_for_what_it_is(ask):
+    with serving(ResourcesServer(cookies="ignored")) as server:
+        done = gym(*ask, "--env", f"counter={server.base_url}", "--limit", "5")
+    assert done.exit_code == 4
+    assert "5 EpisodeError" in done.stdout
+    for line in lines_of(Path("run/failures.jsonl")):
+        assert "answered from another session" in line["error"]["message"]
