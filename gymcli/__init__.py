@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         PairwiseJudge,
         RewardModel,
         SimulatedUser,
+        StandIn,
         UserTurn,
         Verdict,
     )
@@ -70,6 +71,7 @@ __all__ = [
     "Rollout",
     "Score",
     "SimulatedUser",
+    "StandIn",
     "Step",
     "Task",
     "Tool",
@@ -111,6 +113,7 @@ _HOMES = {
         "PairwiseJudge",
         "RewardModel",
         "SimulatedUser",
+        "StandIn",
         "UserTurn",
         "Verdict",
     ),

@@ -2,6 +2,7 @@
 
 from gymcli.roles.judge import Judge, Verdict
 from gymcli.roles.reward import Comparison, PairwiseJudge, RewardModel
+from gymcli.roles.stand_in import StandIn
 from gymcli.roles.user import SimulatedUser, UserTurn
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "PairwiseJudge",
     "RewardModel",
     "SimulatedUser",
+    "StandIn",
     "UserTurn",
     "Verdict",
 ]

@@ -11,35 +11,20 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from multiprocessing.connection import Pipe
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar, cast
 
 from gymcli.boundary import described
-from gymcli.errors import VerifierError, VerifierTimeoutError
+from gymcli.errors import VerifierError
 from gymcli.registry.find import FILE_MODULE_PREFIX
+from gymcli.scoring.process import LEAVE_SECONDS, IdleWorkerDiedError, WorkerProcess
 from gymcli.scoring.worker import Call, Report
 
-__all__ = ["START_SECONDS", "Workers"]
-
-START_SECONDS = 60.0
-"""Seconds that a worker may take to start, and again to import what a call needs."""
-
-_LEAVE_SECONDS = 2.0
-"""Seconds that an idle worker is given to leave by itself."""
-
-_COMMAND = (
-    "import sys; sys.path[:] = sys.argv[2:]; "
-    "from gymcli.scoring.worker import main; main(int(sys.argv[1]))"
-)
-"""Started by name and not with -m, which would find the module imported by its package."""
+__all__ = ["Workers"]
 
 T = TypeVar("T")
 
@@ -54,8 +39,8 @@ class Workers:
     def __init__(self, num_workers: int | None = None) -> None:
         self._threads = ThreadPoolExecutor(num_workers or os.cpu_count() or 1, "gymcli-worker")
         self._lock = threading.Lock()
-        self._idle: list[_Worker] = []
-        self._busy: set[_Worker] = set()
+        self._idle: list[WorkerProcess] = []
+        self._busy: set[WorkerProcess] = set()
         self._is_closed = False
 
     async def call(
@@ -107,7 +92,7 @@ class Workers:
         for worker in idle:
             worker.hang_up()
         for worker in idle:
-            worker.end(_LEAVE_SECONDS)
+            worker.end(LEAVE_SECONDS)
         self._threads.shutdown()
 
     def __enter__(self) -> Self:
@@ -133,7 +118,7 @@ class Workers:
                 report = worker.ask(call)
                 is_reusable = report.kind != "out_of_memory"
                 return _outcome(call, report)
-            except _IdleWorkerDiedError:
+            except IdleWorkerDiedError:
                 if ticket.is_cancelled:
                     raise
             except VerifierError as error:
@@ -144,26 +129,22 @@ class Workers:
                 ticket.let_go()  # before the worker can be given to another call
                 self._put_back(worker, is_reusable=is_reusable)
 
-    def _take(self, call: Call) -> _Worker:
+    def _take(self, call: Call) -> WorkerProcess:
         """Give the worker that was used last, or a new one where none is idle."""
         with self._lock:
             if self._is_closed:
                 raise _closed(call)
-            worker = self._idle.pop() if self._idle else _Worker()
+            worker = self._idle.pop() if self._idle else WorkerProcess()
             self._busy.add(worker)
             return worker
 
-    def _put_back(self, worker: _Worker, *, is_reusable: bool) -> None:
+    def _put_back(self, worker: WorkerProcess, *, is_reusable: bool) -> None:
         with self._lock:
             self._busy.discard(worker)
             if is_reusable and not self._is_closed:
                 self._idle.append(worker)
                 return
         worker.end()
-
-
-class _IdleWorkerDiedError(VerifierError):
-    """Raised when a worker turns out to have died since its last call; another one is asked."""
 
 
 class _Outcome(NamedTuple):
@@ -178,10 +159,10 @@ class _Ticket:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._worker: _Worker | None = None
+        self._worker: WorkerProcess | None = None
         self.is_cancelled = False
 
-    def hold(self, worker: _Worker) -> None:
+    def hold(self, worker: WorkerProcess) -> None:
         """Name the worker; it is killed at once where the caller has already left."""
         with self._lock:
             self._worker = worker
@@ -199,84 +180,6 @@ class _Ticket:
             self.is_cancelled = True
             if self._worker is not None:
                 self._worker.kill()
-
-
-class _Worker:
-    """One worker process and the connection to it; used by one thread at a time."""
-
-    def __init__(self) -> None:
-        self._connection, theirs = Pipe()
-        try:
-            self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
-                # A search path with this process's own entries finds what it can import.
-                [sys.executable, "-P", "-c", _COMMAND, str(theirs.fileno()), *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # prints of a function are progress, not results
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the parent's to decide about
-            )
-        except BaseException:
-            self._connection.close()
-            raise
-        finally:
-            theirs.close()
-        self._has_served = False
-
-    def ask(self, call: Call) -> Report:
-        """Send a call and wait for how it ends.
-
-        Raises:
-            VerifierTimeoutError: The function took too long.
-            _IdleWorkerDiedError: The process had served before and died before it started this.
-            VerifierError: The process died, or did not come to start the function.
-
-        """
-        has_served, has_started = self._has_served, False
-        self._has_served = True
-        name = call.qualname
-        try:
-            if not has_served:
-                self._receive(START_SECONDS, VerifierError(f"{name}: no worker could be started"))
-            self._connection.send_bytes(pickle.dumps(call))
-            stuck = f"{name}: its module was not imported within {START_SECONDS:g} seconds"
-            report = self._receive(START_SECONDS, VerifierError(stuck))
-            if report.kind != "started":
-                return report
-            has_started = True
-            late = f"{name} took longer than {call.timeout:g} seconds"
-            return self._receive(call.timeout, VerifierTimeoutError(late))
-        except (EOFError, OSError) as error:
-            self.kill()
-            code = self._process.wait()
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            was_idle = has_served and not has_started
-            kind = _IdleWorkerDiedError if was_idle else VerifierError
-            raise kind(f"{name}: its process died ({how})") from error
-
-    def kill(self) -> None:
-        """Kill the process and what it started."""
-        if self._process.returncode is None:  # not waited for: the number is still its own
-            # macOS refuses where all of a group have already ended.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def hang_up(self) -> None:
-        """Close the connection, which makes an idle process leave."""
-        self._connection.close()
-
-    def end(self, seconds: float = 0.0) -> None:
-        """Wait for the process to leave, kill it if it does not, and release its handles."""
-        self.hang_up()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-        self.kill()
-        self._process.wait()
-
-    def _receive(self, seconds: float, late: VerifierError) -> Report:
-        if not self._connection.poll(seconds):
-            raise late
-        report = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # both ends are ours
-        return cast("Report", report)
 
 
 def _call(

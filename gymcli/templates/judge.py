@@ -16,6 +16,7 @@ from gymcli import (
     Properties,
     Rollout,
     Score,
+    StandIn,
     Task,
 )
 
@@ -54,7 +55,7 @@ class NewEnvironment(Environment[Number]):
     @classmethod
     def stand_ins(cls, task: Number) -> Mapping[str, Model]:
         """Give a judge that compares the words themselves."""
-        return {"judge": WordComparison()}
+        return {"judge": StandIn(compare_words)}
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Write the number."""
@@ -79,23 +80,11 @@ class NewEnvironment(Environment[Number]):
             }
 
 
-class WordComparison:
-    """A judge without a model: it finds both texts in its prompt and compares them."""
-
-    is_scalar = False
-
-    async def complete(
-        self,
-        messages: list[Message],
-        *,
-        schema: JSONObject | None = None,
-        params: JSONObject | None = None,
-        cache: str | None = None,
-    ) -> Message:
-        """Say whether both texts have the same words."""
-        shown = messages[-1].text
-        first, second = (words(between(shown, name)) for name in ("first", "second"))
-        return Message(role="assistant", content="[[SAME]]" if first == second else "[[DIFFERENT]]")
+def compare_words(messages: list[Message]) -> str:
+    """Judge without a model: find both texts in the prompt and compare their words."""
+    shown = messages[-1].text
+    first, second = (words(between(shown, name)) for name in ("first", "second"))
+    return "[[SAME]]" if first == second else "[[DIFFERENT]]"
 
 
 def between(text: str, name: str) -> str:

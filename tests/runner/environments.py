@@ -8,6 +8,7 @@ from gymcli import (
     MissingPackageError,
     Rollout,
     Score,
+    StandIn,
     Task,
 )
 
@@ -32,17 +33,12 @@ class Judged(Environment[Task]):
 
     @classmethod
     def stand_ins(cls, task):
-        return {"judge": GoldLover()}
+        return {"judge": StandIn(love_gold)}
 
 
-class GoldLover:
-    """A judge that looks for gold."""
-
-    is_scalar = False
-
-    async def complete(self, messages, **options) -> Message:
-        label = "[[GOOD]]" if "gold" in messages[-1].text else "[[BAD]]"
-        return Message(role="assistant", content=label)
+def love_gold(messages: list[Message]) -> str:
+    """Judge by a look for gold."""
+    return "[[GOOD]]" if "gold" in messages[-1].text else "[[BAD]]"
 
 
 class Unprepared(Environment[Task]):

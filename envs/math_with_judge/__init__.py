@@ -1,0 +1,248 @@
+r"""Asks for the answer to a mathematical problem; a library compares it, a judge where it cannot.
+
+Source: the resources server math_with_judge of NVIDIA NeMo Gym (Apache-2.0), its rules written
+anew. The library math-verify (extra `math`) reads the whole text; what it finds right is right.
+Where it does not, and there is a judge, the judge compares the gold with the extracted answer, or
+with the text where none was extracted, and is asked again in the other order: both times it has to
+say equal. What the library cannot parse, or fails at, is not right. Where this differs:
+
+- A library that takes more than 10 seconds, or whose process dies, has not said that an answer is
+  wrong: the judge decides, and without one the attempt is unscored. The library's own limits of 5
+  seconds for each step, after which it says "wrong", are off.
+- A verdict that cannot be read is a reason of its own; its reward is 0 all the same.
+- The judge is asked where one is given with `--role judge=...`, unless `use_judge` is off.
+- An answer of more digits than Python writes is no error: it is compared like any other, and
+  extracted as it stands in the text.
+
+{"id": "math-1", "difficulty": "medium", "prompt": "What is 7 to the power of 40, modulo 13?\n\n…",
+ "question": "What is 7 to the power of 40, modulo 13?", "expected_answer": "9"}
+"""
+
+import importlib.util
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import NamedTuple
+
+from gymcli import (
+    Context,
+    Environment,
+    EnvironmentOptions,
+    JSONObject,
+    Judge,
+    Message,
+    MissingPackageError,
+    Model,
+    Properties,
+    Rollout,
+    Score,
+    StandIn,
+    Task,
+    Verdict,
+    VerifierError,
+)
+
+from .problems import PROBLEMS
+
+EQUAL, DIFFERENT = "[[A=B]]", "[[A!=B]]"
+
+JUDGE = Judge(
+    """Two people were asked a question of mathematics. Did they give the same final answer?
+
+<question>
+{question}
+</question>
+
+<answer_a>
+{first}
+</answer_a>
+
+<answer_b>
+{second}
+</answer_b>
+
+Compare what A and B give in the end, not how they got there. Answers are the same where they have
+the same value or name the same object, however each is written: as a fraction or a decimal, \
+factored or expanded, in other words or another order where order does not matter. They differ \
+where one is missing, where one gives more or fewer solutions, or where they agree only roughly. \
+Do not solve the problem, and do not ask which of them is right.
+
+Reply with one label and nothing before it: [[A=B]] if the answers are the same, [[A!=B]] if not.
+""",
+    labels={"equal": EQUAL, "different": DIFFERENT},
+    rule="first",
+)
+
+SHOWN_ANSWERS = re.compile(
+    r"<answer_a>\n(.*)\n</answer_a>\n\n<answer_b>\n(.*)\n</answer_b>", re.DOTALL
+)
+
+
+class MathProblem(Task):
+    """A problem and its answer."""
+
+    question: str
+    expected_answer: str
+    """In LaTeX, with or without `$..$` or `\\(..\\)` around it."""
+
+
+class Comparison(NamedTuple):
+    """What the library says of a text."""
+
+    is_right: bool
+    answer: str | None
+    """The first answer that is right, else the first one found."""
+
+
+class MathWithJudge(Environment[MathProblem]):
+    """Solve mathematical problems; math-verify compares the answer, a judge where it cannot."""
+
+    optional_roles = ("judge",)
+    waits_to_verify = True
+    properties = Properties(
+        "single-step", "mathematics", "mathematics", "short answer", "symbolic, then judge"
+    )
+
+    class Options(EnvironmentOptions):
+        """Who compares, and for how long."""
+
+        use_judge: bool = True
+        """False: the library alone decides, even where a judge is given."""
+        library_timeout: float = 10.0
+        """Seconds that the library may take for one attempt."""
+
+    options: Options
+
+    @classmethod
+    def prepare(cls, options: EnvironmentOptions) -> None:
+        """See that the library is there, before the model is asked for what needs it."""
+        _require_library()
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the library, or the judge in both orders, says that the answer is right.
+
+        Raises:
+            VerifierError: The library did not come to an end, and there is no judge.
+
+        """
+        assert isinstance(context.options, cls.Options)
+        _require_library()
+        task = cls.parse_task(rollout.task)
+        judge = context.roles.get("judge") if context.options.use_judge else None
+        details: JSONObject = {"reason": "library", "expected_answer": task.expected_answer}
+        try:
+            found = await context.isolated(
+                compare,
+                task.expected_answer,
+                rollout.output_text,
+                timeout=context.options.library_timeout,
+                imports=("math_verify",),
+            )
+        except VerifierError as error:
+            if judge is None:
+                raise
+            found = Comparison(is_right=False, answer=None)
+            details["library_failure"] = str(error)
+        score = Score(float(found.is_right), answer=found.answer, details=details)
+        score.components = {"library_reward": score.reward}
+        score.metrics = {"library_failed": float("library_failure" in details)}
+        if judge is not None and not found.is_right:
+            verdicts = await JUDGE.confirm(
+                judge,
+                "equal",
+                swap=("first", "second"),
+                question=task.question,
+                first=task.expected_answer,
+                second=found.answer or rollout.output_text,
+            )
+            details["reason"] = _reason(verdicts)
+            details["verdicts"] = [verdict.record() for verdict in verdicts]
+            score.reward = float(details["reason"] == "judge")
+            score.components["judge_reward"] = score.reward
+        elif not found.is_right:
+            details["reason"] = "wrong"
+        return score
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Give the answer in a box."""
+        gold = _without_dollars(self.task.expected_answer)
+        return Message(role="assistant", content=f"The answer is \\boxed{{{gold}}}.")
+
+    @classmethod
+    def stand_ins(cls, task: MathProblem) -> Mapping[str, Model]:
+        """Give a judge that knows the gold answer and compares texts."""
+        gold = task.expected_answer.split()
+
+        def compare_texts(messages: list[Message]) -> str:
+            shown = SHOWN_ANSWERS.search(messages[-1].text)
+            are_gold = shown is not None and shown[1].split() == shown[2].split() == gold
+            return EQUAL if are_gold else DIFFERENT
+
+        return {"judge": StandIn(compare_texts)}
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write problems whose answers are computed; no two of them have the same one."""
+        seen: set[str] = set()
+        for number in range(num):
+            difficulty = list(PROBLEMS)[number % len(PROBLEMS)]
+            question, gold = rng.choice(PROBLEMS[difficulty])(rng)
+            while gold in seen:
+                question, gold = rng.choice(PROBLEMS[difficulty])(rng)
+            seen.add(gold)
+            yield {
+                "id": f"math-{number}",
+                "difficulty": difficulty,
+                "prompt": f"{question}\n\nPut your final answer in \\boxed{{}}.",
+                "question": question,
+                "expected_answer": gold,
+            }
+
+
+def compare(gold: str, text: str) -> Comparison:
+    """Look for the gold answer in a text; runs in a worker, which also limits its time."""
+    import math_verify as library  # late: an extra, and a second to import
+
+    # It warns of its limits being off, and of every text without an answer.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    in_latex, as_plain = library.LatexExtractionConfig(), library.ExprExtractionConfig()
+    boxed = f"\\boxed{{{_without_dollars(gold)}}}"
+    golds = library.parse(boxed, (in_latex,), parsing_timeout=None)
+    answers = library.parse(text, (as_plain, in_latex), parsing_timeout=None)
+    for answer in answers:
+        if library.verify(golds, answer, 6, timeout_seconds=None):  # 6 decimals, as the source
+            return Comparison(is_right=True, answer=_written(answer, answers))
+    return Comparison(is_right=False, answer=_written(answers[0], answers) if answers else None)
+
+
+def _written(answer: object, answers: list[object]) -> str:
+    """Write an answer; where it has too many digits, as it stands in the text, which comes last."""
+    try:
+        return str(answer)
+    except ValueError:
+        return str(answers[-1])
+
+
+def _require_library() -> None:
+    if importlib.util.find_spec("math_verify") is None:
+        raise MissingPackageError("math_with_judge needs math-verify: pip install 'gymcli[math]'")
+
+
+def _without_dollars(gold: str) -> str:
+    r"""Take the outer `$..$` or `\(..\)` from an answer."""
+    text = gold.strip()
+    for opening, closing in (("\\(", "\\)"), ("$", "$")):
+        if len(text) > len(opening) and text.startswith(opening) and text.endswith(closing):
+            text = text[len(opening) : -len(closing)].strip()
+    return text
+
+
+def _reason(verdicts: list[Verdict]) -> str:
+    labels = [verdict.label for verdict in verdicts]
+    if labels == ["equal", "equal"]:
+        return "judge"
+    if None in labels:
+        return "unparseable_verdict"
+    return "judge_disagrees" if len(labels) == 2 else "wrong"

@@ -1,0 +1,14 @@
+"""Fixtures of the tests of environments."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.envs.episodes import isolated_workers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def closed_workers() -> Iterator[None]:
+    """Close the pool that `scored` uses, once all tests have run."""
+    yield
+    isolated_workers().close()
