@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import one_line, print_json, result
+from gymcli.commands.console import print_json, result
 
 __all__ = ["envs"]
 
@@ -42,15 +42,13 @@ def envs(
         print_json(msgspec.json.encode(described))
         return
     columns = ("name", "structure", "capability", "domain", "task_type", "verification")
-    rows = [[str(one.get(column, "-")) for column in columns] for one in described]
+    rows = [[str(one.get(column, "")) for column in columns] for one in described]
     rows.insert(0, [column.replace("_", " ") for column in columns])
     widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        result("  ".join(one_line(cell).ljust(width) for cell, width in cells).rstrip())
-    for one in described:
-        if "error" in one:
-            result(f"{one['name']}: {one['error']}")
+    errors = [""] + [str(one.get("error", "")) for one in described]
+    for row, error in zip(rows, errors, strict=True):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        result("  ".join([cells[0], error] if error else cells).rstrip())
 
 
 def _shown(value: object) -> str:

@@ -234,8 +234,7 @@ def _task_row(
         if messages:
             raise ValueError("the row has a prompt of its own; it and --prompt exclude each other")
         messages = reading.template.messages(fields)
-    # A row of NeMo Gym's may leave the prompt to its environment, with an empty input.
-    if not messages and not isinstance(row.get("responses_create_params"), dict):
+    if not (messages or _leaves_prompt(row)):
         raise ValueError(
             'no prompt: expected "responses_create_params", "messages" or "prompt"; '
             "rows of fields alone need --prompt FILE"
@@ -253,6 +252,12 @@ def _task_row(
         place=place,
     )
     return task, ignored + more_ignored
+
+
+def _leaves_prompt(row: JSONObject) -> bool:
+    """Say whether a row of NeMo Gym's leaves the prompt to its environment."""
+    params = row.get("responses_create_params")
+    return isinstance(params, dict) and params.get("input") == []
 
 
 def _own_params(row: JSONObject) -> tuple[JSONObject, list[str]]:

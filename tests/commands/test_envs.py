@@ -1,5 +1,6 @@
 """`gym envs` through the front door."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,16 @@ def test_envs_lists_them():
     done = gym("envs")
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    assert lines[0] == "arithmetic                  single-step  Add two numbers from 1 to 19."
+    assert lines[0].split()[:4] == ["name", "structure", "capability", "domain"]
+    cells = re.split("  +", lines[1])
+    assert cells == [
+        "arithmetic",
+        "single-step",
+        "arithmetic",
+        "mathematics",
+        "short",
+        "exact match",
+    ]
     assert {line.split()[0] for line in lines} >= {"mcqa", "example_multi_step"}
 
 
