@@ -1,13 +1,8 @@
 """The Environment contract and @tool: everything that an environment is written against."""
 
 from gymcli.environment.context import Context, Model
-from gymcli.environment.contract import (
-    Environment,
-    EnvironmentOptions,
-    Properties,
-    Step,
-    Task,
-)
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
 from gymcli.environment.tool import Tool, ToolCallError, tool
 
 __all__ = [

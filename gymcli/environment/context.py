@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.types import JSONObject, Message, Rollout
 
 if TYPE_CHECKING:
-    from gymcli.environment.contract import Environment, EnvironmentOptions, Task
+    from gymcli.environment.contract import Environment
 
 __all__ = ["Context", "Model"]
 

@@ -20,13 +20,14 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from gymcli.boundary import described, is_cancellation
 from gymcli.environment.context import Context, Model
+from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
 from gymcli.environment.tool import (
     Tool,
     ToolCallError,
@@ -36,45 +37,12 @@ from gymcli.environment.tool import (
     tool_of,
 )
 from gymcli.errors import AttemptError
-from gymcli.types import JSON, JSONObject, Message, Rollout, Score, StopReason, ToolCall
+from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
-__all__ = ["Environment", "EnvironmentOptions", "Properties", "Step", "Task"]
-
-
-class Task(BaseModel):
-    """The fields of a row that an environment needs, typed; other fields are kept as they are."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class EnvironmentOptions(BaseModel):
-    """Options of an environment, given by `--env-arg`; unknown ones are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+__all__ = ["Environment"]
 
 
 TaskT = TypeVar("TaskT", bound=Task)
-
-
-class Properties(NamedTuple):
-    """What kind of environment this is; shown by `gym envs`."""
-
-    structure: Literal["single-step", "multi-step", "stateful", "multi-turn"] = "single-step"
-    capability: str = ""
-    domain: str = ""
-    task_type: str = ""
-    verification: str = ""
-
-
-class Step(NamedTuple):
-    """What an environment answers to one message of the model."""
-
-    messages: list[Message]
-    """What the model sees next; empty ends the episode."""
-    reward: float | None = None
-    """A reward for this turn, recorded in `step_rewards`."""
-    stop_reason: StopReason | None = None
-    """Ends the episode after these messages; `env_done` where the environment decides."""
 
 
 class Environment(Generic[TaskT]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
@@ -22,22 +22,23 @@ from gymcli.errors import (
     UsageError,
 )
 from gymcli.local import model_name, parse_local
-from gymcli.registry import Registry, environment_options, split_env_args
-from gymcli.role_models import ORACLE, ModelPool, check_declared
-from gymcli.rollout import EpisodePlan, Policy
-from gymcli.runner.attempts import Attempt, Outcome, Shared
+from gymcli.registry import Registry
+from gymcli.role_models import ModelPool
+from gymcli.rollout import Policy
+from gymcli.runner.attempts import Outcome, Shared
 from gymcli.runner.episodes import run_attempts
 from gymcli.runner.first_request import first_request
 from gymcli.runner.judging import Judges, judging
-from gymcli.runner.manifest import declared_sources, default_out, identity_of, new_manifest, unused
+from gymcli.runner.manifest import default_out, identity_of, new_manifest, unused
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.params import merged_params, parameter_warnings
+from gymcli.runner.params import parameter_warnings
+from gymcli.runner.plan import Plan
 from gymcli.runner.resumption import Standing, carried_on, compare
 from gymcli.runner.survey import TaskSource, survey
 from gymcli.store.manifest import read_manifest
 from gymcli.store.run import Done, RunDirectory
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import AttemptKey, Failure, Request, Rollout, TaskRow, Verifier
+from gymcli.types import Failure, Request, Rollout
 
 __all__ = ["Collection"]
 
@@ -66,21 +67,11 @@ class Collection:
         registry = Registry((options.env,) if options.env else ())
         self._source = TaskSource(tasks, options, registry)
         found = survey(self._source, registry)
-        self._environments = found.environments
-        self._group_sizes = found.group_sizes
-        classes = [item.environment for item in found.environments.values()]
-        self._roles = declared_sources(options, found.environments)
-        check_declared(self._roles, options.roles, classes)
-        given = split_env_args(options.env_args, found.environments.values())
-        self._env_options = {
-            name: environment_options(item.environment, name, given[name], {})
-            for name, item in found.environments.items()
-        }
-        for name, item in found.environments.items():
-            item.environment.prepare(self._env_options[name])
+        self._plan = Plan(self._source, options, found, model)
         template_hash = self._source.template.hash if self._source.template else None
-        identity = identity_of(model, options, template_hash, found.environments, self._env_options)
-        self.manifest = new_manifest(model, options, found, self._env_options, identity)
+        env_options = self._plan.env_options
+        identity = identity_of(model, options, template_hash, found.environments, env_options)
+        self.manifest = new_manifest(model, options, found, env_options, identity)
         self.num_expected = self.manifest.num_expected
         """Attempts of this plan."""
         self.num_scored = 0
@@ -91,7 +82,7 @@ class Collection:
             self.path = options.out or default_out(self._source, options, identity)
             if options.fresh:
                 self.path = unused(self.path)
-        self.warnings = parameter_warnings(options, found) + self._self_judgement()
+        self.warnings = parameter_warnings(options, found) + self._plan.self_judgement()
         """What the user should know; more may come when the run is opened."""
         self._directory: RunDirectory | None = None
         self._done: Mapping[tuple[str, str], Done] = {}
@@ -101,21 +92,6 @@ class Collection:
         self._opened_at = 0.0
         self._seconds_before = 0.0
         self._is_unfinished = False
-
-    def _self_judgement(self) -> list[str]:
-        """Warn of roles that the policy itself plays."""
-        policy = self.options.endpoint
-        own = self.options.model if policy is None else (policy.base_url, policy.model)
-        played = {
-            role: source if isinstance(source, str) else (source.base_url, source.model)
-            for role, source in self._roles.items()
-        }
-        return [
-            f"the {role} is the policy itself ({self.manifest.model}): it judges its own answers, "
-            f"and training on them would train the {role}"
-            for role, who in played.items()
-            if who == own and who != ORACLE
-        ]
 
     @property
     def num_left(self) -> int:
@@ -129,7 +105,7 @@ class Collection:
             RunError: The environment cannot be set up.
 
         """
-        plan = self._plan(next(self._source.selected()), 0)
+        plan = self._plan.first()
         with boundary(RoleError):
             stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))
         return await first_request(plan._replace(roles=stand_ins))
@@ -197,7 +173,7 @@ class Collection:
         done = directory.done()
         pending = directory.pending(done)
         mates = directory.mates(done, pending.values())
-        standing = compare(self._source, self._planned(), done, pending)._replace(mates=mates)
+        standing = compare(self._source, self._plan.rows(), done, pending)._replace(mates=mates)
         if self.options.out is None and done and len(standing.gone) == len(done):
             raise RunMismatchError(
                 f"{directory.path}: holds a run of other tasks, none of which is in these files; "
@@ -213,7 +189,7 @@ class Collection:
 
     async def _opened(self, stack: AsyncExitStack) -> Shared:
         """Open what the attempts share; the policy where one of them asks it."""
-        judges = Judges(self._roles, self.options.role_params, self.options.concurrency)
+        judges = Judges(self._plan.roles, self.options.role_params, self.options.concurrency)
         verdicts = Verdicts(None if self._directory is None else self.path)
         shared = await stack.enter_async_context(judging(judges, verdicts, self._save))
         if self.num_left > len(self._standing.waiting):
@@ -249,7 +225,10 @@ class Collection:
             _LOGGER.warning(text)
         assert self._shared is not None, "a collection is run inside its `async with`"
         outcomes = run_attempts(
-            self._attempts(), self._shared, concurrency=self._concurrency, keep=self._keep
+            self._plan.attempts(self._standing, self._done),
+            self._shared,
+            concurrency=self._concurrency,
+            keep=self._keep,
         )
         try:
             async with aclosing(outcomes):
@@ -285,56 +264,6 @@ class Collection:
         for name, count in record.retries.items():
             where = (record.env, record.task_id, record.attempt)
             _LOGGER.info("%s %s/%d: %s, tried again %d times", *where, name, count)
-
-    def _planned(self) -> Iterator[tuple[TaskRow, int]]:
-        """Give every attempt of the plan; those of one row follow each other."""
-        repeats = self.options.repeats
-        for row in self._source.selected():
-            first = row.first_attempt * repeats
-            for attempt in range(first, first + repeats):
-                yield row, attempt
-
-    def _attempts(self) -> Iterator[Attempt]:
-        """Give what is left to do: waiting conversations first, then everything not done."""
-        waiting = set()
-        for rollout in self._standing.waiting:
-            waiting.add(rollout.key)
-            yield self._attempt(rollout.env, generation=rollout)
-        for rollout in self._standing.mates:
-            yield self._attempt(rollout.env, generation=rollout)._replace(is_done=True)
-        for row, attempt in self._planned():
-            done = self._done.get((row.env, row.id))
-            is_done = done is not None and done.has(attempt)
-            if not is_done and AttemptKey(row.env, row.id, attempt) not in waiting:
-                yield self._attempt(row.env, plan=self._plan(row, attempt))
-
-    def _attempt(
-        self, env: str, *, plan: EpisodePlan | None = None, generation: Rollout | None = None
-    ) -> Attempt:
-        found = self._environments[env]
-        verifier = Verifier(found.environment.version, found.source_hash)
-        size = 0
-        if plan is not None:
-            size = self._group_sizes[env, plan.row.id]
-        elif generation is not None:
-            size = generation.group_size
-        return Attempt(found.environment, self._env_options[env], verifier, plan, generation, size)
-
-    def _plan(self, row: TaskRow, attempt: int) -> EpisodePlan:
-        options = self.options
-        environment = self._environments[row.env].environment
-        return EpisodePlan(
-            row=row,
-            attempt=attempt,
-            environment=environment,
-            options=self._env_options[row.env],
-            env_version=environment.version,
-            model=self.manifest.model,
-            params=merged_params(row.params, options.params),
-            run_seed=options.seed or 0,
-            sends_seed=options.seed is not None,
-            max_turns=options.max_turns,
-        )
 
     def finish(self, metrics: bytes, ended_at: float) -> None:
         """Write the end of the run and its metrics; a run that was complete keeps its end."""

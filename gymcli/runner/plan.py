@@ -1,0 +1,127 @@
+"""Every attempt of a run in its order, and what each of them is played and scored with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gymcli.registry import environment_options, split_env_args
+from gymcli.role_models import ORACLE, check_declared
+from gymcli.rollout import EpisodePlan
+from gymcli.runner.attempts import Attempt
+from gymcli.runner.manifest import declared_sources
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.params import merged_params
+from gymcli.runner.resumption import Standing
+from gymcli.runner.survey import Survey, TaskSource
+from gymcli.store.run import Done
+from gymcli.types import AttemptKey, Rollout, TaskRow, Verifier
+
+__all__ = ["Plan"]
+
+
+class Plan:
+    """What a run is to do.
+
+    Args:
+        source: The tasks.
+        options: What is asked for.
+        found: What the tasks need.
+        model: The policy's name on record.
+
+    Raises:
+        UsageError: An option of an environment is wrong, a role has no model, or an environment
+            cannot be played here.
+
+    """
+
+    def __init__(
+        self, source: TaskSource, options: CollectOptions, found: Survey, model: str
+    ) -> None:
+        self._source = source
+        self._options = options
+        self._found = found
+        self._model = model
+        environments = found.environments
+        self.roles = declared_sources(options, environments)
+        """The models beside the policy, of those roles that the environments have."""
+        check_declared(
+            self.roles, options.roles, [item.environment for item in environments.values()]
+        )
+        given = split_env_args(options.env_args, environments.values())
+        self.env_options = {
+            name: environment_options(item.environment, name, given[name], {})
+            for name, item in environments.items()
+        }
+        for name, item in environments.items():
+            item.environment.prepare(self.env_options[name])
+
+    def self_judgement(self) -> list[str]:
+        """Warn of roles that the policy itself plays."""
+        policy = self._options.endpoint
+        own = self._options.model if policy is None else (policy.base_url, policy.model)
+        played = {
+            role: source if isinstance(source, str) else (source.base_url, source.model)
+            for role, source in self.roles.items()
+        }
+        return [
+            f"the {role} is the policy itself ({self._model}): what it says of its own answers is "
+            "no independent measure, and training on it would train both"
+            for role, who in played.items()
+            if who == own and who != ORACLE
+        ]
+
+    def first(self) -> EpisodePlan:
+        """Give the plan of the first attempt."""
+        return self._episode(next(self._source.selected()), 0)
+
+    def rows(self) -> Iterator[tuple[TaskRow, int]]:
+        """Give every attempt, done or not; those of one row follow each other."""
+        repeats = self._options.repeats
+        for row in self._source.selected():
+            first = row.first_attempt * repeats
+            for attempt in range(first, first + repeats):
+                yield row, attempt
+
+    def attempts(
+        self, standing: Standing, done: Mapping[tuple[str, str], Done]
+    ) -> Iterator[Attempt]:
+        """Give what is left to do: waiting conversations first, then everything not done."""
+        waiting = set()
+        for rollout in standing.waiting:
+            waiting.add(rollout.key)
+            yield self._recorded(rollout)
+        for rollout in standing.mates:
+            yield self._recorded(rollout)._replace(is_done=True)
+        for row, attempt in self.rows():
+            scored = done.get((row.env, row.id))
+            is_done = scored is not None and scored.has(attempt)
+            if not is_done and AttemptKey(row.env, row.id, attempt) not in waiting:
+                plan = self._episode(row, attempt)
+                size = self._found.group_sizes[row.env, row.id]
+                yield self._attempt(row.env)._replace(plan=plan, group_size=size)
+
+    def _recorded(self, rollout: Rollout) -> Attempt:
+        return self._attempt(rollout.env)._replace(
+            generation=rollout, group_size=rollout.group_size
+        )
+
+    def _attempt(self, env: str) -> Attempt:
+        found = self._found.environments[env]
+        verifier = Verifier(found.environment.version, found.source_hash)
+        return Attempt(found.environment, self.env_options[env], verifier, plan=None)
+
+    def _episode(self, row: TaskRow, attempt: int) -> EpisodePlan:
+        options = self._options
+        environment = self._found.environments[row.env].environment
+        return EpisodePlan(
+            row=row,
+            attempt=attempt,
+            environment=environment,
+            options=self.env_options[row.env],
+            env_version=environment.version,
+            model=self._model,
+            params=merged_params(row.params, options.params),
+            run_seed=options.seed or 0,
+            sends_seed=options.seed is not None,
+            max_turns=options.max_turns,
+        )
