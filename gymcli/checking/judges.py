@@ -10,11 +10,11 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.checking.report import Finding, failed, not_applicable, passed
-from gymcli.checking.subject import Subject, says
+from gymcli.checking.subject import Subject
 from gymcli.environment import Environment, Task
 from gymcli.errors import RoleError
-from gymcli.roles import Judge
-from gymcli.types import JSON, JSONObject, Message, canonical_json
+from gymcli.roles import Judge, StandIn
+from gymcli.types import JSON, Message, canonical_json
 
 __all__ = ["judges"]
 
@@ -28,32 +28,15 @@ class _Saying(NamedTuple):
     text: str
 
 
-class _QuotingModel:
-    """A judge that quotes what it judges, as it stands in the prompt, and then says its verdict."""
+def _quoting(quote: str, verdict: str) -> StandIn:
+    """Give a judge that quotes what it judges, as the prompt has it, and then says its verdict."""
 
-    is_scalar = False
-
-    def __init__(self, quote: str, verdict: str) -> None:
-        self._quote = quote
-        self._verdict = verdict
-
-    async def complete(
-        self,
-        messages: list[Message],
-        *,
-        schema: JSONObject | None = None,
-        params: JSONObject | None = None,
-        cache: str | None = None,
-    ) -> Message:
-        """Quote and judge.
-
-        Raises:
-            RoleError: What it would quote is not in the prompt.
-
-        """
-        if not any(self._quote in message.text for message in messages):
+    def answer(messages: list[Message]) -> str:
+        if not any(quote in message.text for message in messages):
             raise RoleError("the prompt does not have what is judged as `neutralise` gives it")
-        return says(f"What I am to judge says:\n{self._quote}\n\nMy verdict: {self._verdict}")
+        return f"What I am to judge says:\n{quote}\n\nMy verdict: {verdict}"
+
+    return StandIn(answer)
 
 
 async def judges(subject: Subject) -> Finding:
@@ -114,7 +97,7 @@ async def _problem(judge: Judge, sayings: Sequence[_Saying]) -> str | None:
         for saying in sayings:
             if prompt.count(saying.text) > plain.count(saying.text):
                 return f"{saying.text} in what is judged enters the prompt as it is"
-            model = _QuotingModel(judge.neutralise(candidate), saying.text)
+            model = _quoting(judge.neutralise(candidate), saying.text)
             verdict = await judge.ask(model, **fields)
             if set(verdict.votes) != {saying.label}:
                 return f"{verdict.votes[0]} is read where it quotes and then says {saying.label}"

@@ -1,8 +1,5 @@
 """`--env NAME=http://...` through the front door: collected, kept, and asked again."""
 
-import asyncio
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,28 +10,7 @@ from gymcli.mock.behaviours import last_user_text, num_turns
 from tests.commands.running import gym, lines_of
 from tests.remote.playing import TOOLS
 from tests.remote.server import ResourcesServer
-
-
-@contextmanager
-def serving(server):
-    """Serve in a thread of its own while the block lasts."""
-    loop = asyncio.new_event_loop()
-    is_open, is_over = threading.Event(), asyncio.Event()
-
-    async def serve():
-        async with server:
-            is_open.set()
-            await is_over.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert is_open.wait(10), "the server did not start"
-        yield server
-    finally:
-        loop.call_soon_threadsafe(is_over.set)
-        thread.join(10)
-        loop.close()
+from tests.serving import serving
 
 
 def count(request):
