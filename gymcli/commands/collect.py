@@ -160,7 +160,7 @@ def _endpoint(
     model: str | None, base_url: str | None, api_key_env: str | None, dialect: str | None
 ) -> tuple[str, Endpoint | None]:
     """Find where the model is asked, from options, gym.toml and environment variables."""
-    from gymcli.client import load_settings, resolve_endpoint
+    from gymcli.client import SCALAR_DIALECTS, load_settings, resolve_endpoint
     from gymcli.local import parse_local
 
     if model is not None and (model == "oracle" or parse_local(model) is not None):
@@ -175,6 +175,11 @@ def _endpoint(
         settings=load_settings(),
         environ=os.environ,
     )
+    if endpoint.dialect in SCALAR_DIALECTS:
+        raise UsageError(
+            f"--model {endpoint.model}: is a reward model ({endpoint.dialect}), which cannot be "
+            "the policy; give it as --role reward=..."
+        )
     return endpoint.model, endpoint
 
 

@@ -46,9 +46,9 @@ def envs(
     rows.insert(0, [column.replace("_", " ") for column in columns])
     widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
     errors = [""] + [str(one.get("error", "")) for one in described]
-    for row, error in zip(rows, errors, strict=True):
+    for row, reason in zip(rows, errors, strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        result("  ".join([cells[0], error] if error else cells).rstrip())
+        result("  ".join([cells[0], reason] if reason else cells).rstrip())
 
 
 def _shown(value: object) -> str:

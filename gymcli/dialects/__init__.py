@@ -7,6 +7,7 @@ from gymcli.dialects.dialect import Dialect
 from gymcli.dialects.params import IGNORED_PARAMS, params_from_responses, params_to_responses
 from gymcli.dialects.responses import Responses
 from gymcli.dialects.responses_items import items_from_messages, messages_from_items
+from gymcli.dialects.scalar import CLASSIFY, POOLING, SCORE, Scalar
 from gymcli.dialects.tools import tools_from_responses, tools_to_responses
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Chat",
     "Dialect",
     "Responses",
+    "Scalar",
     "items_from_messages",
     "messages_from_items",
     "params_from_responses",
@@ -23,5 +25,11 @@ __all__ = [
     "tools_to_responses",
 ]
 
-DIALECTS: dict[str, Dialect] = {"chat": Chat(), "responses": Responses()}
+DIALECTS: dict[str, Dialect] = {
+    "chat": Chat(),
+    "responses": Responses(),
+    "score": SCORE,
+    "pooling": POOLING,
+    "classify": CLASSIFY,
+}
 """Every wire format by the name that `--dialect` takes."""

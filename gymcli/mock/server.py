@@ -1,4 +1,4 @@
-"""The mock server: two dialects, plain and streamed, on a free port of 127.0.0.1."""
+"""The mock server: every dialect, plain and streamed, on a free port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from gymcli.mock.wire import (
     Circumstances,
     chat_body,
     chat_events,
+    classify_body,
+    pooling_body,
     responses_body,
     responses_events,
+    score_body,
 )
 from gymcli.types import JSONObject, Message, Request
 
@@ -45,7 +48,8 @@ class _Renderer(NamedTuple):
 
     read: Callable[[JSONObject], Request]
     body: Callable[[MockAnswer, Circumstances], bytes]
-    events: Callable[[MockAnswer, Circumstances], Iterator[bytes]]
+    events: Callable[[MockAnswer, Circumstances], Iterator[bytes]] | None = None
+    """None: the dialect does not stream."""
 
 
 class MockServer:
@@ -141,7 +145,7 @@ class MockServer:
         about = Circumstances.of(
             asked, model=str(body.get("model")), turn=num_turns(asked), created=int(time.time())
         )
-        if body.get("stream") is True and answer.body is None:
+        if body.get("stream") is True and answer.body is None and dialect.events is not None:
             return await _send_events(request, answer, dialect.events(answer, about))
         if answer.fault is not None:
             return await _fail(request, answer)
@@ -195,6 +199,23 @@ def _read_responses(body: JSONObject) -> Request:
     return _request(body, messages, "input")
 
 
+def _read_pair(body: JSONObject) -> Request:
+    """Read a pair of texts as a question and its answer."""
+    messages = [
+        Message(role="user", content=msgspec.convert(body.get("text_1"), str)),
+        Message(role="assistant", content=msgspec.convert(body.get("text_2"), str)),
+    ]
+    return _request(body, messages, "text_1", "text_2")
+
+
+def _read_pooled(body: JSONObject) -> Request:
+    """Read a conversation, or a text as what a user says."""
+    if "input" not in body:
+        return _read_chat(body)
+    text = Message(role="user", content=msgspec.convert(body["input"], str))
+    return _request(body, [text], "input")
+
+
 def _request(body: JSONObject, messages: list[Message], *consumed: str) -> Request:
     tools = msgspec.convert(body.get("tools") or [], list[JSONObject])
     left_out = {"model", "tools", *consumed}
@@ -205,4 +226,8 @@ def _request(body: JSONObject, messages: list[Message], *consumed: str) -> Reque
 _DIALECTS = {
     "/v1/chat/completions": _Renderer(_read_chat, chat_body, chat_events),
     "/v1/responses": _Renderer(_read_responses, responses_body, responses_events),
+    # vLLM has some of these under /v1 and some not.
+    **dict.fromkeys(("/score", "/v1/score"), _Renderer(_read_pair, score_body)),
+    **dict.fromkeys(("/pooling", "/v1/pooling"), _Renderer(_read_pooled, pooling_body)),
+    **dict.fromkeys(("/classify", "/v1/classify"), _Renderer(_read_pooled, classify_body)),
 }

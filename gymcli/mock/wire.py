@@ -1,11 +1,13 @@
 """Renders one answer as a body or as the server-sent events of a dialect.
 
 Shapes: https://platform.openai.com/docs/api-reference/chat and .../responses; reasoning text goes
-where vLLM and SGLang put it (`reasoning_content`, a `reasoning` item).
+where vLLM and SGLang put it (`reasoning_content`, a `reasoning` item). Reward models answer with
+the number that the answer's text is, in vLLM's shapes; a text that is none becomes null.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,7 +16,16 @@ import msgspec
 from gymcli.mock.behaviours import MockAnswer
 from gymcli.types import JSON, JSONObject, Request, Usage
 
-__all__ = ["Circumstances", "chat_body", "chat_events", "responses_body", "responses_events"]
+__all__ = [
+    "Circumstances",
+    "chat_body",
+    "chat_events",
+    "classify_body",
+    "pooling_body",
+    "responses_body",
+    "responses_events",
+    "score_body",
+]
 
 PIECE = 16
 """Characters of one streamed delta."""
@@ -110,6 +121,36 @@ def responses_events(answer: MockAnswer, about: Circumstances) -> Iterator[bytes
             yield _event({"type": f"response.{kind}.delta", **place, "delta": piece})
         yield _event({"type": "response.output_item.done", "output_index": index, "item": item})
     yield _event({"type": f"response.{response['status']}", "response": response})
+
+
+def score_body(answer: MockAnswer, about: Circumstances) -> bytes:
+    """Render the body of `POST /score`."""
+    return _scalar_body(answer, about, {"object": "score", "score": _number(answer)})
+
+
+def pooling_body(answer: MockAnswer, about: Circumstances) -> bytes:
+    """Render the body of `POST /pooling`: a row for each of two tokens, the last one counts."""
+    rows = [[0.0], [_number(answer)]]
+    return _scalar_body(answer, about, {"object": "pooling", "data": rows})
+
+
+def classify_body(answer: MockAnswer, about: Circumstances) -> bytes:
+    """Render the body of `POST /classify`: one class."""
+    probs = [_number(answer)]
+    return _scalar_body(answer, about, {"label": "LABEL_0", "probs": probs, "num_classes": 1})
+
+
+def _scalar_body(answer: MockAnswer, about: Circumstances, item: JSONObject) -> bytes:
+    num_tokens = _usage(answer, about).prompt_tokens
+    usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens, "completion_tokens": 0}
+    head = {"object": "list", "created": about.created, "model": about.model}
+    return msgspec.json.encode({**head, "data": [{"index": 0, **item}], "usage": usage})
+
+
+def _number(answer: MockAnswer) -> float | None:
+    with contextlib.suppress(ValueError):
+        return float(answer.text or "")
+    return None
 
 
 def _chat_head(about: Circumstances, kind: str) -> JSONObject:

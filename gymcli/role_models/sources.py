@@ -106,30 +106,29 @@ def role_name(source: RoleSource) -> str:
 def check_declared(
     sources: Mapping[str, RoleSource],
     given: Iterable[str],
-    environments: Iterable[type[Environment[Task]]],
+    environments: Mapping[str, type[Environment[Task]]],
 ) -> None:
     """Compare the roles that are there with those that environments declare.
 
     Args:
         sources: Every role that has a model.
         given: Those that were asked for by option; one that nobody declares is a mistake.
-        environments: The environments of the run.
+        environments: The environments of the run by name.
 
     Raises:
         UsageError: A required role has no model, or an option names a role that nobody has.
 
     """
-    classes = dict.fromkeys(environments)
-    for environment in classes:
+    for name, environment in environments.items():
         for role in environment.required_roles:
             if role not in sources:
                 raise UsageError(
-                    f"environment {environment.__name__} needs a model for the role {role}: give "
+                    f"environment {name} needs a model for the role {role}: give "
                     f"--role {role}=NAME_OR_URL, or {role} = NAME under [roles] of gym.toml"
                 )
     declared = {
         role
-        for environment in classes
+        for environment in environments.values()
         for role in (*environment.required_roles, *environment.optional_roles)
     }
     for role in given:

@@ -59,7 +59,8 @@ async def _score(directory: RunDirectory, registry: Registry, judges: Judges) ->
 
     num_scored = num_failed = 0
     attempts = list(_attempts(directory, registry))
-    check_declared(judges.sources, (), [attempt.environment for attempt in attempts])
+    waiting = {a.generation.env: a.environment for a in attempts if a.generation is not None}
+    check_declared(judges.sources, (), waiting)
     async with judging(judges, Verdicts(directory.path)) as shared:
         outcomes = run_attempts(iter(attempts), shared, concurrency=judges.concurrency, keep=keep)
         async with aclosing(outcomes):

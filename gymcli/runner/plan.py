@@ -44,9 +44,8 @@ class Plan:
         environments = found.environments
         self.roles = declared_sources(options, environments)
         """The models beside the policy, of those roles that the environments have."""
-        check_declared(
-            self.roles, options.roles, [item.environment for item in environments.values()]
-        )
+        classes = {name: item.environment for name, item in environments.items()}
+        check_declared(self.roles, options.roles, classes)
         given = split_env_args(options.env_args, environments.values())
         self.env_options = {
             name: environment_options(item.environment, name, given[name], {})

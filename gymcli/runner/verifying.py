@@ -112,7 +112,8 @@ def rescore_file(
     """Rescore every line of a run or a file, whose environments are known."""
     path = rollouts_file(run)
     reading = RolloutReading(str(path), env, row_fields)
-    check_declared(judges.sources, (), [found.environment for found in environments.values()])
+    classes = {name: found.environment for name, found in environments.items()}
+    check_declared(judges.sources, (), classes)
     if not _waits(environments.values(), judges):
         specs = (env,) if env is not None else ()
         job = RescoreJob(reading, specs, env_args, keeps_lines)

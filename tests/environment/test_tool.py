@@ -1,5 +1,6 @@
 """Tools: the schema that a model is shown, and the gates that its arguments pass."""
 
+import socket
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal, Optional, Union
@@ -295,3 +296,15 @@ def test_parse_lax_converts_and_leaves_out_what_the_tool_has_not():
     assert add.parse('{"count": "3", "other": 1}', is_lax=True) == {"count": 3, "label": ""}
     with pytest.raises(ToolCallError, match="count"):
         add.parse('{"count": "three"}', is_lax=True)
+
+
+def test_parse_fetches_nothing_that_a_schema_refers_to():
+    """A row's schema comes from anybody; what it refers to elsewhere is not looked up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"
+        parameters = {"type": "object", "properties": {"value": {"$ref": address}}}
+        made = Tool(lambda value: value, name="take", description="Take.", parameters=parameters)
+        assert made.parse('{"value": 3}') == {"value": 3}
+        with pytest.raises(BlockingIOError):
+            listener.accept()

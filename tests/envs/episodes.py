@@ -62,7 +62,7 @@ def required_stand_ins(environment, fields):
     if not environment.required_roles:
         return {}
     found = environment.stand_ins(environment.parse_task(fields))
-    return {role: found[role] for role in environment.required_roles}
+    return {role: found[role] for role in environment.required_roles if role in found}
 
 
 def played(row, *messages, roles=None, max_turns=None, **options):

@@ -9,9 +9,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from gymcli.mock import MockAnswer, MockServer, scripted
+from gymcli.client import SCALAR_DIALECTS, Client, Endpoint
+from gymcli.mock import MockAnswer, MockServer, fixed, scripted
 from gymcli.mock.behaviours import Behaviour, echo
-from gymcli.types import Request
+from gymcli.types import Message, Request
 
 T = TypeVar("T")
 Talk = Callable[[MockServer, aiohttp.ClientSession], Awaitable[T]]
@@ -53,6 +54,56 @@ def test_server_gives_behaviours_one_view_of_both_dialects():
     talk(ask, behave)
     assert [[m.text for m in request.messages] for request in seen] == [["rules", "hello"]] * 3
     assert all(request.params["temperature"] == 0.5 for request in seen)
+
+
+@pytest.mark.parametrize("prefix", ["/v1", ""])
+def test_server_gives_behaviours_the_conversations_of_reward_models(prefix):
+    seen: list[Request] = []
+
+    def behave(request: Request) -> str:
+        seen.append(request)
+        return str(len(seen))
+
+    async def ask(server, session):
+        messages = [CHAT["messages"][0], {"role": "assistant", "content": "hi"}]
+        bodies = {
+            "/score": {"model": "m", "text_1": "hello", "text_2": "hi", "priority": 1},
+            "/pooling": {"model": "m", "messages": messages, "priority": 1},
+            "/classify": {"model": "m", "messages": messages, "priority": 1, "stream": True},
+        }
+        address = server.base_url.removesuffix("/v1") + prefix
+        answers = []
+        for path, body in bodies.items():
+            async with session.post(address + path, json=body) as response:
+                answers.append((await response.json())["data"][0])
+        return answers
+
+    score, pooling, classify = talk(ask, behave)
+    assert (score["score"], pooling["data"], classify["probs"]) == (1.0, [[0.0], [2.0]], [3.0])
+    talks = [[(m.role, m.text) for m in request.messages] for request in seen]
+    assert talks == [[("user", "hello"), ("assistant", "hi")]] * 3
+    assert all(request.params["priority"] == 1 for request in seen)
+
+
+def test_server_takes_a_text_in_place_of_a_conversation():
+    def behave(request: Request) -> str:
+        return str(len(request.messages[0].text))
+
+    body = {"model": "m", "input": "hello"}
+    status, payload = talk(lambda server, session: post(session, server, "/pooling", body), behave)
+    assert (status, payload["data"][0]["data"][-1]) == (200, [5.0])
+
+
+@pytest.mark.parametrize("dialect", SCALAR_DIALECTS)
+def test_server_answers_a_client_of_reward_models(dialect):
+    async def ask(server, session):
+        endpoint = Endpoint(base_url=server.base_url, model="m", dialect=dialect, stream=True)
+        messages = [Message(role="user", content="hello"), Message(role="assistant", content="hi")]
+        async with Client(endpoint, concurrency=1) as client:
+            return await client.answer(Request(messages=messages))
+
+    answer = talk(ask, fixed("0.75"))
+    assert (answer.message.text, answer.model) == ("0.75", "m")
 
 
 def test_server_keeps_what_arrived():
@@ -100,6 +151,9 @@ def test_server_lists_its_model():
         ("/chat/completions", {"model": "m"}, 400),
         ("/chat/completions", {"messages": [{"role": "king", "content": ""}]}, 400),
         ("/responses", {"input": 3}, 400),
+        ("/score", {"text_1": "a"}, 400),
+        ("/pooling", {"input": ["a"]}, 400),
+        ("/classify", {}, 400),
         ("/responses", [], 400),
     ],
 )

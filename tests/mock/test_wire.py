@@ -7,17 +7,22 @@ from hypothesis import strategies as st
 
 from gymcli.client.sse import EventReader
 from gymcli.dialects import DIALECTS
+from gymcli.errors import InvalidAnswerError
 from gymcli.mock import MockAnswer
 from gymcli.mock.wire import (
     Circumstances,
     chat_body,
     chat_events,
+    classify_body,
+    pooling_body,
     responses_body,
     responses_events,
+    score_body,
 )
 from gymcli.types import Answer, Message, Request, Usage
 
 RENDERERS = {"chat": (chat_body, chat_events), "responses": (responses_body, responses_events)}
+SCALAR_BODIES = {"score": score_body, "pooling": pooling_body, "classify": classify_body}
 ABOUT = Circumstances("model", 2, 40, 0)
 LOGPROBS = {"content": [{"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}]}
 
@@ -95,3 +100,21 @@ def test_responses_body_of_an_incomplete_answer():
     assert body["status"] == "incomplete"
     assert body["incomplete_details"] == {"reason": "content_filter"}
     assert body["output"] == []
+
+
+@pytest.mark.parametrize("dialect", SCALAR_BODIES)
+@given(number=st.floats(allow_nan=False, allow_infinity=False))
+def test_scalar_body_holds_the_number_of_the_text(dialect, number):
+    body = SCALAR_BODIES[dialect](MockAnswer(text=f" {number} "), ABOUT)
+    answer = DIALECTS[dialect].answer(body)
+    assert float(answer.message.text) == number
+    assert answer.model == "model"
+    assert answer.usage == Usage(prompt_tokens=11)
+
+
+@pytest.mark.parametrize("dialect", SCALAR_BODIES)
+@pytest.mark.parametrize("text", [None, "", "good", "nan"])
+def test_scalar_body_of_a_text_that_is_no_number(dialect, text):
+    body = SCALAR_BODIES[dialect](MockAnswer(text=text), ABOUT)
+    with pytest.raises(InvalidAnswerError):
+        DIALECTS[dialect].answer(body)

@@ -1,0 +1,126 @@
+"""The simulated customer and the simulated tools: what their models are told, and what counts."""
+
+import re
+
+import msgspec
+
+from gymcli import JSONObject, Message, Model, RoleError, SimulatedUser
+
+from .tasks import SimulationTask, ToolSpec, transcript
+
+__all__ = ["TOOL_INSTRUCTIONS", "ToolSimulator", "customer"]
+
+SAMPLING: JSONObject = {"temperature": 1.0}
+MAX_TRIES = 3
+
+CUSTOMER_INSTRUCTIONS = """You are a customer and talk with a representative of a business. \
+The scenario below says who you are and what you want; stay in that role, and never write for the \
+representative.
+
+- Write one short message at a time, as people do in a chat.
+- Say only what the scenario knows. What it does not say, you do not know: make nothing up.
+- Your part is to want, to answer and to decide; the work is the representative's.
+- {profile}
+- Once your request has been carried out, or refused for good, and you have been told the outcome, \
+write ###STOP###.
+- Once the representative says that they are transferring you, write ###TRANSFER###.
+- Write neither of these in your first message, nor for any other reason."""
+
+PROFILES = {
+    "general": "Say with your request what the representative will need to know for it.",
+    "proactive": "Begin with why you call and nothing else. Tell a detail only where the "
+    "representative asks for it, and then only that one.",
+}
+
+TOOL_INSTRUCTIONS = """You are the tools of a business: the system behind them, with its records. \
+You are given the conversation of a representative with a customer, then one call. Answer with the \
+result of that call: JSON that fits the tool's schema "returns", and nothing else.
+
+- Stay true to the scenario, to the known results and to every result that you gave before.
+- What a call changed stays changed. What the records cannot have, is not found.
+- You only carry out calls: whether they were allowed is for others to judge."""
+
+
+def customer(model: Model, task: SimulationTask) -> SimulatedUser:
+    """Give the customer of a task."""
+    return SimulatedUser(
+        model,
+        instructions=CUSTOMER_INSTRUCTIONS.format(profile=PROFILES[task.profile]),
+        scenario=task.customer_scenario.render(),
+        max_tries=MAX_TRIES,
+        params=SAMPLING,
+    )
+
+
+class ToolSimulator:
+    """All tools of an episode, played by one model that remembers the results it gave."""
+
+    def __init__(self, model: Model, task: SimulationTask) -> None:
+        self.model = model
+        self._known = [Message(role="system", content=_system(task))]
+
+    async def result(
+        self, tool: ToolSpec, arguments: JSONObject, conversation: list[Message]
+    ) -> str:
+        """Give the result of a call as JSON text.
+
+        Raises:
+            RoleError: The call of the model failed, or none of its tries fits the tool's schema, or
+                that is none.
+
+        """
+        call = msgspec.json.encode({"tool": tool.name, "arguments": arguments}).decode()
+        shown = f"<conversation>\n{transcript(conversation)}\n</conversation>\n\n{call}"
+        asked = [*self._known, Message(role="user", content=shown)]
+        for _ in range(MAX_TRIES):
+            answer = await self.model.complete(asked, params=SAMPLING)
+            text = _unfenced(answer.text)
+            if _fits(text, tool):
+                # Of earlier calls the conversation is left out: the last one has all of it.
+                self._known.append(Message(role="user", content=call))
+                self._known.append(Message(role="assistant", content=text))
+                return text
+        raise RoleError(
+            f"the simulated tool {tool.name} gave no JSON that fits its schema in {MAX_TRIES} tries"
+        )
+
+
+def _system(task: SimulationTask) -> str:
+    tools = [tool.model_dump(mode="json") for tool in task.tools]
+    known = [gold.model_dump(mode="json") for gold in task.gold_calls]
+    parts: dict[str, str] = {
+        "policy": task.policy,
+        "scenario": task.customer_scenario.render(),
+        "tools": "\n".join(msgspec.json.encode(tool).decode() for tool in tools),
+        "known_results": "\n".join(msgspec.json.encode(gold).decode() for gold in known),
+    }
+    sections = [f"<{name}>\n{text}\n</{name}>" for name, text in parts.items() if text]
+    return "\n\n".join([TOOL_INSTRUCTIONS, *sections])
+
+
+def _unfenced(text: str) -> str:
+    fenced = re.fullmatch(r"\s*```\w*\n(.*?)\s*```\s*", text, re.DOTALL)
+    return (fenced[1] if fenced else text).strip()
+
+
+def _fits(text: str, tool: ToolSpec) -> bool:
+    """Say whether a text is JSON that the tool can return.
+
+    Raises:
+        RoleError: The tool's schema is none, or refers to what it does not hold.
+
+    """
+    import jsonschema  # late: heavy
+    import referencing
+
+    schema = tool.returns or {}
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+        # The empty registry is what keeps references off the network.
+        validator = jsonschema.Draft202012Validator(schema, registry=referencing.Registry())
+        return validator.is_valid(msgspec.json.decode(text))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    except (jsonschema.SchemaError, referencing.exceptions.Unresolvable) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RoleError(f'"returns" of the tool {tool.name} is no JSON Schema: {reason}') from error
