@@ -530,3 +530,9 @@ def test_failure_of_an_environment_that_wants_to_end_the_program_is_recorded(rai
     error = failed(Scripted(says()), reply=reply).error
     assert isinstance(error, EpisodeError)
     assert type(raised).__name__ in str(error)
+
+
+def test_play_needs_a_prompt_from_somebody():
+    """A row may leave it to the environment, which then has to open the talk."""
+    error = failed(Scripted(says("hello")), row={"messages": []}, opening=[])
+    assert "neither the row nor the environment gives one" in str(error.error)

@@ -146,7 +146,8 @@ class _RoleModel:
         cache: str | None = None,
     ) -> Message:
         request = Request(messages=messages, params=params or {})
-        total = self._use.setdefault(self._role, RoleUse())
+        model = role_name(self._models.sources[self._role])
+        total = self._use.setdefault(self._role, RoleUse(model=model))
         try:
             message, use = await self._models.ask(self._role, request, cache=cache, schema=schema)
         except RoleError:

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.mock.behaviours import last_user_text
+from gymcli.mock.behaviours import last_user_text, refusal_of
 from tests.commands.running import gym, lines_of
 from tests.runner.test_roles import write_rows
 
@@ -75,7 +75,10 @@ def test_collect_takes_roles_and_prices_of_gym_toml(ask, mock_server, monkeypatc
 def test_collect_says_which_role_is_missing(ask):
     done = gym(*ask)
     assert done.exit_code == 2
-    assert "Judged needs a model for the role judge: give --role judge=NAME_OR_URL" in done.stderr
+    assert (
+        "environment environments needs a model for the role judge: give --role judge=NAME_OR_URL"
+        in done.stderr
+    )
 
 
 def test_collect_goes_on_without_a_default_role_that_it_does_not_need(ask, mock_server):
@@ -140,3 +143,25 @@ def test_dry_run_shows_the_first_request_and_asks_no_role(ask, mock_server):
     done = gym(*ask, "--role", f"judge={mock_server.base_url}#j", "--dry-run")
     assert done.exit_code == 0
     assert mock_server.num_requests == 0
+
+
+def test_collect_refuses_a_reward_model_for_a_policy(ask, mock_server):
+    Path("gym.toml").write_text(
+        f'[models.rm]\nbase_url = "{mock_server.base_url}"\ndialect = "pooling"\n'
+    )
+    done = gym("collect", "t.jsonl", "--env", JUDGED, "--model", "rm")
+    assert done.exit_code == 2
+    assert "is a reward model (pooling), which cannot be the policy" in done.stderr
+
+
+def test_summary_tells_calls_from_answers_on_record(ask, mock_server):
+    def behave(request):
+        if last_user_text(request).startswith("Is this good?"):
+            num_asked = sum(r.body["model"] == "j" for r in mock_server.requests)
+            return refusal_of(400, "no") if num_asked == 1 else "[[GOOD]]"
+        return "always the same"
+
+    mock_server.behaviour = behave
+    role = ("--role", f"judge={mock_server.base_url}#j", "--concurrency", "1")
+    done = gym(*ask, *role, "--min-coverage", "0.5")
+    assert "judge         1 calls, 2 answers on record, 1 failed, " in done.stdout

@@ -63,6 +63,34 @@ class Talked(Environment[Task]):
         return Score(1.0)
 
 
+class Schooled(Judged):
+    """Say anything; a judge answers under a JSON schema, and its stand-in cannot be made."""
+
+    judge = Judge(
+        "Is this good? {answer}",
+        schema={
+            "type": "object",
+            "properties": {"good": {"type": "boolean"}},
+            "required": ["good"],
+        },
+        decides="good",
+    )
+
+    @classmethod
+    def stand_ins(cls, task):
+        raise ValueError("nobody can stand in")
+
+
+class Miscounted(Judged):
+    """Say anything; the group gets too few scores."""
+
+    max_reward = None
+
+    @classmethod
+    async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:
+        return [Score(1.0)]
+
+
 class Ranked(Environment[Task]):
     """Say a number; the greatest of all attempts gets the reward."""
 

@@ -10,7 +10,7 @@ import gymcli
 from gymcli.errors import RunMismatchError
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner import Judges, Rescoring, score_pending
+from gymcli.runner import Rescoring, score_pending
 from gymcli.types import Failure, Rollout
 from tests.commands.running import lines_of
 from tests.runner.collecting import collect_all
@@ -174,4 +174,27 @@ def test_a_group_counts_what_its_judge_took(tmp_path):
     records = asyncio.run(run())
     assert [record.reward for record in records] == [0.5, 0.5]
     assert all(isinstance(record, Rollout) for record in records)
-    assert Judges().sources == {}
+
+
+def test_a_group_whose_verifier_fails_waits_as_a_whole(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    env = "tests.runner.environments:Miscounted"
+
+    async def collect():
+        roles = {"judge": "oracle"}
+        records = gymcli.collect(tasks, model="oracle", env=env, roles=roles, repeats=2, out=run)
+        return [record async for record in records]
+
+    records = asyncio.run(collect())
+    assert [record.error.message for record in records] == [
+        "verify_group gave 1 scores for 2 attempts"
+    ] * 2
+    assert len(lines_of(run / "generations.jsonl")) == 2
+
+
+def test_a_group_waits_where_one_of_its_verifiers_fails(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    records, _ = collect_all(
+        tasks, lambda request: "no number", env=RANKED, repeats=2, out=tmp_path / "run"
+    )
+    assert {record.error.error_class for record in records} == {"VerifierError"}

@@ -200,7 +200,7 @@ def test_parameters_of_a_role_win_and_belong_to_the_identity(tmp_path):
 
 def test_collect_refuses_to_start_without_a_role(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
-    with pytest.raises(UsageError, match="Judged needs a model for the role judge"):
+    with pytest.raises(UsageError, match="environments needs a model for the role judge"):
         Collection([tasks], CollectOptions(model="oracle", env=JUDGED))
 
 
@@ -296,3 +296,46 @@ def test_metrics_count_roles_apart(tmp_path):
     assert (use.num_calls, use.num_failed, use.model) == (3, 1, "j")
     assert use.cost is None
     assert metrics.usage["prompt_tokens"] < use.usage.prompt_tokens + metrics.usage["prompt_tokens"]
+
+
+def test_a_schema_is_sent_as_a_response_format(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    env = "tests.runner.environments:Schooled"
+    [record], _, judge = collected(tasks, env=env, judge=lambda request: '{"good": true}')
+    assert record.details["reason"] == "true"
+    sent = judge.requests[0].body["response_format"]
+    assert sent["type"] == "json_schema"
+    assert sent["json_schema"]["schema"]["required"] == ["good"]
+
+
+def test_stand_ins_that_cannot_be_made_leave_the_attempt_unscored(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    env = "tests.runner.environments:Schooled"
+
+    async def run():
+        records = gymcli.collect(tasks, model="oracle", env=env, roles={"judge": "oracle"})
+        return [record async for record in records]
+
+    [failure] = asyncio.run(run())
+    assert failure.error.message.endswith("role judge: ValueError: nobody can stand in")
+
+
+@pytest.mark.local_model
+def test_the_embedded_model_judges_under_a_schema(tmp_path):
+    pytest.importorskip("xllamacpp")
+    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    env = "tests.runner.environments:Schooled"
+
+    async def run():
+        records = gymcli.collect(
+            tasks,
+            model="oracle",
+            env=env,
+            roles={"judge": "local"},
+            role_params={"judge": {"max_tokens": 64, "temperature": 0.0}},
+        )
+        return [record async for record in records]
+
+    [record] = asyncio.run(run())
+    assert record.details["reason"] in ("true", "false")
+    assert record.role_usage["judge"].usage.completion_tokens > 0

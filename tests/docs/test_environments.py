@@ -1,0 +1,285 @@
+"""What docs/environments.md shows runs as it stands, and what it lists is what there is."""
+
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import ClassVar, get_origin
+
+import msgspec
+import pytest
+
+import gymcli
+from gymcli import errors
+from gymcli.checking.checks import CHECKS
+from gymcli.environment import Context, Environment, EnvironmentOptions, Model
+from gymcli.mock import MockAnswer, MockServer
+from gymcli.mock.behaviours import last_user_text, num_turns
+from gymcli.registry.find import ALIASES, ENTRY_POINT_GROUP
+from gymcli.roles import Judge, Verdict
+from tests.commands.running import gym, gym_line, lines_of
+
+CHECKOUT = Path(__file__).parents[2]
+TEXT = (CHECKOUT / "docs" / "environments.md").read_text(encoding="utf-8")
+PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
+
+
+def blocks(language: str) -> list[re.Match[str]]:
+    """Find the fenced blocks of a language."""
+    return list(re.finditer(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+
+
+def table_rows(head: str) -> list[list[str]]:
+    """Give the cells of a table, which is named by the start of its head."""
+    lines = TEXT.split(f"\n| {head}")[1].splitlines()[2:]
+    rows = [line.strip("|").split(" | ") for line in lines[: lines.index("")]]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def write_modules(folder: Path) -> list[str]:
+    """Write every Python block to the file that the text before it names last."""
+    names = []
+    for block in blocks("python"):
+        names.append(re.findall(r"`(\w+\.py)`", TEXT[: block.start()])[-1])
+        (folder / names[-1]).write_text(block[1], encoding="utf-8")
+    return names
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """Give a folder with every module of the page, and work in it."""
+    monkeypatch.chdir(tmp_path)
+    write_modules(tmp_path)
+    return tmp_path
+
+
+def test_every_block_has_a_file_of_its_own(tmp_path):
+    names = write_modules(tmp_path)
+    environments = ["shelf.py", "pattern.py", "shortest.py", "letters.py", "desk.py"]
+
+    assert names == [*environments, "write_tasks.py"]
+
+
+def shown_commands() -> list[tuple[str, list[str]]]:
+    """Give the commands of the console blocks, each with the lines that it is shown to print."""
+    commands: list[tuple[str, list[str]]] = []
+    for block in blocks("console"):
+        for line in block[1].splitlines():
+            if line.startswith("$ "):
+                commands.append((line.removeprefix("$ "), []))
+            elif line != "...":
+                commands[-1][1].append(line)
+    return commands
+
+
+def output_of(line: str, folder: Path) -> str:
+    """Run a command that has to go well: `gym` here, others as processes."""
+    program, *arguments = shlex.split(line)
+    if program == "gym":
+        result = gym_line(line.removeprefix("gym "))
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+    module = ["-m", "pytest", "-p", "no:cacheprovider"] if program == "pytest" else []
+    done = subprocess.run(
+        [sys.executable, *module, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(CHECKOUT)))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_commands_print_what_is_shown(folder):
+    """Then the script that writes the tasks gives those that `gym init` wrote."""
+    commands = shown_commands()
+    assert len(commands) == 5
+    for line, shown in commands:
+        printed = iter(output_of(line, folder).splitlines())
+        missing = [expected for expected in shown if expected not in printed]
+        assert not missing, f"$ {line}"
+
+    before = Path("demo_env.jsonl").read_bytes()
+    Path("demo_env.jsonl").unlink()
+    output_of("python write_tasks.py", folder)
+    assert Path("demo_env.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("pattern", ["single-step", "multi-step", "multi-turn", "judge", "game"])
+def test_patterns_are_those_of_gym_init(folder, pattern):
+    assert f"`{pattern}`" in TEXT
+    assert gym("init", "other_env", "--pattern", pattern).exit_code == 0
+
+
+def played(spec: str, server: MockServer, rows: list[dict], *options: str) -> list[dict]:
+    """Collect rows with a policy on a server; give the records in the order of the rows."""
+    tasks = b"".join(msgspec.json.encode({"id": str(n), **r}) + b"\n" for n, r in enumerate(rows))
+    Path("t.jsonl").write_bytes(tasks)
+    policy = ("--model", "m", "--base-url", server.base_url, "--concurrency", "1")
+    done = gym("collect", "t.jsonl", "--env", spec, *policy, "--out", "run", *options)
+    assert done.exit_code == 0, done.stderr
+    return sorted(
+        lines_of(Path("run/rollouts.jsonl")), key=lambda line: (line["task_id"], line["attempt"])
+    )
+
+
+def test_shelf_counts_what_stands_there_at_the_end(folder, mock_server):
+    def put(request):
+        if num_turns(request):
+            return "Done."
+        count = int(last_user_text(request))
+        return MockAnswer(tool_calls=[("put", {"item": "lamp", "count": count})])
+
+    mock_server.behaviour = put
+    rows = [{"prompt": str(count), "wanted": {"lamp": 2}} for count in (2, 3, 9)]
+    records = played("shelf.py:Shelf", mock_server, rows, "--env-arg", "max_goods=5")
+
+    assert [record["reward"] for record in records] == [1.0, 0.0, 0.0]
+    assert [record.get("tool_errors") for record in records] == [None, None, {"raised": 1}]
+    assert records[2]["messages"][-2]["content"].endswith("there is no room for that many.")
+
+
+def test_pattern_takes_what_hangs_for_wrong(folder, mock_server):
+    mock_server.behaviour = last_user_text
+    rows = [
+        {"prompt": "a+b?", "words": ["a", "aab"]},
+        {"prompt": "(", "words": ["a"]},
+        {"prompt": "(a+)+b", "words": ["a" * 40]},
+    ]
+    records = played("pattern.py:Pattern", mock_server, rows)
+
+    assert [record["reward"] for record in records] == [1.0, 0.0, 0.0]
+    reasons = [record["details"]["reason"] for record in records]
+    assert reasons == ["compared", "compared", "too_slow"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "rewards"),
+    [
+        (("a tower with a lamp", "a lighthouse", "a lit tower"), [0.0, 0.0, 1.0]),
+        (("lighthouse", "a lighthouse", " "), [0.0, 0.0, 0.0]),
+    ],
+)
+def test_shortest_compares_all_attempts(folder, mock_server, answers, rewards):
+    left = list(answers)
+    mock_server.behaviour = lambda request: left.pop(0)
+    rows = [{"prompt": "Describe it.", "word": "lighthouse"}]
+    records = played("shortest.py:Shortest", mock_server, rows, "--repeats", "3")
+
+    assert [record["reward"] for record in records] == rewards
+
+
+def test_letters_asks_for_every_item_of_its_rubric(folder, mock_server):
+    mock_server.behaviour = last_user_text
+    rows = [{"prompt": text, "letters": "bt"} for text in ("big toe", "big arm", "big")]
+    records = played("letters.py:Letters", mock_server, rows, "--role", "judge=oracle")
+
+    assert [record["reward"] for record in records] == [1.0, 0.0, 0.0]
+    labels = [[verdict["label"] for verdict in r["details"]["verdicts"]] for r in records]
+    assert labels == [["true", "true"], ["true", "false"], ["true", "false"]]
+
+
+def test_letters_records_what_it_cannot_read(folder, mock_server):
+    mock_server.behaviour = lambda request: "I cannot say."
+    rows = [{"prompt": "Two words.", "letters": "bt"}]
+    [record] = played(
+        "letters.py:Letters", mock_server, rows, "--role", f"judge={mock_server.base_url}#j"
+    )
+
+    assert record["reward"] == 0.0
+    assert record["details"]["reason"] == "unparseable_verdict"
+
+
+def test_letters_judge_is_not_spoken_for(folder):
+    Path("t.jsonl").write_text('{"id": "0", "prompt": "Two words.", "letters": "bt"}\n')
+    report = gymcli.check("letters.py:Letters", tasks="t.jsonl")
+
+    statuses = {finding.check: finding.status for finding in report.findings}
+    assert statuses["judges"] == statuses["empty"] == statuses["repeatable"] == "ok"
+    assert statuses["oracle"] == "failed", "the page leaves the oracle out"
+
+
+def test_desk_lets_the_visitor_open_and_end_the_talk(folder, mock_server):
+    def behave(request):
+        if not request.messages[0].text.startswith("You call a shop."):
+            return "From 9 to 12."
+        return "Thank you. ###STOP###" if num_turns(request) else "When do you open?"
+
+    mock_server.behaviour = behave
+    no_prompt = {"responses_create_params": {"input": []}}
+    rows = [{**no_prompt, "hours": hours} for hours in ("9 to 12", "3 to 7")]
+    records = played("desk.py:Desk", mock_server, rows, "--role", f"user={mock_server.base_url}#u")
+
+    assert [record["reward"] for record in records] == [1.0, 0.0]
+    assert [message["role"] for message in records[0]["messages"]] == ["user", "assistant"]
+    assert records[0]["role_usage"]["user"]["num_calls"] == 2
+
+
+def test_attributes_have_the_defaults_that_are_shown():
+    rows = {row[0].strip("`"): row[2].strip('`"') for row in table_rows("attribute | ")}
+    hints = inspect.get_annotations(Environment, eval_str=True)
+    public = {name for name, hint in hints.items() if get_origin(hint) is ClassVar}
+
+    assert rows.keys() == {name for name in public if not name.startswith("_")} | {"Options"}
+    for name in rows.keys() - {"Task", "Options", "properties"}:
+        value = getattr(Environment, name)
+        expected = "none" if value in ((), {}) else str(value)
+        assert rows[name].replace(",", "") == expected, name
+
+
+def test_options_that_are_shown_for_a_judge_are_its_own():
+    names = [name for row in table_rows("argument | ") for name in re.findall(r"`(\w+)`", row[0])]
+    parameters = inspect.signature(Judge).parameters
+
+    assert set(names) == parameters.keys() - {"template"}
+    for name in ("rule", "votes", "version"):
+        [shown] = [row[2].strip('`"') for row in table_rows("argument | ") if f"`{name}`" in row[0]]
+        assert shown == str(parameters[name].default)
+
+
+@pytest.mark.parametrize("owner", [Environment, Context, Model, Judge, Verdict, EnvironmentOptions])
+def test_members_of_the_contract_are_described(owner):
+    """Every public name that the class itself defines stands on the page as code."""
+    own = {*vars(owner), *getattr(owner, "__annotations__", {})}
+    code = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", PROSE))))
+    left_out = {"Task", "model_config", "template"}
+
+    assert {name for name in own if not name.startswith("_")} - code <= left_out
+
+
+def test_public_names_for_authors_are_described():
+    """Those that are left out are what a caller of gymcli needs, not an author."""
+    words = set(re.findall(r"\w+", TEXT))
+    for_callers = {"Endpoint", "Failure", "GymError", "JSONObject", "collect", "verify"}
+    for_oracles = {"FunctionCall", "ToolCall"}
+
+    assert set(gymcli.__all__) - words <= for_callers | for_oracles
+
+
+def test_checks_are_all_listed_in_their_order():
+    names = [name for row in table_rows("check | ") for name in re.findall(r"`(\w+)`", row[0])]
+
+    assert names == list(CHECKS)
+
+
+def test_errors_have_the_phases_that_are_shown():
+    cells = [re.findall(r"`(\w+)`", row[1]) for row in table_rows("what | class")]
+    named = [cell for cell in cells if cell[0].endswith("Error")]
+
+    assert len(named) == 9
+    for name, phase in (cell for cell in named if len(cell) == 2):
+        assert getattr(errors, name).phase == phase
+
+
+def test_names_of_others_are_those_that_are_known():
+    assert all(f"`{name}`" in TEXT for name in ALIASES)
+    [wheel] = blocks("toml")
+    assert tomllib.loads(wheel[1])["project"]["entry-points"] == {
+        ENTRY_POINT_GROUP: {"shelf": "my_package.shelf:Shelf"}
+    }
