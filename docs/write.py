@@ -50,7 +50,7 @@ def _folder_lines(folder: Path, depth: int) -> list[str]:
 
 def _line(name: str, path: Path, depth: int) -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return f"{'  ' * depth + name:33}{docstring.splitlines()[0]}"
+    return f"{'  ' * depth + name:39}{docstring.splitlines()[0]}"
 
 
 def environments() -> str:
@@ -63,10 +63,9 @@ def environments() -> str:
         environment = registry.find(name).environment
         first = inspect.getdoc(environment).splitlines()[0]
         rows.append(f"| `{name}` | {' | '.join((first, *environment.properties))} |")
-        reasons += [
-            f"- `{name}`, {check}: {reason}."
-            for check, reason in environment.skipped_checks.items()
-        ]
+        for reason in dict.fromkeys(environment.skipped_checks.values()):
+            checks = [c for c, why in environment.skipped_checks.items() if why == reason]
+            reasons.append(f"- `{name}`: {', '.join(checks)}: {reason}.")
     skipped = ["", "Checks of `gym check` that do not apply, and why:", "", *reasons]
     return "\n".join(rows + (skipped if reasons else [])) + "\n"
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         GymError,
         MissingPackageError,
         RoleError,
+        UsageError,
         VerifierError,
         VerifierTimeoutError,
     )
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     )
     from gymcli.runner import collect, verify
     from gymcli.types import (
+        JSON,
         Failure,
         FunctionCall,
         JSONObject,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "JSON",
     "Comparison",
     "Context",
     "Endpoint",
@@ -76,6 +79,7 @@ __all__ = [
     "Task",
     "Tool",
     "ToolCall",
+    "UsageError",
     "UserTurn",
     "Verdict",
     "VerifierError",
@@ -104,6 +108,7 @@ _HOMES = {
         "GymError",
         "MissingPackageError",
         "RoleError",
+        "UsageError",
         "VerifierError",
         "VerifierTimeoutError",
     ),
@@ -119,6 +124,7 @@ _HOMES = {
     ),
     "gymcli.runner": ("collect", "verify"),
     "gymcli.types": (
+        "JSON",
         "Failure",
         "FunctionCall",
         "JSONObject",

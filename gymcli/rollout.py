@@ -92,10 +92,12 @@ class EpisodePlan(NamedTuple):
 class EpisodeFailedError(Exception):
     """Raised when an episode cannot be finished; `__cause__` is an AttemptError."""
 
-    def __init__(self, rollout: Rollout, error: AttemptError) -> None:
+    def __init__(self, rollout: Rollout, error: AttemptError, *, is_finished: bool) -> None:
         super().__init__(str(error))
         self.rollout = rollout
         self.error = error
+        self.is_finished = is_finished
+        """Only `close` failed: the record is whole and can be scored."""
 
 
 def attempt_seed(run_seed: int, task_id: str, attempt: int) -> int:
@@ -117,6 +119,7 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
     """
     rollout = _new_record(plan)
     started = time.perf_counter()
+    is_finished = False
     try:
         with boundary(EpisodeError):
             environment = _made(plan, rollout)
@@ -128,8 +131,9 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
                 final_state = await environment.final_state()
                 _check_encodable(final_state)
                 rollout.final_state = final_state
+                is_finished = True
     except AttemptError as error:
-        raise EpisodeFailedError(rollout, error) from error
+        raise EpisodeFailedError(rollout, error, is_finished=is_finished) from error
     finally:
         rollout.timing.total_seconds = time.perf_counter() - started
     return rollout

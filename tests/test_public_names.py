@@ -25,10 +25,9 @@ def test_public_name_is_importable_and_documented(name):
         assert value.__doc__
 
 
-def test_public_names_are_sorted_and_live_where_they_are_imported_from():
-    assert gymcli.__all__ == sorted(gymcli.__all__)
+def test_public_names_live_where_they_are_imported_from():
     homes = [name for names in gymcli._HOMES.values() for name in names]
-    assert sorted(homes) == gymcli.__all__
+    assert sorted(homes) == sorted(gymcli.__all__)
     for home, names in gymcli._HOMES.items():
         assert set(names) <= set(importlib.import_module(home).__all__)
 

@@ -16,7 +16,7 @@ from gymcli.checking.tasks import read_task_set
 from gymcli.checking.tools import tools
 from gymcli.checking.verifier import repeatable, speed
 from gymcli.errors import AttemptError
-from gymcli.registry import Registry
+from gymcli.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.scoring import Workers
 
 __all__ = ["CHECKS", "DEFAULT_LIMIT", "check", "check_async"]
@@ -53,6 +53,7 @@ def check(
     environment: str,
     *,
     tasks: str | Path | None = None,
+    env_args: Mapping[str, str] | None = None,
     limit: int = DEFAULT_LIMIT,
     watch: Watch | None = None,
 ) -> CheckReport:
@@ -62,29 +63,37 @@ def check(
         environment: Its name, `path/to/file.py:Class` or `module:Class`.
         tasks: A task file; without it the tasks that ship with the environment, else 60 that it
             generates.
+        env_args: Options of the environment, as texts.
         limit: Play only so many tasks; all of them are validated.
         watch: Told now and then how far it is.
 
     Raises:
-        UsageError: There is no such environment or file.
+        UsageError: There is no such environment, option or file, or the environment cannot be
+            played here.
 
     """
-    return asyncio.run(check_async(environment, tasks=tasks, limit=limit, watch=watch))
+    return asyncio.run(
+        check_async(environment, tasks=tasks, env_args=env_args, limit=limit, watch=watch)
+    )
 
 
 async def check_async(
     environment: str,
     *,
     tasks: str | Path | None = None,
+    env_args: Mapping[str, str] | None = None,
     limit: int = DEFAULT_LIMIT,
     watch: Watch | None = None,
 ) -> CheckReport:
     """Do what `check` does, in an event loop that runs already."""
     registry = Registry((environment,))
     found = registry.find(environment)
+    given = split_env_args(env_args or {}, [found])[found.name]
+    options = environment_options(found.environment, found.name, given, {})
+    prepare(found, options)
     task_set = read_task_set(found, registry, None if tasks is None else Path(tasks), limit=limit)
     with Workers() as workers:
-        subject = Subject(found, task_set, workers=workers, watch=watch or _unwatched)
+        subject = Subject(found, task_set, options, workers=workers, watch=watch or _unwatched)
         findings = [*_wrong_skips(found.environment.skipped_checks)]
         for name in CHECKS:
             finding = await _checked(subject, name)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gymcli.boundary import boundary
 from gymcli.checking.tasks import TaskSet
-from gymcli.environment import Model
+from gymcli.environment import EnvironmentOptions, Model
 from gymcli.errors import AttemptError, EpisodeError, SetupError
 from gymcli.registry import Found
 from gymcli.rollout import EpisodeFailedError, EpisodePlan, Policy, play
@@ -78,14 +78,22 @@ class Subject:
     serve every check that looks at them.
     """
 
-    def __init__(self, found: Found, tasks: TaskSet, *, workers: Workers, watch: Watch) -> None:
+    def __init__(
+        self,
+        found: Found,
+        tasks: TaskSet,
+        options: EnvironmentOptions,
+        *,
+        workers: Workers,
+        watch: Watch,
+    ) -> None:
         self.name = found.name
         self.environment = found.environment
         self.tasks = tasks
         self.rows = tasks.rows
         self.verify_seconds: list[float] = []
         """How long each call of `verify` took."""
-        self._options = found.environment.Options()
+        self._options = options
         self._workers = workers
         self._watch = watch
         self._played: dict[str, list[Episode]] = {}

@@ -22,28 +22,36 @@ class _List(msgspec.Struct):
     data: list[_Served]
 
 
-async def served_model(base_url: str) -> str:
-    """Give the one model that an endpoint lists under `/models`; no key is sent.
+async def served_model(base_url: str, *, spec: str) -> str:
+    """Give the one model that an endpoint lists under `/models` or `/v1/models`; no key is sent.
+
+    Args:
+        base_url: The endpoint's address.
+        spec: What the user gave for it, which may say more than the address.
 
     Raises:
         UsageError: It cannot be asked, or serves several; the message names them.
 
     """
-    way_out = f"name the model behind a #: {base_url}#MODEL"
-    place = f"GET {base_url}/models"
+    way_out = f"name the model behind a #: {spec.rstrip('#')}#MODEL"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{base_url}/models", allow_redirects=False) as response,
-        ):
-            status, body = response.status, await response.read()
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise UsageError(f"{place}: {described(error)}; {way_out}") from error
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        status, body = await _asked(session, f"{base_url}/models", way_out)
+        if status == 404:  # reward models are served beside /v1, not below it
+            status, body = await _asked(session, f"{base_url}/v1/models", way_out)
     try:
         names = [model.id for model in msgspec.json.decode(body, type=_List).data]
     except JSON_ERRORS as error:
-        raise UsageError(f"{place}: status {status}, no list of models; {way_out}") from error
+        text = f"GET {base_url}/models: status {status}, no list of models; {way_out}"
+        raise UsageError(text) from error
     if len(names) != 1:
-        raise UsageError(f"{place}: serves {', '.join(names) or 'no model'}; {way_out}")
+        raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {way_out}")
     return names[0]
+
+
+async def _asked(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[int, bytes]:
+    try:
+        async with session.get(url, allow_redirects=False) as response:
+            return response.status, await response.read()
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise UsageError(f"GET {url}: {described(error)}; {way_out}") from error

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result
-from gymcli.errors import EnvironmentImportError, MissingPackageError, UsageError
+from gymcli.commands.options import key_values
+from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
     from gymcli.checking import CheckReport, Finding
@@ -19,7 +20,7 @@ __all__ = ["check"]
 _MAX_IDS = 5
 _FAILED = 3
 
-_HEAD = ("environment", "tasks", "oracle", "empty", "echo", "swapped", "guess", "chance", "p99 ms")
+_HEAD = ("environment", "tasks", "oracle", "empty", "echo", "swapped", "guess", "limit", "p99 ms")
 
 
 def check(
@@ -29,6 +30,9 @@ def check(
     ] = None,
     tasks: Annotated[
         Path | None, typer.Option(help="Check with these tasks, not with those that ship.")
+    ] = None,
+    env_arg: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the environment.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Play only so many tasks of each.")] = 100,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -46,15 +50,20 @@ def check(
 
     if tasks is not None and not names:
         raise UsageError("--tasks FILE: name the environment that these tasks are for")
+    if env_arg and not names:
+        raise UsageError("--env-arg: name the environment that has this option")
+    env_args = key_values("--env-arg", env_arg or ())
     reports: list[CheckReport] = []
     watch = _Watch()
     for name in names or Registry.names():
         try:
-            reports.append(check_one(name, tasks=tasks, limit=limit, watch=watch))
-        except (EnvironmentImportError, MissingPackageError) as error:
+            reports.append(
+                check_one(name, tasks=tasks, env_args=env_args, limit=limit, watch=watch)
+            )
+        except UsageError as error:
             if names:
                 raise
-            finding = Finding(check="import", status="failed", text=str(error))
+            finding = Finding(check="ready", status="failed", text=str(error))
             reports.append(
                 CheckReport(env=name, version="", tasks="none", num_tasks=0, findings=[finding])
             )

@@ -30,7 +30,7 @@ def envs(
             print_json(msgspec.json.encode(found))
             return
         for key, value in found.items():
-            result(f"{key:14}{_shown(value)}")
+            result(f"{key.replace('_', ' '):16}{_shown(value)}")
         return
     described: list[dict[str, object]] = []
     for known in registry.names():

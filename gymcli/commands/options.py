@@ -66,7 +66,7 @@ def roles(given: Iterable[str]) -> dict[str, RoleSource]:
     specs = key_values("--role", given)
     for role, spec in specs.items():
         if (address := needs_model(spec)) is not None:
-            specs[role] = f"{spec.rstrip('#')}#{run_async(served_model(address))}"
+            specs[role] = f"{spec.rstrip('#')}#{run_async(served_model(address, spec=spec))}"
     return role_sources(specs, load_settings(), os.environ)
 
 

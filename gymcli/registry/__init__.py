@@ -1,7 +1,7 @@
 """Finds environments by name and types the options that they are given."""
 
 from gymcli.registry.describe import describe, shipped_tasks
-from gymcli.registry.find import EnvironmentClass, Found, Registry
+from gymcli.registry.find import EnvironmentClass, Found, Registry, prepare
 from gymcli.registry.options import environment_options, split_env_args
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Registry",
     "describe",
     "environment_options",
+    "prepare",
     "shipped_tasks",
     "split_env_args",
 ]

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import gymcli.envs
 from gymcli.boundary import described
-from gymcli.environment import Environment, Task
-from gymcli.errors import EnvironmentImportError, UnknownNameError, UsageError
+from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.errors import EnvironmentImportError, GymError, UnknownNameError, UsageError
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -230,6 +230,23 @@ def _checked(loaded: object, name: str, place: str) -> Found:
     if not (inspect.isclass(loaded) and issubclass(loaded, Environment)):
         raise EnvironmentImportError(f"{place} is not a subclass of gymcli.Environment")
     return Found(name, loaded, _source_hash(sys.modules[loaded.__module__]))
+
+
+def prepare(found: Found, options: EnvironmentOptions) -> None:
+    """Let an environment see that it can be played with these options.
+
+    Raises:
+        UsageError: It cannot.
+
+    """
+    try:
+        found.environment.prepare(options)
+    except GymError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f'environment "{found.name}" cannot be prepared: {described(error)}'
+        ) from error
 
 
 @contextmanager

@@ -69,7 +69,8 @@ def environment_options(
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(str(step) for step in first["loc"])
-        source = "--env-arg" if option.partition(".")[0] in given else "the option on record"
+        is_recorded = option.partition(".")[0] in recorded.keys() - given.keys()
+        source = "the option on record" if is_recorded else "--env-arg"
         known = ", ".join(environment.Options.model_fields) or "none"
         raise UsageError(
             f"{source} {option}: {first['msg']} (options of environment {name}: {known})"

@@ -90,9 +90,11 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
         rollout = await play(plan, shared.policy)
     except EpisodeFailedError as failed:
         failed.rollout.role_usage = use
+        failed.rollout.group_size = attempt.group_size
         failure = failure_of(failed.rollout, failed.error)
         was_answered = any(message.role == "assistant" for message in failed.rollout.responses)
-        outcome = Outcome(failure, was_answered=was_answered, fatal=_fatal(failed.error))
+        whole = failed.rollout if failed.is_finished else None
+        outcome = Outcome(failure, whole, was_answered=was_answered, fatal=_fatal(failed.error))
         return Ended(attempt, failure, outcome)
     rollout.role_usage = use
     rollout.group_size = attempt.group_size

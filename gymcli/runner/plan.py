@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gymcli.registry import environment_options, split_env_args
+from gymcli.registry import environment_options, prepare, split_env_args
 from gymcli.role_models import ORACLE, check_declared
 from gymcli.rollout import EpisodePlan
 from gymcli.runner.attempts import Attempt
@@ -52,7 +52,7 @@ class Plan:
             for name, item in environments.items()
         }
         for name, item in environments.items():
-            item.environment.prepare(self.env_options[name])
+            prepare(item, self.env_options[name])
 
     def self_judgement(self) -> list[str]:
         """Warn of roles that the policy itself plays."""

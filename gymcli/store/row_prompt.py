@@ -40,8 +40,8 @@ def row_prompt(
 
 
 def _chat_messages(value: JSON, field: str) -> list[Message]:
-    if not isinstance(value, list) or not value:
-        raise ValueError(f'"{field}" must be a list of chat messages that is not empty')
+    if not isinstance(value, list):
+        raise ValueError(f'"{field}" must be a list of chat messages')
     try:
         return msgspec.convert([_as_ours(item) for item in value], list[Message])
     except msgspec.ValidationError as error:

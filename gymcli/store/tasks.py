@@ -237,7 +237,8 @@ def _task_row(
     if not (messages or _leaves_prompt(row)):
         raise ValueError(
             'no prompt: expected "responses_create_params", "messages" or "prompt"; '
-            "rows of fields alone need --prompt FILE"
+            'rows of fields alone need --prompt FILE, or "messages": [] where the environment '
+            "opens the talk"
         )
     content_hash = digest(_content(row))
     task = TaskRow(
@@ -255,9 +256,9 @@ def _task_row(
 
 
 def _leaves_prompt(row: JSONObject) -> bool:
-    """Say whether a row of NeMo Gym's leaves the prompt to its environment."""
+    """Say whether a row leaves the prompt to its environment: with an empty list of messages."""
     params = row.get("responses_create_params")
-    return isinstance(params, dict) and params.get("input") == []
+    return row.get("messages") == [] or (isinstance(params, dict) and params.get("input") == [])
 
 
 def _own_params(row: JSONObject) -> tuple[JSONObject, list[str]]:

@@ -55,7 +55,8 @@ def rows_of(answers, *, prompt="Task {}?", tools=None, **fields):
 def subject_of(environment, rows=None, *, watch=len):
     rows = rows_of([f"gold-{number}" for number in range(12)]) if rows is None else rows
     task_set = TaskSet(rows, "a test", passed("read"))
-    return Subject(Found("sound", environment, ""), task_set, workers=Workers(), watch=watch)
+    found = Found("sound", environment, "")
+    return Subject(found, task_set, environment.Options(), workers=Workers(), watch=watch)
 
 
 def finding(check, environment, rows=None):

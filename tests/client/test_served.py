@@ -1,6 +1,7 @@
 """Which model an endpoint serves, where nobody said."""
 
 import asyncio
+import re
 
 import pytest
 from aiohttp import web
@@ -10,7 +11,7 @@ from gymcli.errors import UsageError
 from gymcli.mock import MockServer
 
 
-def asked_of(body, status=200):
+def asked_of(body, status=200, path="/v1"):
     """Ask a server that gives this body as its list of models."""
 
     async def run():
@@ -24,7 +25,8 @@ def asked_of(body, status=200):
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         try:
-            return await served_model(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+            address = f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+            return await served_model(address, spec=f"{address}/score")
         finally:
             await runner.cleanup()
 
@@ -34,7 +36,7 @@ def asked_of(body, status=200):
 def test_served_model_gives_the_only_one():
     async def run():
         async with MockServer() as server:
-            return await served_model(server.base_url)
+            return await served_model(server.base_url, spec=server.base_url)
 
     assert asyncio.run(run()) == "mock"
 
@@ -51,9 +53,14 @@ def test_served_model_gives_the_only_one():
 def test_served_model_says_how_to_name_one(body, status, message):
     with pytest.raises(UsageError, match=message) as caught:
         asked_of(body, status)
-    assert "name the model behind a #: http://127.0.0.1:" in str(caught.value)
+    assert re.search(r"behind a #: http://127\.0\.0\.1:\d+/v1/score#MODEL$", str(caught.value))
+
+
+def test_served_model_looks_below_v1_as_well():
+    """A reward model's address ends before it: http://host/classify."""
+    assert asked_of('{"data": [{"id": "rm"}]}', path="") == "rm"
 
 
 def test_served_model_tells_an_endpoint_that_is_not_there():
     with pytest.raises(UsageError, match="name the model behind a #"):
-        asyncio.run(served_model("http://127.0.0.1:9/v1"))
+        asyncio.run(served_model("http://127.0.0.1:9/v1", spec="http://127.0.0.1:9/v1"))

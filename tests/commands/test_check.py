@@ -111,7 +111,7 @@ def test_check_of_what_cannot_be_imported(tmp_path, monkeypatch):
     assert gym("check", "riddles").exit_code == 2
     done = gym("check", "--limit", "2")
     assert done.exit_code == 3
-    assert 'FAILED riddles import: environment "riddles" cannot be imported' in done.stdout
+    assert 'FAILED riddles ready: environment "riddles" cannot be imported' in done.stdout
     assert any(line.startswith("mcqa ") for line in done.stdout.splitlines())
 
 

@@ -27,7 +27,7 @@ def test_envs_lists_them():
 
 def test_envs_describes_one():
     done = gym("envs", "example_session_state_mgmt")
-    fields = {line[:14].strip(): line[14:] for line in done.stdout.splitlines()}
+    fields = {line[:16].strip(): line[16:] for line in done.stdout.splitlines()}
     assert fields["tools"] == "increment_counter, get_counter_value"
     assert fields["options"] == "none"
     assert fields["structure"] == "stateful"
@@ -62,5 +62,5 @@ def test_envs_describes_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("flaky.py").write_text(FLAKY)
     done = gym("envs", "flaky.py:Flaky")
-    assert "description   Say anything.\n" in done.stdout
-    assert "tasks         none\n" in done.stdout
+    assert "description     Say anything.\n" in done.stdout
+    assert "tasks           none\n" in done.stdout

@@ -28,9 +28,9 @@ TEXT = (CHECKOUT / "docs" / "environments.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
 
 
-def blocks(language: str) -> list[re.Match[str]]:
+def blocks(language: str, text: str = TEXT) -> list[re.Match[str]]:
     """Find the fenced blocks of a language."""
-    return list(re.finditer(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+    return list(re.finditer(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
 
 
 def table_rows(head: str) -> list[list[str]]:
@@ -64,10 +64,10 @@ def test_every_block_has_a_file_of_its_own(tmp_path):
     assert names == [*environments, "write_tasks.py"]
 
 
-def shown_commands() -> list[tuple[str, list[str]]]:
+def shown_commands(text: str = TEXT) -> list[tuple[str, list[str]]]:
     """Give the commands of the console blocks, each with the lines that it is shown to print."""
     commands: list[tuple[str, list[str]]] = []
-    for block in blocks("console"):
+    for block in blocks("console", text):
         for line in block[1].splitlines():
             if line.startswith("$ "):
                 commands.append((line.removeprefix("$ "), []))
@@ -109,6 +109,16 @@ def test_commands_print_what_is_shown(folder):
     Path("demo_env.jsonl").unlink()
     output_of("python write_tasks.py", folder)
     assert Path("demo_env.jsonl").read_bytes() == before
+
+
+def test_commands_of_the_readme_that_need_no_model_run(folder):
+    readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    lines = [line for line, _ in shown_commands(readme)]
+    offline = [line for line in lines if re.match("gym (init|check)|gym .* --model oracle", line)]
+
+    assert len(offline) == 3
+    for line in offline:
+        output_of(line, folder)
 
 
 @pytest.mark.parametrize("pattern", ["single-step", "multi-step", "multi-turn", "judge", "game"])

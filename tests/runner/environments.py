@@ -1,5 +1,7 @@
 """Environments with roles and with groups, given by `tests.runner.environments:Class`."""
 
+from pathlib import Path
+
 from gymcli import (
     Context,
     Environment,
@@ -47,6 +49,22 @@ class Unprepared(Environment[Task]):
     @classmethod
     def prepare(cls, options) -> None:
         raise MissingPackageError("the environment needs the package anything")
+
+
+class Unclosed(Environment[Task]):
+    """Say anything; the end of the episode is not clean."""
+
+    async def close(self) -> None:
+        raise OSError("the door is stuck")
+
+    @classmethod
+    def prepare(cls, options) -> None:
+        if Path("unprepared").exists():
+            raise OSError("no door")
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        return Score(1.0)
 
 
 class Talked(Environment[Task]):

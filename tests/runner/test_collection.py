@@ -1,12 +1,13 @@
 """A collection on its way: what it asks for, how it ends early, and what it then leaves."""
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from gymcli.client import Endpoint
-from gymcli.errors import FatalEndpointError
+from gymcli.errors import FatalEndpointError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import refusal_of
 from gymcli.runner import Collection, CollectOptions
@@ -92,3 +93,23 @@ def test_a_refusal_where_no_key_was_sent_says_how_to_send_one(tmp_path, status, 
     with pytest.raises(FatalEndpointError) as raised:
         asyncio.run(refused())
     assert str(raised.value).endswith("no key was sent: give --api-key-env VARIABLE") == is_told
+
+
+def test_collect_names_an_environment_that_cannot_be_prepared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("unprepared").touch()
+    tasks = write_sums(tmp_path / "t.jsonl", 1, env=None)
+    options = CollectOptions(model="oracle", env="tests.runner.environments:Unclosed")
+    with pytest.raises(UsageError, match="cannot be prepared: OSError: no door"):
+        Collection([tasks], options)
+
+
+def test_collect_keeps_a_conversation_whose_environment_does_not_close(tmp_path):
+    """It failed, and needs no second conversation: the record is whole."""
+    tasks = write_sums(tmp_path / "t.jsonl", 2, env=None)
+    options = {"env": "tests.runner.environments:Unclosed", "out": tmp_path / "run"}
+    records, server = collect_all(tasks, **options)
+    assert {record.error.message for record in records} == {"OSError: the door is stuck"}
+    again, second = collect_all(tasks, **options)
+    assert (server.num_requests, second.num_requests) == (2, 0)
+    assert [record.reward for record in again] == [1.0, 1.0]

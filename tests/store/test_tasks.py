@@ -327,9 +327,8 @@ NO_PROMPT = 'no prompt: expected "responses_create_params", "messages" or "promp
         ({"responses_create_params": {}}, NO_PROMPT),
         ({"responses_create_params": {"input": ""}}, NO_PROMPT),
         ({"prompt": 3}, '"prompt" must be text, or a list of chat messages'),
-        ({"prompt": []}, '"prompt" must be a list of chat messages that is not empty'),
-        ({"messages": "Hi"}, '"messages" must be a list of chat messages that is not empty'),
-        ({"messages": []}, '"messages" must be a list of chat messages that is not empty'),
+        ({"prompt": []}, NO_PROMPT),
+        ({"messages": "Hi"}, '"messages" must be a list of chat messages'),
         ({"messages": ["Hi"]}, '"messages": Expected `object`, got `str` - at `$[0]`'),
         ({"messages": [{"content": "Hi"}]}, "missing required field `role` - at `$[0]`"),
         ({"messages": [{"role": "wizard"}]}, "Invalid enum value 'wizard' - at `$[0].role`"),
@@ -504,3 +503,10 @@ def test_read_tasks_loads_rows_of_nemo_gym_unchanged():
                 for name, value in row.items()
                 if name not in ("responses_create_params", "agent_ref")
             }
+
+
+@pytest.mark.parametrize("row", [{"messages": []}, {"responses_create_params": {"input": []}}])
+def test_row_may_leave_the_prompt_to_its_environment(tmp_path, row):
+    (found,) = read(tmp_path, row)
+    assert isinstance(found, TaskRow)
+    assert found.messages == []
