@@ -9,7 +9,10 @@ the action. More than 21 loses at once; after a stand the dealer draws to 17 or 
   one, as the reference's are, is dealt from the attempt's seed, where the reference has none.
 - A message without an action is answered with what is expected, where the reference stands. The
   third in a row forfeits the hand, with reward -1: silence must not pay better than bad luck.
-- A hand that is cut off, as by a token limit, has reward 0 and the reason `unfinished`.
+- A hand that ends early, as at a token limit, counts as forfeited, with reward -1: running on must
+  not pay better than losing.
+- An episode has 32 turns, the reference's 10: enough for ten actions, the most that a hand takes,
+  each after two messages without one.
 - A rollout of the reference without `deck_seed` stays unscored: nothing says how its deck lay.
 
 One row (its system message shortened):
@@ -19,7 +22,6 @@ stand?"}, {"role": "user", "content": "Your hand: A♠ 6♥ (17). The dealer sho
 """
 
 import itertools
-import math
 import re
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -54,7 +56,7 @@ REWARDS: dict[Result, float] = {
     "forfeit": -1.0,
     "unfinished": 0.0,
 }
-"""What each result of a hand is worth; `unfinished` while it goes on."""
+"""What each result of a hand is worth; `unfinished` while it goes on, which is no result."""
 MAX_UNREADABLE = 3
 """Messages in a row without an action, of which the last forfeits the hand."""
 
@@ -71,6 +73,7 @@ class Blackjack(Environment[Deal]):
 
     max_reward = None
     pass_threshold = 1.0
+    max_turns = 32
     properties = Properties("multi-turn", "decisions", "games", "card game", "replayed rewards")
 
     hand: list[str]
@@ -126,16 +129,17 @@ class Blackjack(Environment[Deal]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Play the record again and add up the step rewards."""
+        """Play the record again and give what the hand was worth; one without an end is lost."""
         if not rollout.env_version and cls.parse_task(rollout.task).deck_seed is None:
             raise VerifierError('the record does not say how its deck lay: it has no "deck_seed"')
         world = await context.replay(rollout)
         assert isinstance(world, cls)
+        ended = "forfeit" if world.result == "unfinished" else world.result
         return Score(
-            math.fsum(reward or 0.0 for reward in world.rollout.step_rewards),
-            metrics={result: float(world.result == result) for result in REWARDS},
+            REWARDS[ended],
+            metrics={result: float(ended == result) for result in ENDINGS},
             details={
-                "reason": world.result,
+                "reason": ended,
                 "hand": described(world.hand),
                 "dealer": described(world.dealer),
             },
@@ -259,6 +263,7 @@ RULES = (
     "jack, queen and king count 10; an ace counts 11, or 1 where 11 would take the hand above 21. "
     "Hit to draw a card: with more than 21 you lose at once. Stand to end your turn: then the "
     "dealer draws until the total is 17 or more, and loses with more than 21. The higher total "
-    "wins, and equal totals are a draw. There is no other choice and no extra pay.\n\n"
+    "wins, and equal totals are a draw. There is no other choice and no extra pay. A hand that you "
+    "do not finish is lost.\n\n"
     f"Think as long as you need, with one choice a message. {EXPECTED}"
 )

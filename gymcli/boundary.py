@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gymcli.errors import AttemptError
+from gymcli.errors import AttemptError, RunError, UsageError
 
 __all__ = ["boundary", "described", "is_cancellation"]
 
@@ -16,15 +16,17 @@ def boundary(error_class: type[AttemptError]) -> Iterator[None]:
     """Attribute whatever somebody else's code raises in the block to one phase of an attempt.
 
     `sys.exit` counts, and so does a cancellation that nobody asked of this task: each ends the
-    attempt, never the run.
+    attempt, never the run. What ends a run does so from in here as well: a disk that is full
+    where a judge's answer is written down, a package that is missing.
 
     Raises:
         AttemptError: Ours as they are; all others as `error_class`, in one line.
+        RunError, UsageError: As they are.
 
     """
     try:
         yield
-    except AttemptError:
+    except (AttemptError, RunError, UsageError):
         raise
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if is_cancellation(error):

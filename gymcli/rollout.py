@@ -7,8 +7,8 @@ The order of events, and where an exception goes in each:
    reason; the message is recorded before anything looks at it;
 3. the environment answers the message: a failure is phase `environment`;
 4. 2 and 3 repeat until one of them gives a stop reason or the turns are used up;
-5. `final_state` is taken and `close` runs, whatever happened: a failure there is phase
-   `environment`, unless something failed before.
+5. `final_state` is taken, unless something failed, and `close` runs in any case: a failure there
+   is phase `environment`, unless something failed before.
 
 Every failure leaves as an `EpisodeFailedError` that carries the record as far as it got. A
 cancelled episode closes its environment and passes the cancellation on.

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from gymcli.boundary import boundary, is_cancellation
-from gymcli.errors import EpisodeError, RoleError, VerifierError
+from gymcli.errors import (
+    EpisodeError,
+    MissingPackageError,
+    RoleError,
+    RunDirectoryError,
+    VerifierError,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +37,13 @@ def test_boundary_names_what_was_raised(raised, words):
 def test_boundary_leaves_our_errors_as_they_are():
     with pytest.raises(RoleError, match="the judge is ill"), boundary(EpisodeError):
         raise RoleError("the judge is ill")
+
+
+@pytest.mark.parametrize("raised", [RunDirectoryError("full"), MissingPackageError("absent")])
+def test_boundary_lets_through_what_ends_a_run(raised):
+    with pytest.raises(type(raised)) as caught, boundary(VerifierError):
+        raise raised
+    assert caught.value is raised
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit])

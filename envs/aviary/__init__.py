@@ -1,10 +1,11 @@
-"""Plays any FutureHouse aviary environment; a calculator of our own stands in where none is named.
+r"""Plays any FutureHouse aviary environment; a calculator of our own stands in where none is named.
 
 Source: the resources server and the agent aviary of NVIDIA NeMo Gym (Apache-2.0), their rules
 written anew. The world gives opening, tools and a reward for every step; the score is their sum. A
 message without tool calls ends the episode, unless the option `nudge` answers it. The calculator
 follows the GSM8K environment of aviary: +1 for an answer within 1e-4 of the right one, 0 for any
-other, -1 and the end where a tool fails. Where this differs:
+other, a number beyond every float among them, -1 and the end where a tool fails. Where this
+differs:
 
 - A call of no tool, or with arguments that do not fit, is answered by a tool message and counted;
   the other calls of its message are still made. Where none is left the reward is 0.
@@ -17,8 +18,8 @@ of it: `task_idx` of a data set, or `task` or `task_kwargs` for a class. Nothing
 record: what others wrote cannot be played again, so the rewards on record are the score.
 
 One row of ours, and one for `--env-arg dataset=gsm8k`:
-{"id": "calculator-0", "difficulty": "easy", "prompt": "Ana packs 12 crates with 7 jars in each. How
-many jars are that?", "expression": "12 * 7", "task_kwargs": {"answer": 84}}
+{"id": "calculator-3", "difficulty": "easy", "prompt": "Ana packs 15 crates with 12 jars of honey in
+each. How many jars is that?\n\n...", "expression": "15 * 12", "task_kwargs": {"answer": 180}}
 {"task_idx": 0, "responses_create_params": {"input": []}}
 """
 

@@ -1,5 +1,7 @@
 """A calculator as an aviary environment: one problem, one tool to work it out, one answer."""
 
+import math
+
 from aviary.core import Environment, Message, Messages, Tool, ToolRequestMessage
 from pydantic import BaseModel
 
@@ -77,6 +79,8 @@ class CalculatorEnv(Environment[CalculatorState]):
         """
         try:
             difference = abs(float(answer) - self.answer)
+        except OverflowError:  # a whole number beyond every float
+            difference = math.inf
         except ValueError:
             self._end(FAILURE_REWARD)
             return "The answer is not a number."

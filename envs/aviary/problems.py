@@ -98,8 +98,9 @@ TEMPLATES = {
             {"a": range(11, 50), "b": range(3, 15), "c": range(11, 50), "d": range(3, 15)},
         ),
         Template(
-            "A tank of {a} litres is empty. A hose runs into it for {c} minutes, {b} litres a "
-            "minute; then {d} litres are drawn off. How many litres are missing to the brim?",
+            "A tank that holds {a} litres is empty. A hose runs into it for {c} minutes at {b} "
+            "litres a minute; then {d} litres are drawn off. How many more litres does it take to "
+            "fill the tank?",
             "{a} - ({b} * {c} - {d})",
             {"a": range(700, 1500), "b": range(7, 25), "c": range(9, 26), "d": range(15, 60)},
         ),
@@ -127,8 +128,8 @@ TEMPLATES = {
         ),
         Template(
             "{name} sells {a} lamps for {b} crowns each and {c} lamps for {d} crowns each. The "
-            "stall costs {e} crowns. What is left is shared in equal parts by {f} people. How "
-            "many crowns does each get?",
+            "stall costs {e} crowns. What is left is shared equally among {f} people. How many "
+            "crowns does each get?",
             "({a} * {b} + {c} * {d} - {e}) / {f}",
             {
                 "a": range(5, 30),
@@ -141,8 +142,8 @@ TEMPLATES = {
         ),
         Template(
             "A wall is {a} metres long and {b} metres high. It has {c} windows, each {d} metres "
-            "wide and {e} metres high. Every square metre of the wall without its windows takes "
-            "{f} tiles. How many tiles does the wall take?",
+            "wide and {e} metres high. All of the wall but the windows is tiled, with {f} tiles to "
+            "the square metre. How many tiles does that take?",
             "({a} * {b} - {c} * {d} * {e}) * {f}",
             {
                 "a": range(30, 70),
@@ -154,7 +155,7 @@ TEMPLATES = {
             },
         ),
         Template(
-            "A lorry drives {a} kilometres at {b} kilometres an hour, stands for {c} minutes, and "
+            "A lorry drives {a} kilometres at {b} kilometres an hour, stops for {c} minutes, and "
             "drives {d} more kilometres at {e} kilometres an hour. How many minutes does it take "
             "in all?",
             "{a} / {b} * 60 + {c} + {d} / {e} * 60",

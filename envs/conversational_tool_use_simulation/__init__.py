@@ -18,9 +18,15 @@ the representative. Where this differs:
   customer or tools it is on record and fails nobody.
 - The row's own system message is shown, whether or not it is its policy in our words.
 - A message with text and calls has its calls run; the customer reads the text with the next turn.
+- Of the calls of one message the first 32 are run at most; the others are answered with a sentence.
 - An empty message ends the episode, as an invalid one does there. So does a cut-off one.
 - The calls of the last turn that is allowed are run, though nothing comes of them.
 - Of a message with several calls the judge says one verdict.
+- Customer and judge are always models, where the reference can do without: there is no scripted
+  customer, no made-up tool result, no `enable_llm_judge: false` and no `enable_termination: false`.
+- The judge samples as its role is told to, not at a temperature of 1.0.
+- Rates of failures by party and of skipped transfers are left out: an attempt in which customer or
+  tools failed is unscored, with the reason on record.
 - A rollout of the reference ended as the markers in its user messages say.
 
 One row (its policy, tools and scenario shortened):
@@ -63,6 +69,9 @@ from .stand_ins import Script, ScriptedJudge
 from .tasks import Ending, SimulationTask, ToolSpec
 
 __all__ = ["ConversationalToolUseSimulation"]
+
+MAX_CALLS = 32
+"""Calls of one message that are run: each costs a call of the tools and one of the judge."""
 
 NOT_RUN = "This call was not carried out: make one call at a time."
 
@@ -135,9 +144,9 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         return Step(said, stop_reason="env_done" if turn.ended else None)
 
     async def _results(self, calls: list[ToolCall]) -> list[Message]:
-        """Run calls in order, but only the first where the row wants one at a time."""
+        """Run the first calls in order, and only one where the row wants one at a time."""
         is_single = self.rollout.sampling.get("parallel_tool_calls") is False
-        run = calls[:1] if is_single else calls
+        run = calls[: 1 if is_single else MAX_CALLS]
         left = [Message(role="tool", tool_call_id=c.id, content=NOT_RUN) for c in calls[len(run) :]]
         return [*await self.call_tools(run), *left]
 
@@ -171,8 +180,9 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         if not task.gold_calls:
             return None
         if task.profile == "proactive" and not rollout.responses:
-            wanted = " and your ".join(task.facts)
-            return Message(role="assistant", content=f"Could you give me your {wanted}, please?")
+            wanted = ", ".join(task.facts)
+            text = f"Before I can help you, I need to know this, please: {wanted}."
+            return Message(role="assistant", content=text)
         if num_calls < len(task.gold_calls):
             gold = task.gold_calls[num_calls]
             text = msgspec.json.encode(gold.arguments).decode()

@@ -155,7 +155,7 @@ def rows(rng: Random, num: int) -> Iterator[JSONObject]:
                 "customer_persona": persona,
                 "representative_domain": domain.name,
                 "reason_for_contact": f"{PERSONAS[persona]} {domain.beyond if is_beyond else wish}",
-                "customer_details": " ".join(f"Your {name} is {facts[name]}." for name in facts),
+                "customer_details": ", ".join(f'{name} "{facts[name]}"' for name in facts),
                 "unknown_info": f"You do not know what the record of your {domain.record} says.",
                 "task_instructions": "Take what you are offered, a transfer too.",
                 "outside_policy_scope": is_beyond,

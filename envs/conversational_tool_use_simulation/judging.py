@@ -110,6 +110,10 @@ def question(kind: Question, task: SimulationTask) -> str:
     return QUESTIONS[kind] + (_PROACTIVE if asks else "")
 
 
+BATCH = 16
+"""Messages that the judge is asked of at once: each prompt has the whole conversation before it."""
+
+
 class Hearing(NamedTuple):
     """A conversation before its judge."""
 
@@ -119,19 +123,23 @@ class Hearing(NamedTuple):
     ending: Ending
 
     async def simulators(self, mode: JudgeMode) -> list[Verdict]:
-        """Judge what customer and tools said, all at once.
+        """Judge what customer and tools said, some messages at a time.
 
         Raises:
-            RoleError: A call failed.
+            RoleError: A call failed; those of the same batch have ended by then.
 
         """
         if mode == "combined":
             return [await self._combined()]
         judged = [place for place, message in enumerate(self.messages) if _is_simulated(message)]
-        items = [self._until(place) for place in judged]
+        verdicts: list[Verdict] = []
+        for start in range(0, len(judged), BATCH):
+            items = [self._until(place) for place in judged[start : start + BATCH]]
+            verdicts += await JUDGE.ask_all(self.judge, items)
         if self.ending and self.messages[-1].role != "user":
-            items.append(self._prompt("customer", self.messages, self.ending))
-        return await JUDGE.ask_all(self.judge, items)
+            last = self._prompt("customer", self.messages, self.ending)
+            verdicts.append(await JUDGE.ask(self.judge, **last))
+        return verdicts
 
     async def representative(self, mode: JudgeMode) -> list[Verdict]:
         """Judge every message of the representative, and then all of it, up to the first failure.

@@ -48,11 +48,15 @@ class Script:
         return told or "I do not know. Can you do what I asked for, please?"
 
     def _told(self, names: Iterable[str]) -> str:
-        return " ".join(f"My {name} is {self.task.facts[name]}." for name in names)
+        told = [f"{name}: {self.task.facts[name]}." for name in names]
+        return " ".join(f"{text[0].upper()}{text[1:]}" for text in told)
 
 
 class ScriptedJudge:
-    """A judge that looks for the gold calls, the gold results and the outcome that is told."""
+    """A judge that looks for the gold calls, the gold results and the outcome that is told.
+
+    A call is right only where its arguments stand in what customer, tools or policy said before.
+    """
 
     def __init__(self, task: SimulationTask) -> None:
         self.task = task
@@ -98,15 +102,35 @@ class ScriptedJudge:
         return result is None or not gold or result in gold
 
     def _calls_gold(self, lines: list[JSONObject]) -> bool:
-        return all(call in self._gold for call in _calls(lines[-1:]))
+        """Say whether the last calls are gold ones, and nothing in them is guessed."""
+        is_gold = all(call in self._gold for call in _calls(lines[-1:]))
+        return is_gold and self._is_grounded(lines)
+
+    def _is_grounded(self, lines: list[JSONObject]) -> bool:
+        """Say whether every argument of a gold call was heard before the call was made."""
+        heard = [self.task.policy]
+        for line in lines:
+            if line["speaker"] != "representative":
+                heard.append(str(line.get("says", line.get("result", ""))))
+            made = [
+                arguments for name, arguments in _calls([line]) if (name, arguments) in self._gold
+            ]
+            values = [str(v) for arguments in made for v in cast("JSONObject", arguments).values()]
+            if not all(any(value in text for text in heard) for value in values):
+                return False
+        return True
 
     def _serves(self, lines: list[JSONObject]) -> bool:
-        """Say whether the gold calls were made in order, no others, and the outcome was told."""
+        """Say whether the gold calls were made in order, no others, and the outcome was told.
+
+        No call may guess, and no call that nobody needs may be among them.
+        """
         made, said = _calls(lines), _said(lines)
         later = iter(made)
         is_done = all(call in later for call in self._gold)
         is_needed = all(call in self._gold for call in made)
-        return is_done and is_needed and bool(said) and self.task.report in said[-1]
+        is_told = bool(said) and self.task.report in said[-1]
+        return is_done and is_needed and is_told and self._is_grounded(lines)
 
 
 def _said(lines: list[JSONObject]) -> list[str]:

@@ -12,7 +12,8 @@ options add what shortness and plain style are worth. An attempt without a mate 
   gets `default_score` with the reason "unparseable". Read is what has all three numbers, each
   within its range. A failed call leaves the group unscored.
 - The pair stands in one prompt that any chat model takes, not in chat roles of its own. A row's
-  `principle` is always shown, and sampling is left to the role's own parameters.
+  `principle` is always shown, and where the row has none, one of ours: the better response is
+  correct, does what was asked, and is clear. Sampling is left to the role's own parameters.
 - The attempts are put in order before they are paired, and no comparison that comes late is lost.
 - Emoji are those of Unicode's blocks of them: no Chinese or Japanese character is one.
 
@@ -71,10 +72,9 @@ class GenrmCompare(Environment[Talk]):
     properties = Properties(
         "single-step", "instruction following", "chat", "free text", "pairwise reward model"
     )
-    skipped_checks = dict.fromkeys(
-        ("oracle", "empty", "echo", "swapped", "guessing"),
-        "a reward is relative to the other attempts of a task: one alone has none",
-    )
+    skipped_checks = {
+        "guessing": "a reward is relative to the other attempts of a task: a guess alone has none"
+    }
 
     class Options(EnvironmentOptions):
         """Who is compared with whom, and what counts beside it."""

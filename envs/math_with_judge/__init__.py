@@ -7,15 +7,28 @@ with the text where none was extracted, and is asked again in the other order: b
 say equal. What the library cannot parse, or fails at, is not right. Where this differs:
 
 - A library that takes more than 10 seconds, or whose process dies, has not said that an answer is
-  wrong: the judge decides, and without one the attempt is unscored. The library's own limits of 5
-  seconds for each step, after which it says "wrong", are off.
+  wrong: the judge decides. Without a judge an answer that runs away, such as a tower of powers,
+  leaves the attempt unscored. The library's own limits of 5 seconds for each step, after which it
+  says "wrong", are off.
+- An extracted answer is cut after 1,000 characters, for the record and for the judge; of a text
+  without one the judge is shown the last 4,000.
+- An expected answer that is empty leaves the attempt unscored, and so does one in which the library
+  can read nothing where there is no judge: the fault is the row's.
 - A verdict that cannot be read is a reason of its own; its reward is 0 all the same.
 - The judge is asked where one is given with `--role judge=...`, unless `use_judge` is off.
 - An answer of more digits than Python writes is no error: it is compared like any other, and
   extracted as it stands in the text.
 
-{"id": "math-1", "difficulty": "medium", "prompt": "What is 7 to the power of 40, modulo 13?\n\n…",
- "question": "What is 7 to the power of 40, modulo 13?", "expected_answer": "9"}
+Not mended: what the library itself misses. It finds `y = 3` right for 3, `50\%` for 50 and `(1, 2)`
+for the solutions 1 and 2; it finds `6*x + 5` wrong for 6x + 5 where that stands outside of `\boxed`
+and dollars, and a right answer in a box where a text has another box. A judge, where there is one,
+has the last word on what the library finds wrong, not on what it finds right.
+
+One row:
+{"id": "math-1", "difficulty": "medium", "prompt": "From 7 women and 6 men, a committee of two women
+and two men is chosen. In how many ways?\n\nPut your final answer in \boxed{}.", "question": "From 7
+women and 6 men, a committee of two women and two men is chosen. In how many ways?",
+"expected_answer": "315"}
 """
 
 import importlib.util
@@ -44,6 +57,13 @@ from gymcli import (
 )
 
 from .problems import PROBLEMS
+
+__all__ = ["LibraryFinding", "MathProblem", "MathWithJudge", "compare"]
+
+MAX_ANSWER = 1000
+"""Characters of an extracted answer that are kept, and shown to a judge."""
+MAX_TEXT = 4000
+"""Characters, the last ones, that a judge is shown of a text without an extracted answer."""
 
 EQUAL, DIFFERENT = "[[A=B]]", "[[A!=B]]"
 
@@ -87,12 +107,12 @@ class MathProblem(Task):
     """In LaTeX, with or without `$..$` or `\\(..\\)` around it."""
 
 
-class Comparison(NamedTuple):
+class LibraryFinding(NamedTuple):
     """What the library says of a text."""
 
     is_right: bool
     answer: str | None
-    """The first answer that is right, else the first one found."""
+    """The first right answer, else the first one found; cut after `MAX_ANSWER` characters."""
 
 
 class MathWithJudge(Environment[MathProblem]):
@@ -124,46 +144,52 @@ class MathWithJudge(Environment[MathProblem]):
         """Reward 1 where the library, or the judge in both orders, says that the answer is right.
 
         Raises:
-            VerifierError: The library did not come to an end, and there is no judge.
+            VerifierError: The library did not come to an end, or can read nothing in the expected
+                answer, and there is no judge; or the expected answer is empty.
 
         """
         assert isinstance(context.options, cls.Options)
         _require_library()
         task = cls.parse_task(rollout.task)
+        if not _without_dollars(task.expected_answer):
+            raise VerifierError('the row has an empty "expected_answer"; no answer can be right')
         judge = context.roles.get("judge") if context.options.use_judge else None
-        details: JSONObject = {"reason": "library", "expected_answer": task.expected_answer}
+        found, failure = LibraryFinding(is_right=False, answer=None), ""
         try:
-            found = await context.isolated(
-                compare,
-                task.expected_answer,
-                rollout.output_text,
-                timeout=context.options.library_timeout,
-                imports=("math_verify",),
-            )
+            found = await cls._compared(task, rollout, context)
         except VerifierError as error:
             if judge is None:
                 raise
-            found = Comparison(is_right=False, answer=None)
-            details["library_failure"] = str(error)
+            failure = str(error)
+        details: JSONObject = {"expected_answer": task.expected_answer}
+        if failure:
+            details["library_failure"] = failure
         score = Score(float(found.is_right), answer=found.answer, details=details)
         score.components = {"library_reward": score.reward}
-        score.metrics = {"library_failed": float("library_failure" in details)}
+        score.metrics = {"library_failed": float(bool(failure))}
+        details["reason"] = "library" if found.is_right else "wrong"
         if judge is not None and not found.is_right:
-            verdicts = await JUDGE.confirm(
-                judge,
-                "equal",
-                swap=("first", "second"),
-                question=task.question,
-                first=task.expected_answer,
-                second=found.answer or rollout.output_text,
-            )
+            shown = found.answer or rollout.output_text[-MAX_TEXT:]
+            verdicts = await _judged(judge, task, shown)
             details["reason"] = _reason(verdicts)
             details["verdicts"] = [verdict.record() for verdict in verdicts]
             score.reward = float(details["reason"] == "judge")
             score.components["judge_reward"] = score.reward
-        elif not found.is_right:
-            details["reason"] = "wrong"
         return score
+
+    @classmethod
+    async def _compared(
+        cls, task: MathProblem, rollout: Rollout, context: Context
+    ) -> LibraryFinding:
+        """Ask the library, in a process that can be killed."""
+        assert isinstance(context.options, cls.Options)
+        return await context.isolated(
+            compare,
+            task.expected_answer,
+            rollout.output_text,
+            timeout=context.options.library_timeout,
+            imports=("math_verify",),
+        )
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Give the answer in a box."""
@@ -201,8 +227,25 @@ class MathWithJudge(Environment[MathProblem]):
             }
 
 
-def compare(gold: str, text: str) -> Comparison:
-    """Look for the gold answer in a text; runs in a worker, which also limits its time."""
+async def _judged(judge: Model, task: MathProblem, answer: str) -> list[Verdict]:
+    """Ask whether an answer and the expected one are the same, in both orders."""
+    return await JUDGE.confirm(
+        judge,
+        "equal",
+        swap=("first", "second"),
+        question=task.question,
+        first=task.expected_answer,
+        second=answer,
+    )
+
+
+def compare(gold: str, text: str) -> LibraryFinding:
+    """Look for the gold answer in a text; runs in a worker, which also limits its time.
+
+    Raises:
+        VerifierError: The library can read nothing in the gold answer.
+
+    """
     import math_verify as library  # late: an extra, and a second to import
 
     # It warns of its limits being off, and of every text without an answer.
@@ -210,19 +253,21 @@ def compare(gold: str, text: str) -> Comparison:
     in_latex, as_plain = library.LatexExtractionConfig(), library.ExprExtractionConfig()
     boxed = f"\\boxed{{{_without_dollars(gold)}}}"
     golds = library.parse(boxed, (in_latex,), parsing_timeout=None)
+    if not golds:
+        raise VerifierError(f"math-verify can read nothing in the expected answer {gold!r:.200}")
     answers = library.parse(text, (as_plain, in_latex), parsing_timeout=None)
     for answer in answers:
         if library.verify(golds, answer, 6, timeout_seconds=None):  # 6 decimals, as the source
-            return Comparison(is_right=True, answer=_written(answer, answers))
-    return Comparison(is_right=False, answer=_written(answers[0], answers) if answers else None)
+            return LibraryFinding(is_right=True, answer=_written(answer, answers))
+    return LibraryFinding(is_right=False, answer=_written(answers[0], answers) if answers else None)
 
 
 def _written(answer: object, answers: list[object]) -> str:
     """Write an answer; where it has too many digits, as it stands in the text, which comes last."""
     try:
-        return str(answer)
+        return str(answer)[:MAX_ANSWER]
     except ValueError:
-        return str(answers[-1])
+        return str(answers[-1])[:MAX_ANSWER]
 
 
 def _require_library() -> None:
@@ -231,11 +276,10 @@ def _require_library() -> None:
 
 
 def _without_dollars(gold: str) -> str:
-    r"""Take the outer `$..$` or `\(..\)` from an answer."""
+    """Take the outer `$..$` from an answer."""
     text = gold.strip()
-    for opening, closing in (("\\(", "\\)"), ("$", "$")):
-        if len(text) > len(opening) and text.startswith(opening) and text.endswith(closing):
-            text = text[len(opening) : -len(closing)].strip()
+    if text.startswith("$") and text.endswith("$"):
+        text = text[1:-1].strip()
     return text
 
 

@@ -57,7 +57,9 @@ def _common_divisor(rng: Random) -> Problem:
 def _rational_roots(rng: Random) -> Problem:
     low, high = sorted(rng.sample([n for n in range(-12, 13) if n], 2))
     equation = f"${_polynomial([1, -low - high, low * high])} = 0$"
-    question = f"Find all solutions of {equation}. Write them in ascending order, with a comma."
+    question = (
+        f"Find all solutions of {equation}. Give them in ascending order, separated by a comma."
+    )
     return question, f"{low}, {high}"
 
 

@@ -19,8 +19,9 @@ bicycle shed", "mention": ["key"], "max_words": 41, "opening": "Now"}}
 
 from collections.abc import Iterator, Mapping
 from random import Random
+from typing import Self
 
-from pydantic import FiniteFloat
+from pydantic import FiniteFloat, model_validator
 
 from gymcli import (
     Context,
@@ -68,6 +69,12 @@ class RatedConversation(Environment[Writing]):
         high: FiniteFloat = 10.0
         unparseable_reward: FiniteFloat = 0.0
         """The reward where a chat model's words hold no number from `low` to `high`."""
+
+        @model_validator(mode="after")
+        def _is_a_range(self) -> Self:
+            if not self.low < self.high:
+                raise ValueError(f"low ({self.low:g}) has to be below high ({self.high:g})")
+            return self
 
     options: Options
 

@@ -6,6 +6,8 @@ pushed off it, 10 more once all are there; their sum counts. The action is the f
 `<action>up|down|left|right|1-4</action>` of a message, else the first such word or digit anywhere
 in it, in upper or lower case. An episode has 20 messages. Where this differs:
 
+- An episode that breaks off before its turns are used up, as at a token limit, is charged -0.1 for
+  each turn that is left of the 20, as if the player had stood still: stopping must not pay.
 - A message without an action is answered with what is expected, and is a step that moves nothing;
   in the reference it ends the rollout without a reward.
 - A row may write its room out as `board`. From `seed`, `dim_room` and `num_boxes`, without a board,
@@ -52,6 +54,9 @@ STEP_REWARD = -0.1
 BOX_REWARD = 1.0
 SOLVED_REWARD = 10.0
 
+USED_UP = (None, "done", "env_done", "max_turns")
+"""Stop reasons of episodes that had all their turns, and of records that do not say."""
+
 Side = Annotated[int, Field(ge=4, le=20)]
 
 
@@ -78,8 +83,8 @@ class Sokoban(Environment[Puzzle]):
     """Push every box onto a target, one move a message."""
 
     max_reward = None
-    pass_threshold = 5.0
-    """A room solved within 20 turns is worth 9 or more, another one less than its boxes."""
+    pass_threshold = 6.5
+    """A room solved within 20 turns is worth 9 or more, one of 8 boxes that is not 6.3 at most."""
     max_turns = 20
     properties = Properties("multi-turn", "planning", "games", "puzzle", "replayed rewards")
 
@@ -138,19 +143,23 @@ class Sokoban(Environment[Puzzle]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Play the record again and add up the step rewards."""
+        """Play the record again, add up the step rewards, and charge the turns given away."""
         if not rollout.env_version and cls.parse_task(rollout.task).board is None:
             raise VerifierError('the record does not say what its room was: it has no "board"')
         world = await context.replay(rollout)
         assert isinstance(world, cls)
         is_solved = world.room.is_solved()
+        rewards = [reward for reward in world.rollout.step_rewards if reward is not None]
+        has_stopped = is_solved or rollout.stop_reason in USED_UP
+        num_left = 0 if has_stopped else max(0, cls.max_turns - len(rewards))
         return Score(
-            math.fsum(reward or 0.0 for reward in world.rollout.step_rewards),
+            math.fsum([*rewards, *[STEP_REWARD] * num_left]),
             metrics={
                 "solved": float(is_solved),
                 "boxes_on_target": world.room.num_on_target / len(world.room.boxes),
                 "moves": float(world.num_moves),
                 "unreadable_actions": float(world.num_unreadable),
+                "turns_given_away": float(num_left),
             },
             details={"reason": "solved" if is_solved else "unsolved", "board": world.room.text},
         )

@@ -20,6 +20,8 @@ is written. Where this differs:
 - Schemas with patterns, references or `uniqueItems`, and long answers, are worked on in a process
   that can be killed: where the schema runs away the rollout is unscored, where the answer does it
   is a `parse_error`.
+- The reference's breakdowns (by `schema_type`, `response_mode`, `num_tools` and other fields of the
+  row) are left out.
 
 One row (its prompt and schema shortened):
 {"id": "record-3", "difficulty": "easy", "theme": "bakery", "prompt": "The baker is Mara Holt ...",

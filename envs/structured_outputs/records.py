@@ -212,7 +212,9 @@ def _count_if_known(rng: Random, name: str) -> Record:
 
 def _measure(rng: Random, name: str) -> Record:
     measure = rng.randint(11, 899) / 10
-    return Record({"type": "number"}, measure, f"the figure for {_words(name)} is {measure}")
+    what, _, unit = name.partition("_")
+    prose = f"the {what} comes to {measure} {_words(unit)}"
+    return Record({"type": "number"}, measure, prose)
 
 
 def _flag(rng: Random, name: str) -> Record:
@@ -257,15 +259,15 @@ PLAIN_WORDS = "amber birch cobalt damson ember fennel ginger heather indigo juni
 
 THEMES = """
 lighthouse keeper harbour stairs range_miles lit lamp_colours tower visits guest nights
-bakery baker street ovens flour_kilograms open_on_sunday loaf_names kitchen orders customer loaves
+bakery baker street ovens flour_kilograms air_conditioned loaf_names kitchen orders customer loaves
 orchard grower valley trees harvest_tonnes irrigated apple_sorts press pickings picker crates
 ferry captain pier cabins speed_knots licensed pennant_colours engine crossings purser cars
-museum curator quarter halls floor_hectares free_on_monday exhibit_names vault tours guide visitors
+museum curator quarter halls floor_hectares renovated exhibit_names vault tours guide visitors
 choir conductor chapel singers session_hours well_paid song_names rehearsal concerts soloist encores
 observatory astronomer hilltop lenses dome_metres automated star_names mirror nights observer hours
 carpentry carpenter yard benches timber_cubic_metres insured wood_sorts saw commissions buyer chairs
 vineyard vintner slope barrels rainfall_litres organic grape_names cellar tastings taster glasses
-clinic doctor district beds budget_millions accredited ward_names pharmacy shifts nurse patients
+clinic doctor district beds budget_euros accredited ward_names pharmacy shifts nurse patients
 railway engineer terminus wagons track_kilometres electrified stop_names signals runs driver halts
 library librarian square shelves average_degrees heated section_names archive loans reader books
 expedition leader camp tents altitude_kilometres sponsored route_names gear stages scout days
@@ -276,7 +278,7 @@ farm farmer county cows milk_hectolitres fenced field_names dairy deliveries dea
 airfield pilot plateau hangars runway_metres paved plane_names beacon flights passenger miles
 pottery potter village moulds peak_degrees glazed clay_sorts kiln firings apprentice bowls
 apiary beekeeper meadow hives honey_litres certified flower_names extractor swarms helper frames
-regatta umpire lake boats course_kilometres rained_off team_names timing heats rower strokes
+regatta umpire lake boats course_kilometres televised team_names timing heats rower strokes
 school head_teacher suburb classrooms garden_acres private club_names canteen lessons teacher pupils
 post_office postmaster corner counters mail_kilograms guarded stamp_names lobby rounds courier notes
 quarry foreman ridge trucks granite_tonnes flooded stone_sorts crusher blasts miner charges

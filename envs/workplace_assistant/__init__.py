@@ -13,12 +13,17 @@ customer is deleted before or after another is added. Where this differs:
   counts as left out, when the episode is played as when it is scored.
 - Calls of tools that the row did not show are not played.
 - Searches look for the text itself, not for a pattern; e-mails of one second keep their order.
-- Days and times must be written as in ISO 8601; the id of a row can never be changed.
+- A day must be written as YYYY-MM-DD, a time as YYYY-MM-DD HH:MM:SS, a length in plain digits;
+  status and product of a new customer must be known ones. All else is refused with a sentence: the
+  reference stores it, and the tables are never equal. The id of a row can never be changed.
+- An episode has ten turns, the reference's six. A query has at most 100 different words.
 - The ids of new e-mails have eight digits, like all others; tools answer in words of their own.
 - What is left out of a new customer is empty, and equal to an empty text.
 
 The tables are made up by `company.py`; the option `data_dir` takes a folder with the CSV files of
-others. Rows of others need the tables that they were written for.
+others. Rows of others need the tables that they were written for: where a gold call is refused, or
+the gold calls that may change something change nothing, the attempt is unscored, where the
+reference rewards doing nothing. A row without any such call asks for nothing to be changed.
 
 One row (its system message shortened):
 {"id": "workplace-0", "difficulty": "easy", "category": "email", "messages": [{"role": "system",
@@ -46,6 +51,7 @@ from gymcli import (
     Score,
     Task,
     ToolCall,
+    VerifierError,
 )
 
 from .analytics import AnalyticsTools
@@ -97,7 +103,7 @@ class WorkplaceAssistant(
 ):
     """Find and change e-mails, events, tasks and customers with 27 tools."""
 
-    max_turns = 7
+    max_turns = 10
     properties = Properties(
         "stateful", "multiple intents", "agent", "office work", "end-state equality"
     )
@@ -133,13 +139,18 @@ class WorkplaceAssistant(
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the calls of the record leave the tables as the gold calls do."""
+        """Reward 1 where the calls of the record leave the tables as the gold calls do.
+
+        Raises:
+            VerifierError: The gold calls cannot be carried out, or change nothing.
+
+        """
         assert isinstance(context.options, cls.Options)
         task = cls.parse_task(rollout.task)
         start = Office(context.options.source)
         shown = rollout.tools or None
         reached = await cls._played(task, context.options, rollout.tool_calls, shown)
-        expected = await cls._played(task, context.options, task.gold_calls, None)
+        expected = await cls._expected(task, context.options, start)
         different = reached.differences(expected)
         changed = reached.differences(start)
         reason = "wrong_state" if changed else "nothing_changed"
@@ -160,9 +171,32 @@ class WorkplaceAssistant(
         environment = cls(task, options=options)
         environment.shown_tools = shown
         await environment.setup()
-        only_read = {name for name, tool in cls.method_tools().items() if tool.reads_only}
-        await environment.call_tools([call for call in calls if call.name not in only_read])
+        await environment.call_tools(cls._changing(calls))
         return environment.office
+
+    @classmethod
+    async def _expected(cls, task: WorkplaceTask, options: Options, start: Office) -> Office:
+        """Play the gold calls one by one, and see that each is carried out."""
+        environment = cls(task, options=options)
+        await environment.setup()
+        office = environment.office
+        changing = cls._changing(task.gold_calls)
+        for call in changing:
+            num_before = office.num_changes
+            [answer] = await environment.call_tools([call])
+            if office.num_changes == num_before:
+                raise VerifierError(
+                    f"a gold call was refused; {OTHER_TABLES} ({call.name}: {answer.text:.200})"
+                )
+        if changing and not office.differences(start):
+            raise VerifierError(f"the gold calls change nothing; {OTHER_TABLES}")
+        return office
+
+    @classmethod
+    def _changing(cls, calls: list[ToolCall]) -> list[ToolCall]:
+        """Leave out the calls that only read."""
+        only_read = {name for name, tool in cls.method_tools().items() if tool.reads_only}
+        return [call for call in calls if call.name not in only_read]
 
     async def oracle(self, rollout: Rollout) -> Message:
         """Make one gold call a turn, then say that all is done."""
@@ -213,6 +247,8 @@ def _row(number: int, difficulty: str, draft: Draft) -> JSONObject:
         ],
     }
 
+
+OTHER_TABLES = "were they written for other tables? give --env-arg data_dir=FOLDER"
 
 LEVELS = (("easy", EASY), ("medium", MEDIUM), ("hard", HARD))
 

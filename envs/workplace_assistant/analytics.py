@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gymcli import JSONObject, tool
 
+from .forms import day_fault
 from .source import Row
 from .tables import Office
 
@@ -62,6 +63,8 @@ class AnalyticsTools:
         """Plot a value over a range of days; gives the path of the picture."""
         if not (time_min and time_max):
             return "Give the first and the last day; nothing was plotted."
+        if fault := day_fault(time_min) or day_fault(time_max):
+            return fault
         if value_to_plot not in VALUES_TO_PLOT:
             return f"value_to_plot must be one of {', '.join(VALUES_TO_PLOT)}."
         if plot_type not in PLOT_TYPES:
@@ -73,14 +76,14 @@ class AnalyticsTools:
     @tool(reads_only=True)
     def analytics_total_visits_count(
         self, time_min: FirstDay = "", time_max: LastDay = ""
-    ) -> dict[str, int]:
+    ) -> dict[str, int] | str:
         """Count the visits of each day in a range."""
         return self._by_day(time_min, time_max, len)
 
     @tool(reads_only=True)
     def analytics_engaged_users_count(
         self, time_min: FirstDay = "", time_max: LastDay = ""
-    ) -> dict[str, int]:
+    ) -> dict[str, int] | str:
         """Count the visits of each day in a range whose user was engaged."""
         return self._by_day(time_min, time_max, lambda visits: sum(map(_is_engaged, visits)))
 
@@ -96,7 +99,7 @@ class AnalyticsTools:
                 "or 'social media'."
             ),
         ] = "",
-    ) -> dict[str, int]:
+    ) -> dict[str, int] | str:
         """Count the visits of each day in a range that came from one source, or from any."""
         return self._by_day(
             time_min,
@@ -109,7 +112,7 @@ class AnalyticsTools:
     @tool(reads_only=True)
     def analytics_get_average_session_duration(
         self, time_min: FirstDay = "", time_max: LastDay = ""
-    ) -> dict[str, float]:
+    ) -> dict[str, float] | str:
         """Give the mean session duration of each day in a range, in seconds."""
         return self._by_day(
             time_min,
@@ -119,8 +122,13 @@ class AnalyticsTools:
             ),
         )
 
-    def _by_day(self, first: str, last: str, measure: Callable[[list[Row]], T]) -> dict[str, T]:
+    def _by_day(
+        self, first: str, last: str, measure: Callable[[list[Row]], T]
+    ) -> dict[str, T] | str:
         """Measure the visits of each day that had any."""
+        for limit in (first, last):
+            if limit and (fault := day_fault(limit)):
+                return fault
         days: defaultdict[str, list[Row]] = defaultdict(list)
         for visit in self.office.visits.rows:
             if first <= visit["date_of_visit"] <= (last or "9999"):

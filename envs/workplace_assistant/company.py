@@ -8,8 +8,21 @@ from random import Random
 from .customers import PRODUCTS, STATUSES
 from .projects import BOARDS, LISTS
 from .source import Row, Source, labelled
+from .vocabulary import (
+    EVENTS,
+    FIRMS,
+    FIRST_NAMES,
+    LAST_NAMES,
+    NOTES,
+    SENTENCES,
+    SUBJECTS,
+    TEAM,
+    THINGS,
+    TOPICS,
+    WORK,
+)
 
-__all__ = ["DOMAIN", "EVENTS", "SLOTS", "SOURCES", "TEAM", "THINGS", "address_of", "made_up"]
+__all__ = ["DOMAIN", "SLOTS", "SOURCES", "address_of", "made_up"]
 
 SEED = 20231130
 NUM_EMAILS = 500
@@ -132,179 +145,3 @@ def _weekdays(first: date, num: int) -> Sequence[date]:
 
 def _some_day(rng: Random, first: date, num: int) -> date:
     return first + timedelta(days=rng.randrange(num))
-
-
-TEAM = (
-    "Imara Voss",
-    "Teodor Blom",
-    "Wren Castellan",
-    "Kofi Ansure",
-    "Yuki Harrow",
-    "Oona Feld",
-    "Bastian Quill",
-    "Samira Dellow",
-    "Hugo Marchetti",
-    "Petra Nkemelu",
-    "Ingrid Sandoval",
-    "Tamsin Okoro",
-)
-"""The colleagues; the first name alone says who is meant."""
-
-TOPICS = (
-    "Autumn catalogue",
-    "Warehouse move",
-    "Pricing page",
-    "Supplier audit",
-    "Parking permits",
-    "Holiday rota",
-    "Annual survey",
-    "Server upgrade",
-    "Trade fair stand",
-    "Training budget",
-    "Refund policy",
-    "Office plants",
-    "Customer interviews",
-    "Delivery times",
-    "Logo refresh",
-)
-SUBJECTS = (
-    "{}: first draft",
-    "Question about {}",
-    "{}: what is left to do",
-    "Numbers for {}",
-    "{} is running late",
-)
-SENTENCES = (
-    "Here is where the {} stands after this week.",
-    "I have put my notes on the {} into the shared folder.",
-    "Could you look over the {} before we talk?",
-    "Two things about the {} still need a decision.",
-    "The {} took longer than we had planned for.",
-    "Nothing about the {} has changed since my last message.",
-    "Finance asked again what the {} will cost.",
-    "We should tell the others about the {} soon.",
-)
-EVENTS = (
-    "Sprint planning",
-    "Budget review",
-    "Design critique",
-    "Catch-up",
-    "Hiring interview",
-    "Release rehearsal",
-    "Contract walk-through",
-    "Support handover",
-    "Roadmap session",
-    "Security drill",
-    "Supplier call",
-    "Retrospective",
-)
-FIRST_NAMES = (
-    "Alma",
-    "Boris",
-    "Celeste",
-    "Dorian",
-    "Edda",
-    "Fergus",
-    "Greta",
-    "Hamza",
-    "Isolde",
-    "Jarek",
-    "Kirsi",
-    "Lorcan",
-    "Maeve",
-    "Nils",
-    "Ottilie",
-    "Pavel",
-)
-LAST_NAMES = (
-    "Abernathy",
-    "Bellweather",
-    "Corrigan",
-    "Drummond",
-    "Eastlake",
-    "Fairbairn",
-    "Gallowglass",
-    "Hollis",
-    "Ironside",
-    "Jessop",
-    "Kestrel",
-    "Lockwood",
-    "Merriman",
-    "Nightingale",
-    "Ormsby",
-    "Pemberton",
-)
-FIRMS = (
-    "copperleaf.example",
-    "dunmere.example",
-    "farrowgate.example",
-    "halcyonworks.example",
-    "northbarn.example",
-    "tidewater.example",
-)
-NOTES = (
-    "Asked for a quote.",
-    "Wants to see a demonstration.",
-    "Waits for approval of the budget.",
-    "Compares us with two others.",
-    "Prefers to be called in the morning.",
-)
-WORK = {
-    "Back end": (
-        "Speed up",
-        "Document",
-        "Rewrite",
-        "Test",
-        "Monitor",
-        "Secure",
-        "Split",
-        "Cache",
-        "Move",
-    ),
-    "Front end": ("Restyle", "Translate", "Simplify", "Test", "Animate", "Fix", "Merge", "Resize"),
-    "Design": ("Sketch", "Redraw", "Compare", "Present", "Colour", "Measure", "Polish", "Retire"),
-}
-THINGS = {
-    "Back end": (
-        "invoice export",
-        "login service",
-        "search index",
-        "image store",
-        "order queue",
-        "report builder",
-        "mail gateway",
-        "backup job",
-        "price feed",
-        "audit log",
-        "rate limiter",
-        "session table",
-    ),
-    "Front end": (
-        "checkout form",
-        "product gallery",
-        "profile page",
-        "search bar",
-        "site footer",
-        "error banner",
-        "cookie notice",
-        "order history",
-        "landing page",
-        "help panel",
-        "basket icon",
-        "filter menu",
-    ),
-    "Design": (
-        "icon set",
-        "colour palette",
-        "poster series",
-        "packaging label",
-        "welcome screen",
-        "annual report",
-        "trade fair banner",
-        "brand guide",
-        "size chart",
-        "loading picture",
-        "name badge",
-        "gift card",
-    ),
-}

@@ -1,17 +1,20 @@
 """The tools for the customers."""
 
+import itertools
 from typing import Annotated
 
 from pydantic import Field
 
 from gymcli import JSONObject, tool
 
+from .forms import day_fault
 from .tables import Office, page_of
 
 __all__ = ["PRODUCTS", "STATUSES", "CustomerTools"]
 
 STATUSES = ("Qualified", "Won", "Lost", "Lead", "Proposal")
 PRODUCTS = ("Software", "Hardware", "Services", "Consulting", "Training")
+DAYS = ("last_contact_date", "follow_up_by")
 
 CustomerId = Annotated[str, Field(description="Id of the customer, eight digits.")]
 Name = Annotated[str, Field(description="Name of the customer.")]
@@ -54,6 +57,7 @@ class CustomerTools:
             "status": status,
             "assigned_to_email": assigned_to_email,
         }
+        wanted = {field: text.lower() for field, text in wanted.items()}
         limits = {
             "last_contact_date": (last_contact_date_min, last_contact_date_max),
             "follow_up_by": (follow_up_by_min, follow_up_by_max),
@@ -61,10 +65,13 @@ class CustomerTools:
         limits = {field: pair for field, pair in limits.items() if any(pair)}
         if not (limits or any(wanted.values())):
             return "Give at least one thing to search for."
+        for limit in itertools.chain(*limits.values()):
+            if limit and (fault := day_fault(limit)):
+                return fault
         found = [
             customer
             for customer in self.office.customers.rows
-            if all(text.lower() in customer[field].lower() for field, text in wanted.items())
+            if all(text in customer[field].lower() for field, text in wanted.items())
             and all(
                 customer[field] and first <= customer[field] <= (last or "9999")
                 for field, (first, last) in limits.items()
@@ -87,15 +94,14 @@ class CustomerTools:
         new_value: Annotated[str, Field(description="What the field shall hold.")],
     ) -> str:
         """Change one field of the customer who has an id."""
-        if not new_value:
-            return f"The new value of {field} must not be empty."
-        if field == "status" and new_value not in STATUSES:
-            return f"status must be one of {', '.join(STATUSES)}."
-        if field == "product_interest" and new_value not in PRODUCTS:
-            return f"product_interest must be one of {', '.join(PRODUCTS)}."
+        fault = (
+            _fault(field, new_value)
+            if new_value
+            else f"The new value of {field} must not be empty."
+        )
         if field in ("customer_email", "assigned_to_email"):
             new_value = new_value.lower()
-        return self.office.customers.update(customer_id, field, new_value)
+        return fault or self.office.customers.update(customer_id, field, new_value)
 
     @tool
     def customer_relationship_manager_add_customer(
@@ -113,21 +119,30 @@ class CustomerTools:
         """Add a new customer; gives the id."""
         if not (customer_name and assigned_to_email and status):
             return "Name, assignee and status must not be empty; nobody was added."
-        return self.office.customers.add(
-            {
-                "customer_name": customer_name,
-                "customer_email": customer_email.lower(),
-                "customer_phone": customer_phone,
-                "last_contact_date": last_contact_date,
-                "product_interest": product_interest,
-                "status": status,
-                "assigned_to_email": assigned_to_email.lower(),
-                "notes": notes,
-                "follow_up_by": follow_up_by,
-            }
-        )
+        row = {
+            "customer_name": customer_name,
+            "customer_email": customer_email.lower(),
+            "customer_phone": customer_phone,
+            "last_contact_date": last_contact_date,
+            "product_interest": product_interest,
+            "status": status,
+            "assigned_to_email": assigned_to_email.lower(),
+            "notes": notes,
+            "follow_up_by": follow_up_by,
+        }
+        faults = (_fault(field, value) for field, value in row.items() if value)
+        return next(filter(None, faults), "") or self.office.customers.add(row)
 
     @tool
     def customer_relationship_manager_delete_customer(self, customer_id: CustomerId) -> str:
         """Delete the customer who has an id."""
         return self.office.customers.delete(customer_id)
+
+
+def _fault(field: str, value: str) -> str:
+    """Say what is wrong with the value of a field, if anything."""
+    if field == "status" and value not in STATUSES:
+        return f"status must be one of {', '.join(STATUSES)}."
+    if field == "product_interest" and value not in PRODUCTS:
+        return f"product_interest must be one of {', '.join(PRODUCTS)}."
+    return day_fault(value) if field in DAYS else ""

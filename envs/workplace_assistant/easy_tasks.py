@@ -3,7 +3,7 @@
 from random import Random
 
 from .analytics import PLOT_TYPES, VALUES_TO_PLOT
-from .company import EVENTS, SLOTS, TEAM, THINGS, address_of
+from .company import SLOTS, address_of
 from .customers import PRODUCTS, STATUSES
 from .drafts import (
     MESSAGES,
@@ -18,6 +18,7 @@ from .drafts import (
     update,
 )
 from .projects import BOARDS, LISTS
+from .vocabulary import EVENTS, TEAM, THINGS
 
 __all__ = ["EASY"]
 
@@ -75,7 +76,7 @@ def _create_task(rng: Random) -> Draft:
     name, list_name = f"Review {rng.choice(THINGS[board])}", rng.choice(LISTS)
     day = coming_day(rng)
     text = (
-        f'Make a task "{name}" for {assignee} in the list "{list_name}" of the board "{board}", '
+        f'Create a task "{name}" for {assignee} in the list "{list_name}" of the board "{board}", '
         f"due on {day}."
     )
     call = create_task(name, assignee, list_name, day, board)

@@ -1,16 +1,19 @@
 """The tools for the company directory and the e-mails."""
 
-from datetime import date
 from typing import Annotated
 
 from pydantic import Field
 
 from gymcli import JSONObject, tool
 
+from .forms import day_fault
 from .source import Row
 from .tables import NOW, Office, page_of
 
 __all__ = ["EmailTools"]
+
+MAX_WORDS = 100
+"""Different words of a query: far more than a search needs, and few enough to be looked for."""
 
 EmailId = Annotated[str, Field(description="Id of the e-mail, eight digits.")]
 Body = Annotated[str, Field(description="Text of the e-mail.")]
@@ -60,14 +63,16 @@ class EmailTools:
     ) -> JSONObject | str:
         """Search e-mails, the newest first; every word of the query must occur, in any case."""
         for limit in (date_min, date_max):
-            if limit and not _is_day(limit):
-                return f"{limit!r} is no day; write it as YYYY-MM-DD."
-        words = query.lower().split()
+            if limit and (fault := day_fault(limit)):
+                return fault
+        words = set(query.lower().split())
+        if len(words) > MAX_WORDS:
+            return f"A query may have {MAX_WORDS} different words at most."
         found = [
             email
             for email in self.office.emails.rows
             if date_min <= email["sent_datetime"][:10] <= (date_max or "9999")
-            and all(word in _searched(email) for word in words)
+            and _has_all(email, words)
         ]
         found.sort(key=lambda email: email["sent_datetime"], reverse=True)
         return page_of(found, "emails", page, page_size)
@@ -120,12 +125,6 @@ class EmailTools:
         return f"The e-mail was sent to {recipient.lower()}; its id is {identity}."
 
 
-def _is_day(text: str) -> bool:
-    try:
-        return date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False
-
-
-def _searched(email: Row) -> str:
-    return f"{email['subject']} {email['body']} {email['sender/recipient']}".lower()
+def _has_all(email: Row, words: set[str]) -> bool:
+    searched = f"{email['subject']} {email['body']} {email['sender/recipient']}".lower()
+    return all(word in searched for word in words)

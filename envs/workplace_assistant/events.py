@@ -1,12 +1,12 @@
 """The tools for the calendar."""
 
-from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
 
 from gymcli import JSONObject, tool
 
+from .forms import duration_fault, time_fault
 from .source import Row
 from .tables import Office, page_of
 
@@ -52,18 +52,19 @@ class CalendarTools:
     ) -> JSONObject | str:
         """Search events by text, in any case, and time; the latest start comes first."""
         for limit in (time_min, time_max):
-            if limit and _moment(limit) is None:
-                return _no_time(limit)
-        earliest = _moment(time_min) or datetime.min
-        latest = _moment(time_max) or datetime.max
+            if limit and (fault := time_fault(limit)):
+                return fault
         wanted = query.lower()
-        dated = [
-            (_moment(event["event_start"]) or datetime.min, event)
+        found = [
+            event
             for event in self.office.events.rows
-            if wanted in event["event_name"].lower() or wanted in event["participant_email"].lower()
+            if time_min <= event["event_start"] <= (time_max or "9999")
+            and (
+                wanted in event["event_name"].lower()
+                or wanted in event["participant_email"].lower()
+            )
         ]
-        dated.sort(key=lambda pair: pair[0], reverse=True)
-        found = [event for start, event in dated if earliest <= start <= latest]
+        found.sort(key=lambda event: event["event_start"], reverse=True)
         return page_of(found, "events", page, page_size)
 
     @tool
@@ -72,7 +73,7 @@ class CalendarTools:
         event_name: Annotated[str, Field(description="Name of the event.")],
         participant_email: Annotated[str, Field(description="E-mail address of who takes part.")],
         event_start: Annotated[str, Field(description="Its start, as YYYY-MM-DD HH:MM:SS.")],
-        duration: Annotated[str, Field(description="Its length in minutes.")],
+        duration: Annotated[str, Field(description="Its length in whole minutes, such as 45.")],
     ) -> str:
         """Put a new event into the calendar; gives its id."""
         if not (event_name and participant_email):
@@ -116,27 +117,6 @@ def _fault(field: str, value: str) -> str:
     """Say what is wrong with the value of a field, if anything."""
     if not value:
         return f"The new value of {field} must not be empty."
-    if field == "event_start" and _moment(value) is None:
-        return _no_time(value)
-    if field == "duration" and not _is_duration(value):
-        return f"{value!r} is no length; give whole minutes, at least 1."
-    return ""
-
-
-def _no_time(text: str) -> str:
-    return f"{text!r} is no time; write it as YYYY-MM-DD HH:MM:SS."
-
-
-def _is_duration(text: str) -> bool:
-    try:
-        return int(text) > 0
-    except ValueError:
-        return False
-
-
-def _moment(text: str) -> datetime | None:
-    """Read a time, without its zone; None where it is none."""
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=None)
-    except ValueError:
-        return None
+    if field == "event_start":
+        return time_fault(value)
+    return duration_fault(value) if field == "duration" else ""

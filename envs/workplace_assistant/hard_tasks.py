@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import timedelta
 from random import Random
 
-from .company import EVENTS, SLOTS, SOURCES, TEAM, THINGS, address_of
+from .company import SLOTS, SOURCES, address_of
 from .drafts import (
     MESSAGES,
     TODAY,
@@ -27,6 +27,7 @@ from .drafts import (
     update,
 )
 from .projects import BOARDS
+from .vocabulary import EVENTS, TEAM, THINGS
 
 __all__ = ["HARD"]
 
@@ -62,9 +63,9 @@ def _plot_the_larger(rng: Random) -> Draft:
     counts = Counter(visit["traffic_source"] for visit in visits)
     chosen, kind = (first, "bar") if counts[first] > counts[second] else (second, "line")
     text = (
-        f"If more visits came from {first} than from {second} on {spoken(day)}, make a bar plot of "
-        f"the visits from {first} for that day and the two days after it. Otherwise make a line "
-        f"plot of the visits from {second} for the same days."
+        f"If there were more {first} visits than {second} visits on {spoken(day)}, make a bar plot "
+        f"of the {first} visits for that day and the two days after it. Otherwise make a line plot "
+        f"of the {second} visits for the same days."
     )
     arguments = {
         "time_min": str(day),
@@ -103,9 +104,9 @@ def _give_up_or_follow_up(rng: Random) -> Draft:
         change, subject = update(customer, "follow_up_by", str(day)), "Please call again"
     text = (
         f'If {name} was last contacted before {limit.day} {limit:%B}, set their status to "Lost" '
-        f'and write to whoever looks after them, subject "No answer". If not, set their follow-up '
-        f'to {spoken(day)} and write to the same colleague, subject "Please call again". The text '
-        f'is "It is about {name}." in both cases.'
+        f'and e-mail whoever looks after them, with the subject "No answer". If not, set their '
+        f'follow-up to {spoken(day)} and e-mail the same colleague, with the subject "Please call '
+        f'again". The text is "It is about {name}." in both cases.'
     )
     return Draft("multiple", text, [change, send(owner, subject, f"It is about {name}.")])
 
@@ -120,8 +121,9 @@ def _spread_the_work(rng: Random) -> Draft:
     chosen = min(first, second, key=lambda person: counts[person])
     task = f"Plan {rng.choice(THINGS[board])}"
     text = (
-        f"Who has fewer tasks on the {board} board in all its lists, {first_name(first)} or "
-        f'{first_name(second)}? Give them a new task there, "{task}", in the Backlog, due on '
+        f"Who has fewer tasks on the {board} board, all its lists taken together: "
+        f"{first_name(first)} or {first_name(second)}? Give them a new task there, "
+        f'"{task}", in the Backlog, due on '
         f"{spoken(day)}."
     )
     return Draft("project_management", text, [create_task(task, chosen, "Backlog", day, board)])
@@ -144,8 +146,8 @@ def _move_or_book(rng: Random) -> Draft:
     text = (
         f"If I have an event with {first_name(person)} on {spoken(day)}, move the first one to "
         f"{slot} of that day. If I have none, book an hour with {first_name(person)} at {slot} as "
-        f'"{name}". Either way, tell {first_name(person)} by e-mail: subject "{spoken(day)}", text '
-        f'"{body}"'
+        f'"{name}". Either way, send {first_name(person)} an e-mail with the subject '
+        f'"{spoken(day)}" and the text "{body}"'
     )
     return Draft("multiple", text, [change, send(person, spoken(day), body)])
 
@@ -175,8 +177,8 @@ def _pass_on_and_delete(rng: Random) -> Draft:
     sender, identity = email["sender/recipient"], email["email_id"]
     recipient = second if first == sender else first
     text = (
-        f'Forward the last e-mail "{email["subject"]}" that {first_name(sender)} sent me to '
-        f"{first_name(recipient)}, then delete it from my inbox."
+        f'Take the last e-mail with the subject "{email["subject"]}" that {first_name(sender)} '
+        f"sent me: forward it to {first_name(recipient)}, then delete it from my inbox."
     )
     calls = [
         Call("email_forward_email", {"email_id": identity, "recipient": recipient}),

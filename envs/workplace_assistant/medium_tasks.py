@@ -2,7 +2,7 @@
 
 from random import Random
 
-from .company import EVENTS, SLOTS, TEAM, address_of
+from .company import SLOTS, address_of
 from .customers import STATUSES
 from .drafts import (
     MESSAGES,
@@ -22,6 +22,7 @@ from .drafts import (
     update,
 )
 from .projects import LISTS
+from .vocabulary import EVENTS, TEAM
 
 __all__ = ["MEDIUM"]
 
@@ -31,7 +32,10 @@ CUSTOMERS = "customer_relationship_manager_data"
 def _reply_to_latest(rng: Random) -> Draft:
     email, body = email_of(rng), rng.choice(MESSAGES)
     sender = first_name(email["sender/recipient"])
-    text = f'Answer the last e-mail "{email["subject"]}" that {sender} sent me with "{body}"'
+    text = (
+        f'Reply to the last e-mail with the subject "{email["subject"]}" that {sender} sent me. '
+        f'The text of the reply: "{body}"'
+    )
     call = Call("email_reply_email", {"email_id": email["email_id"], "body": body})
     return Draft("email", text, [call])
 
@@ -53,8 +57,8 @@ def _forward_latest(rng: Random) -> Draft:
     sender = email["sender/recipient"]
     recipient = rng.choice([known for known in map(address_of, TEAM) if known != sender])
     text = (
-        f'{first_name(recipient)} should see the last e-mail "{email["subject"]}" that '
-        f"{first_name(sender)} sent me. Please forward it."
+        f"{first_name(recipient)} should see the last e-mail with the subject "
+        f'"{email["subject"]}" that {first_name(sender)} sent me. Please forward it.'
     )
     arguments = {"email_id": email["email_id"], "recipient": recipient}
     return Draft("email", text, [Call("email_forward_email", {**arguments})])
@@ -87,7 +91,9 @@ def _book_with(rng: Random) -> Draft:
 def _move_named_task(rng: Random) -> Draft:
     task = rng.choice(rows_of("project_tasks"))
     list_name = rng.choice([name for name in LISTS if name != task["list_name"]])
-    text = f'"{task["task_name"]}" on the {task["board"]} board belongs into "{list_name}" now.'
+    text = (
+        f'"{task["task_name"]}" on the {task["board"]} board belongs in the list "{list_name}" now.'
+    )
     return Draft("project_management", text, [update(task, "list_name", list_name)])
 
 
@@ -96,8 +102,8 @@ def _delete_tasks(rng: Random) -> Draft:
     tasks = rng.choice([rows for rows in groups("project_tasks", columns) if len(rows) in (2, 3)])
     person = first_name(tasks[0]["assigned_to_email"])
     text = (
-        f'Delete all tasks of {person} in the list "{tasks[0]["list_name"]}" of the '
-        f"{tasks[0]['board']} board."
+        f"Delete all of {person}'s tasks in the list "
+        f'"{tasks[0]["list_name"]}" of the {tasks[0]["board"]} board.'
     )
     calls = [Call("project_management_delete_task", {"task_id": row["task_id"]}) for row in tasks]
     return Draft("project_management", text, calls)
@@ -116,7 +122,7 @@ def _reassign_customers(rng: Random) -> Draft:
     old, product, status = (customers[0][column] for column in columns)
     new = rng.choice([known for known in map(address_of, TEAM) if known != old])
     text = (
-        f"{first_name(new)} takes over all customers of {first_name(old)} who are interested in "
+        f"{first_name(new)} takes over all of {first_name(old)}'s customers who are interested in "
         f'{product} and have the status "{status}". Please reassign them.'
     )
     calls = [update(customer, "assigned_to_email", new) for customer in customers]
@@ -126,7 +132,8 @@ def _reassign_customers(rng: Random) -> Draft:
 def _postpone_follow_up(rng: Random) -> Draft:
     customer, day = customer_of(rng), coming_day(rng).replace(year=2024)
     text = (
-        f"Put the follow-up of {customer['customer_name']} off until {day.day} {day:%B} {day.year}."
+        f"Put off the follow-up with {customer['customer_name']} until {day.day} {day:%B} "
+        f"{day.year}."
     )
     call = update(customer, "follow_up_by", str(day))
     return Draft("customer_relationship_manager", text, [call])
@@ -138,7 +145,7 @@ def _delete_lost(rng: Random) -> Draft:
     customers = rng.choice([rows for rows in lost if len(rows) in (2, 3)])
     person, product = (customers[0][column] for column in columns)
     text = (
-        f"Delete the customers of {first_name(person)} that we have lost and who were interested "
+        f"Delete all of {first_name(person)}'s customers whom we have lost and who were interested "
         f"in {product}."
     )
     name = "customer_relationship_manager_delete_customer"

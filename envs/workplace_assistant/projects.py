@@ -7,6 +7,7 @@ from pydantic import Field
 
 from gymcli import tool
 
+from .forms import day_fault
 from .source import Row
 from .tables import Office
 
@@ -53,21 +54,23 @@ class ProjectTools:
         due_date: DueDate = "",
         board: Board = "",
     ) -> list[Row] | str:
-        """Search tasks; each text given must occur in its field, the address must be equal."""
+        """Search tasks; each text given must occur in its field; address and day must be equal."""
         if assigned_to_email and not ADDRESS.fullmatch(assigned_to_email):
             return f"{assigned_to_email!r} is no e-mail address."
+        if due_date and (fault := day_fault(due_date)):
+            return fault
         wanted = {
-            "task_name": task_name,
-            "list_name": list_name,
+            "task_name": task_name.lower(),
+            "list_name": list_name.lower(),
             "due_date": due_date,
-            "board": board,
+            "board": board.lower(),
         }
         if not (assigned_to_email or any(wanted.values())):
             return "Give at least one thing to search for."
         found = [
             task
             for task in self.office.tasks.rows
-            if all(text.lower() in task[field].lower() for field, text in wanted.items())
+            if all(text in task[field].lower() for field, text in wanted.items())
             and assigned_to_email.lower() in ("", task["assigned_to_email"].lower())
         ]
         return found or "No tasks found."
@@ -123,6 +126,8 @@ class ProjectTools:
             return f"list_name must be one of {', '.join(LISTS)}."
         if field == "board" and value not in BOARDS:
             return f"board must be one of {', '.join(BOARDS)}."
+        if field == "due_date":
+            return day_fault(value)
         if field == "assigned_to_email":
             team = {task["assigned_to_email"].lower() for task in self.office.tasks.rows}
             return "" if value in team else f"Nobody on the team has the address {value!r}."

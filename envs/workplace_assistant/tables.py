@@ -28,9 +28,15 @@ class Table:
     ) -> None:
         self.labelled_rows = list(rows)
         """The rows in their order, each with its label."""
+        self.num_changes = 0
+        """Rows that were added, updated or deleted; a call that was refused leaves it as it is."""
         self._key = key
         self._noun = noun
         self._relabels = relabels
+        self._has_gaps = False
+        """Whether a label may be missing among those up to the last."""
+        self._highest: int | None = None
+        """The highest id; None where it must be looked up."""
 
     @property
     def rows(self) -> list[Row]:
@@ -56,16 +62,20 @@ class Table:
 
     def add(self, row: Row) -> str:
         """Append a row under the next id, which is given; the key column comes first."""
-        highest = max((int(known[self._key]) for _, known in self.labelled_rows), default=0)
-        identity = f"{highest + 1:08}"
+        if self._highest is None:
+            self._highest = max((int(known[self._key]) for known in self.rows), default=0)
+        self._highest += 1
+        identity = f"{self._highest:08}"
         self.append({self._key: identity, **row})
         return identity
 
     def append(self, row: Row) -> None:
         """Append a row as it is."""
-        self.labelled_rows.append((0, row))
-        if self._relabels:
+        if self._relabels and self._has_gaps:
             self.labelled_rows = list(labelled(self.rows))
+            self._has_gaps = False
+        self.labelled_rows.append((len(self.labelled_rows) if self._relabels else 0, row))
+        self.num_changes += 1
 
     def update(self, identity: str, field: str, value: str) -> str:
         """Change one field of a row; gives a sentence that says what came of it."""
@@ -79,6 +89,7 @@ class Table:
         self.labelled_rows = [
             (label, changed if known is row else known) for label, known in self.labelled_rows
         ]
+        self.num_changes += 1
         return f"The {self._noun} {identity} has been updated."
 
     def delete(self, identity: str) -> str:
@@ -87,6 +98,8 @@ class Table:
         if len(left) == len(self.labelled_rows):
             return self.missing(identity)
         self.labelled_rows = left
+        self._has_gaps, self._highest = True, None
+        self.num_changes += 1
         return f"The {self._noun} {identity} has been deleted."
 
     def equals(self, other: "Table") -> bool:
@@ -111,6 +124,12 @@ class Office:
         self.tasks = Table(tables["project_tasks"], "task_id", noun="task")
         customers = tables["customer_relationship_manager_data"]
         self.customers = Table(customers, "customer_id", noun="customer")
+
+    @property
+    def num_changes(self) -> int:
+        """How many changes the tables have taken."""
+        changing = (self.events, self.emails, self.plots, self.tasks, self.customers)
+        return sum(table.num_changes for table in changing)
 
     def differences(self, other: "Office") -> list[str]:
         """Name the tables in which this one is not equal to another."""

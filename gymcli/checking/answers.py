@@ -1,10 +1,14 @@
-"""Right answers get the top reward; nothing, an echo, and the answers of other tasks do not."""
+"""Right answers get the top reward; nothing, an echo, and the answers of other tasks do not.
+
+Where attempts are scored together, the right one has to be the best of a group of all four.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -28,6 +32,9 @@ __all__ = [
 CHANCE = 0.05
 """How often a guess may be right where a task has no choices: one in twenty."""
 
+_Place = Literal["oracle", "empty", "echo", "swapped"]
+"""Who said it, of the attempts of a group; each is what one check looks at."""
+
 _MAX_OTHERS = 3
 """Answers of other tasks that are tried on a task, as long as they get the top reward."""
 
@@ -37,6 +44,8 @@ _LEVEL = 0.01
 
 async def oracle(subject: Subject) -> Finding:
     """Check that the oracle gets exactly the top reward in every task."""
+    if subject.environment.scores_groups():
+        return await _in_groups(subject, "oracle")
     episodes = await subject.oracles()
     if unscored := broken(episodes):
         return unscored
@@ -56,11 +65,15 @@ async def oracle(subject: Subject) -> Finding:
 
 async def empty(subject: Subject) -> Finding:
     """Check that a policy that says nothing stays below the top reward."""
+    if subject.environment.scores_groups():
+        return await _in_groups(subject, "empty")
     return await _below_top(subject, await subject.silences())
 
 
 async def echo(subject: Subject) -> Finding:
     """Check that a policy that says the user's words back stays below the top reward."""
+    if subject.environment.scores_groups():
+        return await _in_groups(subject, "echo")
     return await _below_top(subject, await subject.echoes())
 
 
@@ -70,6 +83,8 @@ async def swapped(subject: Subject) -> Finding:
     Two answers may be right in one task by chance, so a task fails where all of three others'
     are, and the environment fails where more than one in twenty of the first ones are.
     """
+    if subject.environment.scores_groups():
+        return await _in_groups(subject, "swapped")
     golds = await subject.golds()
     tries = [await _tried(subject, golds, place) for place in range(len(golds))]
     tries = [episodes for episodes in tries if episodes]
@@ -159,6 +174,74 @@ async def _below_top(subject: Subject, episodes: list[Episode]) -> Finding:
     best = mean([episode.reward for episode in golds])
     text = f"mean reward {average:.3g}, the oracle's is {best:.3g}"
     return passed(text, mean=average) if average < best else failed(text, mean=average)
+
+
+async def _in_groups(subject: Subject, place: _Place) -> Finding:
+    """Check that the oracle's attempt is the best of each group, or that another one is below it.
+
+    A group is the oracle, a policy that says nothing, an echo, and the oracle of another task. The
+    last one may be as good by chance, in one task of twenty, and never better.
+    """
+    if place == "oracle" and (unscored := broken(await subject.oracles())):
+        return unscored
+    groups = [group for group in await _groups(subject) if place in group]
+    if not groups:
+        return not_applicable("no two tasks with different answers of the oracle")
+    if unscored := broken([episode for group in groups for episode in group.values()]):
+        return unscored
+    found = {group["oracle"].row.id: await _group_rewards(subject, group) for group in groups}
+    rivals: list[_Place] = ["empty", "echo", "swapped"] if place == "oracle" else [place]
+    wrong = [row for row, own in found.items() if any(_is_rival(own, name) for name in rivals)]
+    even = [row for row, own in found.items() if _is_even(own, "swapped")]
+    if place == "swapped" and not wrong and exceeds(len(even), len(found), CHANCE):
+        wrong = even
+    average = mean([own[place] for own in found.values()])
+    if wrong:
+        who = "another one does" if place == "oracle" else "it does"
+        text = f"in a group {who} as well as the oracle in {len(wrong)} of {len(found)} tasks"
+        return failed(text, wrong, mean=average)
+    standing = "the best of its group" if place == "oracle" else "below the oracle in its group"
+    by_chance = f"; {len(even)} were as good by chance" if place == "swapped" and even else ""
+    return passed(f"{standing} in all {len(found)} tasks{by_chance}", mean=average)
+
+
+def _is_rival(rewards: Mapping[_Place, float], place: _Place) -> bool:
+    """Say whether an attempt is better than the oracle's, or as good where chance has no part."""
+    if place not in rewards:
+        return False
+    if _is_even(rewards, place):
+        return place != "swapped"
+    return rewards[place] > rewards["oracle"]
+
+
+def _is_even(rewards: Mapping[_Place, float], place: _Place) -> bool:
+    return place in rewards and math.isclose(rewards[place], rewards["oracle"], abs_tol=1e-9)
+
+
+async def _groups(subject: Subject) -> list[dict[_Place, Episode]]:
+    """Give the attempts that are scored together, of each task that has an oracle."""
+    golds = await subject.golds()
+    silences = {episode.row.id: episode for episode in await subject.silences()}
+    echoes = {episode.row.id: episode for episode in await subject.echoes()}
+    groups: list[dict[_Place, Episode]] = []
+    for number, gold in enumerate(golds):
+        own = gold.row.id
+        groups.append({"oracle": gold, "empty": silences[own], "echo": echoes[own]})
+        other = next(_others(golds, number), None)
+        if other is not None:
+            groups[-1]["swapped"] = await subject.episode(gold.row, Scripted(other.turns))
+    return groups
+
+
+async def _group_rewards(subject: Subject, group: dict[_Place, Episode]) -> dict[_Place, float]:
+    """Score attempts of a task together."""
+    records = [
+        msgspec.structs.replace(episode.record.unscored(), attempt=number)
+        for number, episode in enumerate(group.values())
+    ]
+    scored = await subject.scored_together(group["oracle"].row, records)
+    episodes = [Episode(group["oracle"].row, record) for record in scored]
+    return {place: one.reward for place, one in zip(group, episodes, strict=True)}
 
 
 async def _tried(subject: Subject, golds: Sequence[Episode], place: int) -> list[Episode]:

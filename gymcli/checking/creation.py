@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import sys
 from pathlib import Path
@@ -46,6 +47,8 @@ def create(name: str, pattern: Pattern, folder: Path) -> NewFiles:
     for path in files[:3]:
         if path.exists():
             raise UsageError(f"{path}: is there already; nothing was written")
+    if _is_importable(name):
+        raise UsageError(f"{name}: a package of this name is installed; take {name}_env")
     _write(files.environment, _rendered(source, name, class_name).encode())
     _write(files.test, _rendered(test, name, class_name).encode())
     spec = f"{files.environment}:{class_name}"
@@ -69,6 +72,12 @@ def _class_name(name: str, source: str) -> str:
     if class_name in taken or name in sys.stdlib_module_names or name == "gymcli":
         raise UsageError(f"{name}: the name is taken in Python or gymcli; take {name}_env")
     return class_name
+
+
+def _is_importable(name: str) -> bool:
+    """Say whether the environment's test would import something else by this name."""
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin is not None  # a mere folder gives way to a file
 
 
 def _words(source: str) -> list[str]:

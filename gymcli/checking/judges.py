@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from gymcli.boundary import boundary
 from gymcli.checking.report import Finding, failed, not_applicable, passed
 from gymcli.checking.subject import Subject
 from gymcli.environment import Environment, Task
-from gymcli.errors import RoleError
+from gymcli.errors import RoleError, VerifierError
+from gymcli.role_models import declared_roles
 from gymcli.roles import Judge, StandIn
 from gymcli.types import JSON, Message, canonical_json
 
@@ -43,12 +45,13 @@ async def judges(subject: Subject) -> Finding:
     """Check that labels and JSON verdicts in what is judged are never taken for the verdict."""
     found = _judges_of(subject.environment)
     if not found:
-        if "judge" in subject.environment.required_roles:
-            return failed('needs the role "judge", and neither class nor module has a Judge')
+        if "judge" in declared_roles(subject.environment):
+            return failed('has the role "judge", and neither class nor module has a Judge')
         return not_applicable("no judge")
     num_labels = 0
     for name, judge in found.items():
-        sayings = list(_sayings(judge))
+        with boundary(VerifierError):  # a schema may be none, or refer to nothing
+            sayings = list(_sayings(judge))
         if not sayings:
             return failed(f"{name}: this check cannot make up an object that fits its schema")
         problem = await _problem(judge, sayings)
@@ -109,12 +112,13 @@ def _text(judge: Judge, fields: Mapping[str, str]) -> str:
 
 
 def _sayings(judge: Judge) -> Iterator[_Saying]:
-    """Give every verdict that a judge can say, or some where there are too many."""
+    """Give verdicts that a judge can say; none where this cannot make up an object that fits."""
     if judge.labels is not None:
         yield from (_Saying(name, text) for name, text in judge.labels.items())
         return
     example = _example(judge.schema)
-    assert isinstance(example, dict)
+    if not isinstance(example, dict):
+        return
     decides = judge.decides
     values = [None] if decides is None else _values(judge.schema, decides)
     for value in values:
@@ -127,10 +131,10 @@ def _sayings(judge: Judge) -> Iterator[_Saying]:
 
 
 def _values(schema: JSON, name: str) -> list[JSON]:
-    """Give the values that a property may have, or one of them."""
-    assert isinstance(schema, dict)
-    properties = schema["properties"]
-    assert isinstance(properties, dict)
+    """Give the values that a property of the outermost object may have, or one of them."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict) or name not in properties:
+        return []
     own = properties[name]
     if isinstance(own, dict) and isinstance(own.get("enum"), list):
         return list(own["enum"])
@@ -149,8 +153,9 @@ def _example(schema: JSON) -> JSON:
     kinds = schema.get("type", "object" if "properties" in schema else "string")
     kind = kinds[0] if isinstance(kinds, list) else kinds
     if kind == "object":
-        properties = schema.get("properties") or {}
-        assert isinstance(properties, dict)
+        properties = schema.get("properties")
+        if not isinstance(properties, dict):
+            return {}
         return {name: _example(inner) for name, inner in properties.items()}
     if kind == "array":
         num = schema.get("minItems", 0)

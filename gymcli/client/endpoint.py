@@ -9,9 +9,17 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from gymcli.addresses import checked_address
 from gymcli.types import Usage
 
-__all__ = ["SCALAR_DIALECTS", "BaseURL", "DialectName", "Endpoint", "EndpointOptions"]
+__all__ = [
+    "SCALAR_DIALECTS",
+    "BaseURL",
+    "DialectName",
+    "Endpoint",
+    "EndpointOptions",
+    "checked_base_url",
+]
 
 DialectName = Literal["chat", "responses", "score", "pooling", "classify"]
 
@@ -19,28 +27,17 @@ SCALAR_DIALECTS = ("score", "pooling", "classify")
 """Wire formats of reward models: an answer is a number for a whole conversation."""
 
 
-def _checked_base_url(value: str) -> str:
+def checked_base_url(value: str) -> str:
     """Give a base URL without its trailing slash.
 
     Raises:
         ValueError: It is not http(s), has no host, or carries a user, a query or a fragment.
 
     """
-    try:
-        parts = urlsplit(value.strip())
-        _ = parts.port
-    except ValueError as error:
-        raise ValueError("the base URL cannot be read; it looks like https://host/v1") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("the base URL must look like https://host/v1")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("the base URL must not carry a user or password; give the key apart")
-    if parts.query or parts.fragment:
-        raise ValueError("the base URL must end with its path; a query goes into `query`")
-    return value.strip().rstrip("/")
+    return checked_address(value, what="the base URL", example="https://host/v1")
 
 
-BaseURL = Annotated[str, AfterValidator(_checked_base_url)]
+BaseURL = Annotated[str, AfterValidator(checked_base_url)]
 
 
 class EndpointOptions(BaseModel):

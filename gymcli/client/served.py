@@ -6,6 +6,7 @@ import aiohttp
 import msgspec
 
 from gymcli.boundary import described
+from gymcli.client.endpoint import checked_base_url
 from gymcli.errors import UsageError
 from gymcli.types import JSON_ERRORS
 
@@ -22,18 +23,19 @@ class _List(msgspec.Struct):
     data: list[_Served]
 
 
-async def served_model(base_url: str, *, spec: str) -> str:
+async def served_model(base_url: str) -> str:
     """Give the one model that an endpoint lists under `/models` or `/v1/models`; no key is sent.
 
-    Args:
-        base_url: The endpoint's address.
-        spec: What the user gave for it, which may say more than the address.
-
     Raises:
-        UsageError: It cannot be asked, or serves several; the message names them.
+        UsageError: It is no address, or may hold a secret, and was not asked; or it cannot be
+            asked, or serves several models, which the message names.
 
     """
-    way_out = f"name the model behind a #: {spec.rstrip('#')}#MODEL"
+    try:
+        base_url = checked_base_url(base_url)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    way_out = "name the model behind the address: URL#MODEL"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         status, body = await _asked(session, f"{base_url}/models", way_out)

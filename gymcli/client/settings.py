@@ -9,13 +9,18 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gymcli.client.endpoint import BaseURL, Endpoint, EndpointOptions
+from gymcli.client.endpoint import BaseURL, Endpoint, EndpointOptions, checked_base_url
 from gymcli.client.proxies import proxy_for
 from gymcli.errors import ConfigError, UsageError
 
 __all__ = ["OPENAI_URL", "ModelSettings", "Settings", "load_settings", "resolve_endpoint"]
 
 OPENAI_URL = "https://api.openai.com/v1"
+
+_WAYS_OUT = (
+    "use --model local, a small model that needs no key; or --base-url URL --model NAME for an "
+    "OpenAI-compatible server; or set OPENAI_API_KEY and --model NAME for the OpenAI API"
+)
 
 
 class ModelSettings(EndpointOptions):
@@ -76,6 +81,7 @@ def resolve_endpoint(
     dialect: str | None,
     settings: Settings,
     environ: Mapping[str, str],
+    ways_out: str = _WAYS_OUT,
 ) -> Endpoint:
     """Find the endpoint that is meant.
 
@@ -83,6 +89,7 @@ def resolve_endpoint(
     OPENAI_BASE_URL, the OpenAI API. A key is sent only to the endpoint that it was given for:
     `api_key_env` (which may name OPENAI_API_KEY) to any of them, a table's own variable to its
     table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API; to `base_url` none but the first.
+    `ways_out` is what to do where no endpoint is named.
 
     Raises:
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
@@ -96,12 +103,16 @@ def resolve_endpoint(
         address, key = named.base_url, _key_of(api_key_env or named.api_key_env, environ)
         model = named.model or model
     else:
-        address = _address(model, base_url, settings, environ)
+        address = base_url or _known_address(model, settings, environ, ways_out)
         key = _key_of(api_key_env, environ)
         if not key and base_url is None:
             key = environ.get("OPENAI_API_KEY", "").strip()
     if not model:
-        raise UsageError(f"{address} needs the name of a model: --model NAME")
+        raise UsageError("the endpoint needs the name of a model: --model NAME")
+    try:
+        address = checked_base_url(address)
+    except ValueError as error:
+        raise UsageError(f"endpoint: base_url: {error}") from error
     if dialect is not None:
         options["dialect"] = dialect
     options["proxy"] = options.get("proxy") or proxy_for(address, environ)
@@ -114,22 +125,17 @@ def resolve_endpoint(
         raise UsageError(f"endpoint: {'; '.join(_complaints(error))}") from error
 
 
-def _address(
-    model: str | None, base_url: str | None, settings: Settings, environ: Mapping[str, str]
+def _known_address(
+    model: str | None, settings: Settings, environ: Mapping[str, str], ways_out: str
 ) -> str:
-    """Give the base URL of a model that no table of gym.toml names."""
-    address = base_url or environ.get("OPENAI_BASE_URL")
-    if address:
+    """Give the base URL of a model that neither an option nor a table of gym.toml names."""
+    if address := environ.get("OPENAI_BASE_URL"):
         return address
     if model and environ.get("OPENAI_API_KEY"):
         return OPENAI_URL
     guess = difflib.get_close_matches(model or "", settings.models, n=1)
     hint = f' (did you mean "{guess[0]}" of gym.toml?)' if guess else ""
-    raise UsageError(
-        f"no endpoint{f' for model {model}' if model else ''}{hint}: use --model local, a small "
-        "model that needs no key; or --base-url URL --model NAME for an OpenAI-compatible server; "
-        "or set OPENAI_API_KEY and --model NAME for the OpenAI API"
-    )
+    raise UsageError(f"no endpoint{f' for model {model}' if model else ''}{hint}: {ways_out}")
 
 
 def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:

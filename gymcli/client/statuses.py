@@ -34,10 +34,10 @@ from gymcli.errors import (
 __all__ = ["error_of_body", "error_of_status", "is_fatal"]
 
 _WAYS_OUT = {
-    401: "check the key (--api-key-env)",
+    401: "check the key (--api-key-env, or api_key_env in gym.toml)",
     403: "check what the key allows",
-    404: "check --base-url and --model",
-    405: "check --base-url and --dialect",
+    404: "check --base-url and --model, or the --role that names them",
+    405: "check --base-url and --dialect, or the --role that names them",
 }
 
 # No money left; no such model or path. A refused 429 is either quota or a request that is too
@@ -126,6 +126,6 @@ def _error_of_redirect(
     path = location.path.removesuffix(DIALECTS[endpoint.dialect].path)
     target = f"{location.scheme}://{location.netloc.rpartition('@')[2]}{path}"
     words = redact(
-        f"{place} answered {status}: it has moved; use --base-url {target}", endpoint.secrets
+        f"{place} answered {status}: it has moved; use the address {target}", endpoint.secrets
     )
     return RequestRefusedError(one_line(words), status=status)

@@ -13,9 +13,10 @@ import typer
 from gymcli.commands.console import LOGGER, message, print_json, result, run_async, warn
 from gymcli.commands.options import (
     check_parameters,
-    default_roles,
+    check_role_parameters,
     key_values,
     parameters,
+    resolved_roles,
     role_params,
     roles,
 )
@@ -125,6 +126,9 @@ def collect(
     params |= parameters(param or ())
     name, endpoint = _endpoint(model, base_url, api_key_env, dialect)
     check_parameters(params, endpoint)
+    sources, defaults = roles(role or ()), resolved_roles()
+    params_by_role = role_params(role_param or ())
+    check_role_parameters(params_by_role, {**defaults.sources, **sources})
     options = CollectOptions(
         model=name,
         endpoint=endpoint,
@@ -140,9 +144,10 @@ def collect(
         max_turns=max_turns,
         params=params,
         seed=seed,
-        roles=roles(role or ()),
-        default_roles=default_roles(),
-        role_params=role_params(role_param or ()),
+        roles=sources,
+        default_roles=defaults.sources,
+        missing_roles=defaults.missing,
+        role_params=params_by_role,
         prompt=prompt,
         id_field=id_field,
         id_by_file=id_by_file,

@@ -5,16 +5,25 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from gymcli.commands.console import run_async, warn
+from gymcli.commands.console import run_async
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
     from gymcli.client import Endpoint
     from gymcli.role_models import RoleSource
 
-__all__ = ["check_parameters", "default_roles", "key_values", "parameters", "role_params", "roles"]
+__all__ = [
+    "DefaultRoles",
+    "check_parameters",
+    "check_role_parameters",
+    "key_values",
+    "parameters",
+    "resolved_roles",
+    "role_params",
+    "roles",
+]
 
 _NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
 """What gymcli decides itself."""
@@ -29,9 +38,9 @@ def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
     """
     pairs: dict[str, str] = {}
     for text in given:
-        if not text.isascii() and text != text.encode(errors="replace").decode():
-            raise UsageError(f"{option} {text}: is not UTF-8")
         key, equals, value = text.partition("=")
+        if not text.isascii() and text != text.encode(errors="replace").decode():
+            raise UsageError(f"{option} {key}: is not UTF-8")
         if not key or not equals:
             raise UsageError(f"{option} {text}: expected key=value")
         pairs[key] = value
@@ -50,38 +59,54 @@ def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, ob
     for name in pairs:
         if name in _NO_PARAMETERS:
             raise UsageError(f"{option} {name}: is no sampling parameter; gymcli sets it itself")
-    return {name: _value(name, text) for name, text in pairs.items()}
+    return {name: _value(f"{option} {name}", text) for name, text in pairs.items()}
 
 
 def roles(given: Iterable[str]) -> dict[str, RoleSource]:
     """Find the models that `--role ROLE=NAME_OR_URL` means.
 
     Raises:
-        UsageError: One of them is not known, or an address serves several models.
+        UsageError: One of them is not known, or an address is wrong or serves several models.
 
     """
     from gymcli.client import load_settings, served_model
     from gymcli.role_models import needs_model, role_sources
 
+    given = list(given)
+    for text in given:
+        if "://" in text.partition("=")[0]:  # not shown: an address may hold a secret
+            raise UsageError("--role URL: expected key=value, such as judge=http://host/v1#MODEL")
     specs = key_values("--role", given)
     for role, spec in specs.items():
-        if (address := needs_model(spec)) is not None:
-            specs[role] = f"{spec.rstrip('#')}#{run_async(served_model(address, spec=spec))}"
+        if (address := needs_model(spec)) is None:
+            continue
+        try:
+            specs[role] = f"{spec.rstrip('#')}#{run_async(served_model(address))}"
+        except UsageError as error:
+            raise UsageError(f"--role {role}: {error}") from error
     return role_sources(specs, load_settings(), os.environ)
 
 
-def default_roles(recorded: Mapping[str, str] | None = None) -> dict[str, RoleSource]:
-    """Find the models of gym.toml's `[roles]`, or of a run's record; say which are not there."""
+class DefaultRoles(NamedTuple):
+    """The roles that gym.toml or a run's record names."""
+
+    sources: dict[str, RoleSource]
+    missing: dict[str, str]
+    """Why the others have no model."""
+
+
+def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
+    """Find the models of gym.toml's `[roles]`, or of a run's record."""
     from gymcli.client import load_settings
     from gymcli.role_models import role_sources
 
     settings = load_settings()
-    found: dict[str, RoleSource] = {}
+    found = DefaultRoles({}, {})
     for role, spec in (settings.roles if recorded is None else recorded).items():
         try:
-            found |= role_sources({role: spec}, settings, os.environ)
+            found.sources.update(role_sources({role: spec}, settings, os.environ))
         except UsageError as error:
-            warn(f"no model for the role {role}: {error}")
+            found.missing[role] = str(error)
     return found
 
 
@@ -101,7 +126,9 @@ def role_params(given: Iterable[str]) -> dict[str, dict[str, object]]:
     return params
 
 
-def check_parameters(params: Mapping[str, object], endpoint: Endpoint | None) -> None:
+def check_parameters(
+    params: Mapping[str, object], endpoint: Endpoint | None, *, option: str = "--param"
+) -> None:
     """Refuse request parameters that cannot be sent, or must not be written to run.json.
 
     Raises:
@@ -114,17 +141,33 @@ def check_parameters(params: Mapping[str, object], endpoint: Endpoint | None) ->
     hidden = [msgspec.json.encode(secret)[1:-1] for secret in secrets]
     for name, value in params.items():
         if isinstance(value, float) and not math.isfinite(value):
-            option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} {value}: must be a finite number")
+            place = f"{option} {name}" if option != "--param" else "--" + name.replace("_", "-")
+            raise UsageError(f"{place} {value}: must be a finite number")
         encoded = msgspec.json.encode({name: value})
         if any(secret in encoded for secret in hidden):
             raise UsageError(
-                f"--param {name}: holds a secret of the endpoint, which would be written to "
+                f"{option} {name}: holds a secret of the endpoint, which would be written to "
                 "run.json; secrets are sent with --api-key-env, or headers in gym.toml"
             )
 
 
-def _value(name: str, text: str) -> object:
+def check_role_parameters(
+    params: Mapping[str, Mapping[str, object]], sources: Mapping[str, RoleSource]
+) -> None:
+    """Refuse request parameters of roles as `check_parameters` does those of the policy.
+
+    Raises:
+        UsageError: A number is not finite, or a value holds a secret of the role's endpoint.
+
+    """
+    for role, own in params.items():
+        source = sources.get(role)
+        endpoint = None if isinstance(source, str) else source
+        prefixed = {f"{role}.{name}": value for name, value in own.items()}
+        check_parameters(prefixed, endpoint, option="--role-param")
+
+
+def _value(place: str, text: str) -> object:
     import msgspec  # late: heavy
 
     try:
@@ -132,11 +175,11 @@ def _value(name: str, text: str) -> object:
     except (msgspec.MsgspecError, RecursionError) as error:
         if text.lstrip().startswith(("{", "[")):
             raise UsageError(
-                f"--param {name}: is not JSON: {error}; text that looks like it goes in quotes"
+                f"{place}: is not JSON: {error}; text that looks like it goes in quotes"
             ) from error
         if _is_not_finite(text):
             raise UsageError(
-                f"--param {name}: must be a finite number; as text, give it in quotes"
+                f"{place}: must be a finite number; as text, give it in quotes"
             ) from error
         return text
     return value

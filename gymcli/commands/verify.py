@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import message, one_line, print_json, result, run_async, warn
-from gymcli.commands.options import default_roles, key_values, role_params, roles
+from gymcli.commands.options import (
+    check_role_parameters,
+    key_values,
+    resolved_roles,
+    role_params,
+    roles,
+)
 from gymcli.errors import RunError
 
 if TYPE_CHECKING:
@@ -58,8 +64,9 @@ def verify(
 ) -> None:
     """Score stored rollouts again and say what changed.
 
-    Nothing of the run is altered but that conversations which wait for their score get it;
-    rescored lines go to --out.
+    Conversations that wait for their score get it, as the run was made to score them, and what
+    judges newly answer is added to the run's verdicts; no score is altered. Rescored lines go to
+    --out.
     """
     import msgspec
 
@@ -68,7 +75,8 @@ def verify(
 
     judges = _judges(run, role or (), role_param or (), concurrency)
     if run.is_dir():
-        waited = run_async(score_pending(run, env=env, judges=judges))
+        leave = None if pending else warn
+        waited = run_async(score_pending(run, env=env, judges=judges, leave=leave))
         if pending or any(waited):
             message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
     if pending:
@@ -81,7 +89,11 @@ def verify(
         judges=judges,
         out=out,
     )
-    report = rescoring.run(watch=None if quiet else _Watch())
+    try:
+        report = rescoring.run(watch=None if quiet else _Watch())
+    finally:
+        for text in rescoring.warnings:
+            warn(text)
     unfinished = unfinished_line(run)
     if unfinished and not quiet:
         warn(unfinished)
@@ -105,14 +117,16 @@ def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurren
     manifest = read_manifest(run) if run.is_dir() else None
     sources = roles(role)
     params = role_params(role_param)
-    if manifest is None:
-        return Judges({**default_roles(), **sources}, params, concurrency)
-    recorded = {name: spec for name, spec in manifest.roles.items() if name not in sources}
-    return Judges(
-        {**default_roles(recorded), **sources},
-        {**manifest.role_params, **params},
-        concurrency,
-    )
+    given = (*sources, *params)
+    recorded = None
+    if manifest is not None:
+        recorded = {name: spec for name, spec in manifest.roles.items() if name not in sources}
+        params = {**manifest.role_params, **params}
+    defaults = resolved_roles(recorded)
+    sources = {**defaults.sources, **sources}
+    missing = {role: text for role, text in defaults.missing.items() if role not in sources}
+    check_role_parameters(params, sources)
+    return Judges(sources, params, concurrency, given, missing)
 
 
 class _Watch:

@@ -65,10 +65,12 @@ class Context(Protocol):
     async def replay(self, rollout: Rollout) -> Environment[Task]:
         """Play the record again in a fresh instance and give it as it stands at the end.
 
-        Its `rollout.step_rewards` are those that the replay gave.
+        Its `rollout.step_rewards` are those that the replay gave. A replay asks no role: the
+        models of the instance raise `RoleError`, and what a user said is read from the record.
 
         Raises:
             ReplayDivergedError: The environment answered otherwise than on record.
+            RoleError: The environment asked a role.
 
         """
         ...
@@ -104,5 +106,10 @@ class Context(Protocol):
         """Give every match of a row's regular expression, within a time limit.
 
         The first group where the pattern has one, else the whole match.
+
+        Raises:
+            ValueError: The pattern is no regular expression.
+            VerifierTimeoutError: The search took too long.
+
         """
         ...

@@ -6,7 +6,7 @@ The order of events of an episode, which `gymcli.rollout` drives:
 2. `setup` builds the state and may add opening messages to the row's prompt;
 3. for every message of the model, `step` answers: by default the results of its tool calls, or
    the next user turn from `reply`; when there is neither, the episode is done;
-4. `final_state` is recorded and `close` is called, whatever happened before;
+4. `final_state` is recorded, unless something failed, and `close` is called in any case;
 5. `verify` scores the record, now or any time later, in this process or another;
 6. `verify_group`, where the class has one, scores all attempts of a task relative to each other.
 """
@@ -36,7 +36,8 @@ from gymcli.environment.tool import (
     shortened,
     tool_of,
 )
-from gymcli.errors import AttemptError
+from gymcli.errors import AttemptError, RunError
+from gymcli.gathering import gather_all
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
 __all__ = ["Environment"]
@@ -229,7 +230,7 @@ class Environment(Generic[TaskT]):
         try:
             only_read = all(c.name in usable and usable[c.name].reads_only for c in calls)
             if only_read and len(calls) > 1:
-                texts = await self._answer_together(calls, usable)
+                texts = await gather_all(self._answer_call(call, usable) for call in calls)
             else:
                 texts = [await self._answer_call(call, usable) for call in calls]
         finally:
@@ -238,17 +239,6 @@ class Environment(Generic[TaskT]):
             Message(role="tool", tool_call_id=call.id, content=text)
             for call, text in zip(calls, texts, strict=True)
         ]
-
-    async def _answer_together(
-        self, calls: list[ToolCall], usable: Mapping[str, Tool]
-    ) -> list[str]:
-        answering = (self._answer_call(call, usable) for call in calls)
-        texts: list[str] = []
-        for answer in await asyncio.gather(*answering, return_exceptions=True):
-            if isinstance(answer, BaseException):
-                raise answer
-            texts.append(answer)
-        return texts
 
     async def _answer_call(self, call: ToolCall, usable: Mapping[str, Tool]) -> str:
         try:
@@ -275,7 +265,7 @@ class Environment(Generic[TaskT]):
                 async with scope:
                     result = await result
             return result if isinstance(result, str) else msgspec.json.encode(result).decode()
-        except (ToolCallError, AttemptError):
+        except (ToolCallError, AttemptError, RunError):
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if is_cancellation(error):

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from weakref import WeakValueDictionary
 
 from gymcli.boundary import boundary
 from gymcli.client import SCALAR_DIALECTS, Endpoint
 from gymcli.environment import Environment, Model, Task
-from gymcli.errors import ModelError, RoleError
+from gymcli.errors import GymError, ModelError, RoleError
 from gymcli.local import parse_local
 from gymcli.role_models.pool import ModelPool, ModelSource
 from gymcli.role_models.sources import ORACLE, RoleSource, role_name
 from gymcli.store.verdicts import Verdicts, verdict_key
-from gymcli.types import Answer, JSONObject, Message, Request, RoleUse
+from gymcli.types import JSONObject, Message, Request, RoleUse
 
-__all__ = ["RoleModels", "declared_roles", "waits_to_verify"]
+__all__ = ["RoleModels", "declared_roles", "waits_to_score"]
 
 
 def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
@@ -25,7 +24,7 @@ def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
     return (*environment.required_roles, *environment.optional_roles)
 
 
-def waits_to_verify(environment: type[Environment[Task]], roles: Iterable[str]) -> bool:
+def waits_to_score(environment: type[Environment[Task]], roles: Iterable[str]) -> bool:
     """Say whether scoring waits for anything, with models for these roles at hand."""
     has_role = any(role in roles for role in declared_roles(environment))
     return environment.waits_to_verify or environment.scores_groups() or has_role
@@ -54,8 +53,8 @@ class RoleModels:
         self._params = params or {}
         self.pool = pool
         self._verdicts = verdicts
-        # Equal requests at the same time wait for one answer, while anybody waits for it.
-        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # What is being asked; equal requests at the same time wait for what comes of the first.
+        self._asking: dict[str, asyncio.Future[Message]] = {}
 
     def of(
         self,
@@ -76,51 +75,73 @@ class RoleModels:
         }
 
     async def ask(
-        self, role: str, request: Request, *, cache: str | None, schema: JSONObject | None
-    ) -> tuple[Message, RoleUse]:
-        """Ask the model of a role, unless the same was answered before.
+        self,
+        role: str,
+        request: Request,
+        total: RoleUse,
+        *,
+        cache: str | None,
+        schema: JSONObject | None,
+    ) -> Message:
+        """Ask the model of a role, unless the same was answered before; count it in `total`.
+
+        Equal requests at the same time are one call: all of them get its answer, or its error.
+        Only where who asked first was cancelled does the next one ask.
 
         Raises:
             RoleError: There is no usable answer; `__cause__` is the client's error.
 
         """
-        model = role_name(self.sources[role])
+        source = self.sources[role]
         params = {**request.params, **self._params.get(role, {})}
-        use = RoleUse(model=model, num_calls=1)
+        request = Request(messages=request.messages, params=params)
         if cache is None:
-            return await self._ask(role, request.messages, params, schema, use), use
-        key = verdict_key(model, request.messages, schema=schema, params=params, cache=cache)
-        lock = self._asking.get(key)
-        if lock is None:
-            lock = self._asking[key] = asyncio.Lock()
-        async with lock:
-            known = self._verdicts.get(key)
-            if known is not None:
-                return known, RoleUse(model=model, num_cached=1)
-            message = await self._ask(role, request.messages, params, schema, use)
-            self._verdicts.add(key, message, role=role, model=model)
-        return message, use
+            return await self._ask(role, request, schema, total)
+        key = verdict_key(
+            _asked_name(source), request.messages, schema=schema, params=params, cache=cache
+        )
+        while (asking := self._asking.get(key)) is not None:
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                asking.result()  # raises what the first one met
+        known = self._verdicts.get(key)
+        if known is not None:
+            total.num_cached += 1
+            return known
+        asking = self._asking[key] = asyncio.get_running_loop().create_future()
+        try:
+            message = await self._ask(role, request, schema, total)
+            self._verdicts.add(key, message, role=role, model=role_name(source))
+            asking.set_result(message)
+        except GymError as error:
+            asking.set_exception(error)
+            asking.exception()  # seen, even where nobody waits for it
+            raise
+        finally:
+            asking.cancel()
+            del self._asking[key]
+        return message
 
     async def _ask(
-        self,
-        role: str,
-        messages: list[Message],
-        params: JSONObject,
-        schema: JSONObject | None,
-        use: RoleUse,
+        self, role: str, request: Request, schema: JSONObject | None, total: RoleUse
     ) -> Message:
         if schema is not None:
             named = {"name": "answer", "schema": schema, "strict": True}
-            params = {**params, "response_format": {"type": "json_schema", "json_schema": named}}
+            form = {"type": "json_schema", "json_schema": named}
+            request = Request(
+                messages=request.messages, params={**request.params, "response_format": form}
+            )
         started = time.perf_counter()
         try:
             client = await self.pool.client(_opened_as(self.sources[role]))
             with boundary(ModelError):
-                answer = await client.answer(Request(messages=messages, params=params))
+                answer = await client.answer(request)
         except ModelError as error:
+            total.num_failed += 1
             raise RoleError(f"{role}: {error}") from error
-        use.seconds = time.perf_counter() - started
-        _count(use, answer, client.endpoint)
+        seconds = time.perf_counter() - started
+        cost = client.endpoint.cost(answer.usage)
+        total.add(RoleUse(num_calls=1, seconds=seconds, usage=answer.usage, cost=cost))
         return answer.message
 
 
@@ -148,13 +169,7 @@ class _RoleModel:
         request = Request(messages=messages, params=params or {})
         model = role_name(self._models.sources[self._role])
         total = self._use.setdefault(self._role, RoleUse(model=model))
-        try:
-            message, use = await self._models.ask(self._role, request, cache=cache, schema=schema)
-        except RoleError:
-            total.num_failed += 1
-            raise
-        total.add(use)
-        return message
+        return await self._models.ask(self._role, request, total, cache=cache, schema=schema)
 
 
 class _NoStandIn:
@@ -187,6 +202,8 @@ def _opened_as(source: RoleSource) -> ModelSource:
     return weights
 
 
-def _count(use: RoleUse, answer: Answer, endpoint: Endpoint) -> None:
-    use.usage = answer.usage
-    use.cost = endpoint.cost(answer.usage)
+def _asked_name(source: RoleSource) -> str:
+    """Name what answers: the model, and the wire format where that is not the usual one."""
+    if isinstance(source, Endpoint) and source.dialect != "chat":
+        return f"{source.model}\0{source.dialect}"
+    return role_name(source)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
-from urllib.parse import urldefrag
 
 from gymcli.client import SCALAR_DIALECTS, Endpoint, Settings, resolve_endpoint
-from gymcli.environment import Environment, Task
 from gymcli.errors import UsageError
 from gymcli.local import model_name, parse_local
+from gymcli.types import JSONObject
 
 __all__ = [
     "ORACLE",
     "RoleSource",
-    "check_declared",
     "needs_model",
+    "role_identity",
     "role_name",
     "role_sources",
     "spec_of",
@@ -27,6 +25,11 @@ ORACLE = "oracle"
 
 RoleSource: TypeAlias = Endpoint | str
 """An endpoint; or `local`, `local:PATH.gguf`, `oracle`."""
+
+_WAYS_OUT = (
+    "give a name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
+    "the models of the OpenAI API"
+)
 
 
 def role_sources(
@@ -46,14 +49,20 @@ def role_sources(
 
 def needs_model(spec: str) -> str | None:
     """Give the base URL of an address that names no model; None for any other text."""
-    address, model = urldefrag(spec)
+    address, model = _address_and_model(spec)
     if not _is_address(spec) or model:
         return None
     return _base_and_dialect(address)[0]
 
 
 def _is_address(spec: str) -> bool:
-    return spec.startswith(("http://", "https://"))
+    """Say whether a text is meant as an address, also as a wrong one: it may hold a secret."""
+    return "://" in spec
+
+
+def _address_and_model(spec: str) -> tuple[str, str]:
+    address, _, model = spec.partition("#")
+    return address, model
 
 
 def _base_and_dialect(address: str) -> tuple[str, str | None]:
@@ -64,15 +73,31 @@ def _base_and_dialect(address: str) -> tuple[str, str | None]:
 
 
 def _source(role: str, spec: str, settings: Settings, environ: Mapping[str, str]) -> RoleSource:
-    if spec == ORACLE or (spec not in settings.models and parse_local(spec) is not None):
-        return spec
-    address, dialect, model = None, None, spec
     if _is_address(spec):
-        address, model = urldefrag(spec)
-        address, dialect = _base_and_dialect(address)
-        if not model:
-            raise UsageError(f"--role {role}={spec}: name the model behind a #: {spec}#MODEL")
+        return _addressed(role, spec, settings, environ)
     try:
+        if spec == ORACLE or (spec not in settings.models and parse_local(spec) is not None):
+            return spec
+        return resolve_endpoint(
+            spec,
+            base_url=None,
+            api_key_env=None,
+            dialect=None,
+            settings=settings,
+            environ=environ,
+            ways_out=_WAYS_OUT,
+        )
+    except UsageError as error:
+        raise UsageError(f"--role {role}={spec}: {error}") from error
+
+
+def _addressed(role: str, spec: str, settings: Settings, environ: Mapping[str, str]) -> Endpoint:
+    """Give the endpoint of an address, which no message shows: it may hold a secret."""
+    address, model = _address_and_model(spec)
+    address, dialect = _base_and_dialect(address)
+    try:
+        if not model:
+            raise UsageError("name the model behind the address: URL#MODEL")
         return resolve_endpoint(
             model,
             base_url=address,
@@ -82,7 +107,7 @@ def _source(role: str, spec: str, settings: Settings, environ: Mapping[str, str]
             environ=environ,
         )
     except UsageError as error:
-        raise UsageError(f"--role {role}={spec}: {error}") from error
+        raise UsageError(f"--role {role}: {error}") from error
 
 
 def spec_of(source: RoleSource) -> str:
@@ -103,39 +128,9 @@ def role_name(source: RoleSource) -> str:
     return source if weights is None else model_name(weights)
 
 
-def check_declared(
-    sources: Mapping[str, RoleSource],
-    given: Iterable[str],
-    environments: Mapping[str, type[Environment[Task]]],
-) -> None:
-    """Compare the roles that are there with those that environments declare.
-
-    Args:
-        sources: Every role that has a model.
-        given: Those that were asked for by option; one that nobody declares is a mistake.
-        environments: The environments of the run by name.
-
-    Raises:
-        UsageError: A required role has no model, or an option names a role that nobody has.
-
-    """
-    for name, environment in environments.items():
-        for role in environment.required_roles:
-            if role not in sources:
-                raise UsageError(
-                    f"environment {name} needs a model for the role {role}: give "
-                    f"--role {role}=NAME_OR_URL, or {role} = NAME under [roles] of gym.toml"
-                )
-    declared = {
-        role
-        for environment in environments.values()
-        for role in (*environment.required_roles, *environment.optional_roles)
-    }
-    for role in given:
-        if role not in declared:
-            close = difflib.get_close_matches(role, declared, n=1)
-            hint = f'; did you mean "{close[0]}"?' if close else ""
-            known = ", ".join(sorted(declared)) or "none"
-            raise UsageError(
-                f"--role {role}: no environment of this run has such a role{hint} (roles: {known})"
-            )
+def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
+    """Give what the identity of a run says of a role; a dialect only where it is not `chat`."""
+    told: JSONObject = {"model": role_name(source), "params": params}
+    if isinstance(source, Endpoint) and source.dialect != "chat":
+        told["dialect"] = source.dialect
+    return told

@@ -8,16 +8,16 @@ verdict without a label, never one of the labels by default.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from gymcli.environment import Model
+from gymcli.gathering import gather_all
 from gymcli.roles.objects import find_objects
 from gymcli.roles.prompt import key_pattern, label_pattern, render, without_keys, without_labels
 from gymcli.types import JSON, JSONObject, Message, canonical_json
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 __all__ = ["Judge", "Verdict"]
-
-T = TypeVar("T")
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -141,7 +139,7 @@ class Judge:
 
         """
         messages = self.render(**fields)
-        answers = await _together([self._vote(model, messages, n) for n in range(self.votes)])
+        answers = await gather_all([self._vote(model, messages, n) for n in range(self.votes)])
         texts = [answer.text for answer in answers]
         return self._verdict(texts)
 
@@ -153,7 +151,7 @@ class Judge:
             TypeError: The template needs a field that is not given.
 
         """
-        return await _together([self.ask(model, **fields) for fields in items])
+        return await gather_all([self.ask(model, **fields) for fields in items])
 
     async def confirm(
         self, model: Model, label: str, /, *, swap: tuple[str, str], **fields: str
@@ -253,13 +251,3 @@ def _property_names(schema: JSON) -> Iterator[str]:
         yield from properties if isinstance(properties, dict) else ()
         for item in schema.values():
             yield from _property_names(item)
-
-
-async def _together(calls: Sequence[Coroutine[object, object, T]]) -> list[T]:
-    """Await all calls, then give their results, or raise the first error."""
-    results: list[T] = []
-    for result in await asyncio.gather(*calls, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
-        results.append(result)
-    return results

@@ -1,8 +1,10 @@
-"""Texts put into a prompt so that nothing in them can be taken for a verdict.
+"""Texts put into a prompt so that nothing in them can be taken for a verdict or for the prompt.
 
 A judge that thinks aloud quotes what it judges. A candidate that writes a label, or an object in
 the form of the verdict, would then speak for the judge: such forms are broken where the text
-enters the prompt, so that a reader still knows what stood there and the parser finds nothing.
+enters the prompt, so that a reader still knows what stood there and the parser finds nothing. One
+that writes the prompt's own tags would end the place it was given and begin another: `render`
+breaks those.
 """
 
 from __future__ import annotations
@@ -10,29 +12,53 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["key_pattern", "label_pattern", "render", "without_keys", "without_labels"]
+__all__ = [
+    "key_pattern",
+    "label_pattern",
+    "render",
+    "tag_pattern",
+    "without_keys",
+    "without_labels",
+    "without_tags",
+]
 
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_TAG = re.compile(r"</?+([A-Za-z_][\w.:-]*+)(?:\s[^<>]*+|/)?+>")
 
 
 def render(template: str, fields: Mapping[str, str]) -> str:
     """Put fields in the place of their `{name}`, once: braces in a field's text stay as they are.
 
-    Every other brace of the template is itself, so that it can show JSON as it is written.
+    Every other brace of the template is itself, so that it can show JSON as it is written. The
+    template's tags are broken wherever a field has them.
 
     Raises:
         TypeError: The template needs a field that is not given.
 
     """
+    own_tags = tag_pattern(_TAG.findall(template))
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
         if name not in fields:
             given = ", ".join(fields) or "none"
             raise TypeError(f'the template needs the field "{name}"; given: {given}')
-        return fields[name]
+        return without_tags(fields[name], own_tags)
 
     return _FIELD.sub(value, template)
+
+
+def tag_pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Give a pattern that finds tags of these names, in any case: `<name ...>` and `</name`."""
+    written = "|".join(map(re.escape, sorted(set(names)))) or "(?!)"
+    # A closing tag is one even where its bracket is left for the prompt to close.
+    name = rf"(?:{written})(?![\w.:-])[^<>]*+"
+    return re.compile(rf"<(\s*+/\s*+{name}|{name}(?=>))(>?)", re.IGNORECASE)
+
+
+def without_tags(text: str, pattern: re.Pattern[str]) -> str:
+    """Make every tag of a text none by other brackets: `</answer>` becomes `(/answer)`."""
+    return pattern.sub(lambda found: f"({found[1]}{')' if found[2] else ''}", text)
 
 
 def label_pattern(labels: Iterable[str]) -> re.Pattern[str]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gymcli.client import is_fatal, is_unreachable
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.errors import AttemptError, IncompleteGroupError, ModelError, RoleError
-from gymcli.role_models import RoleModels, waits_to_verify
+from gymcli.role_models import RoleModels, waits_to_score
 from gymcli.rollout import EpisodeFailedError, EpisodePlan, Policy, play
 from gymcli.scoring import Workers, score, score_group
 from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Verifier
@@ -38,6 +38,8 @@ class Attempt(NamedTuple):
     """Attempts of the task that are scored together; 0 where each is scored by itself."""
     is_done: bool = False
     """It has its score, and is here for the others of its group."""
+    keeps_score: bool = False
+    """Its score stays as it is on record: its world cannot be played again."""
 
 
 class Shared(NamedTuple):
@@ -60,6 +62,8 @@ class Outcome(NamedTuple):
     """The model said something in this attempt."""
     fatal: AttemptError | None = None
     """An error that every further attempt would most likely meet."""
+    is_own: bool = True
+    """False: it met nothing itself; its score was kept, or others of its group failed."""
 
 
 class Ended(NamedTuple):
@@ -68,7 +72,7 @@ class Ended(NamedTuple):
     attempt: Attempt
     record: Rollout | Failure
     outcome: Outcome | None
-    """Its outcome, where it failed."""
+    """Its outcome, where it failed or keeps the score it has."""
     is_saved: bool = False
 
     @property
@@ -82,7 +86,8 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
     """Play an attempt, unless its conversation is on record; save it where scoring waits."""
     if attempt.plan is None:
         assert attempt.generation is not None, "an attempt without a plan has a conversation"
-        return Ended(attempt, attempt.generation, None, is_saved=True)
+        kept = Outcome(attempt.generation, is_own=False) if attempt.keeps_score else None
+        return Ended(attempt, attempt.generation, kept, is_saved=True)
     use: dict[str, RoleUse] = {}
     roles = shared.roles.of(attempt.environment, attempt.plan.row.fields, use)
     plan = attempt.plan._replace(roles=roles)
@@ -98,7 +103,7 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
         return Ended(attempt, failure, outcome)
     rollout.role_usage = use
     rollout.group_size = attempt.group_size
-    is_saved = waits_to_verify(attempt.environment, shared.roles.sources)
+    is_saved = waits_to_score(attempt.environment, shared.roles.sources)
     if is_saved:
         shared.save(rollout)
     return Ended(attempt, rollout, None, is_saved=is_saved)
@@ -121,25 +126,38 @@ async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
     except AttemptError as error:
         return _unscored(ended, error, use)
     _add_scoring(scored, use, time.perf_counter() - started)
-    return Outcome(scored, was_answered=attempt.plan is not None)
+    return Outcome(scored, was_answered=True)
 
 
 async def score_members(members: Sequence[Ended], shared: Shared) -> list[Outcome]:
     """Score all attempts of a task together; where one failed, the others stay without a score."""
     waiting = [member for member in members if member.outcome is None]
+    unscored = [member for member in waiting if not member.attempt.is_done]
+    if not unscored:
+        return []
+    # What was scored before has its line already: the first of the others counts for it.
+    first: dict[str, RoleUse] = {}
+    uses = [first if member.attempt.is_done or member is unscored[0] else {} for member in waiting]
     try:
-        scored = await _scored_together(members, shared)
+        scored = await _scored_together(members, uses, shared)
     except AttemptError as error:
-        return [_unscored(one, error, {}) for one in waiting if not one.attempt.is_done]
+        is_own = not isinstance(error, IncompleteGroupError)
+        return [
+            _unscored(member, error, use)._replace(is_own=is_own and member is unscored[0])
+            for member, use in zip(waiting, uses, strict=True)
+            if not member.attempt.is_done
+        ]
     return [
-        Outcome(one, was_answered=member.attempt.plan is not None)
-        for member, one in zip(waiting, scored, strict=True)
+        Outcome(rollout, was_answered=True)
+        for member, rollout in zip(waiting, scored, strict=True)
         if not member.attempt.is_done
     ]
 
 
-async def _scored_together(members: Sequence[Ended], shared: Shared) -> list[Rollout]:
-    """Score a group that is complete.
+async def _scored_together(
+    members: Sequence[Ended], uses: Sequence[dict[str, RoleUse]], shared: Shared
+) -> list[Rollout]:
+    """Score a group that is complete; what each member's roles took is counted in `uses`.
 
     Raises:
         AttemptError: It is not, or a verifier failed.
@@ -157,7 +175,6 @@ async def _scored_together(members: Sequence[Ended], shared: Shared) -> list[Rol
             f"{len(members)} of {attempt.group_size} attempts of this task are there"
         )
     started = time.perf_counter()
-    uses: list[dict[str, RoleUse]] = [{} for _ in members]
     scored = await score_group(
         attempt.environment,
         [member.rollout for member in members],
@@ -182,9 +199,13 @@ def _add_scoring(rollout: Rollout, use: Mapping[str, RoleUse], seconds: float) -
 
 
 def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
+    """Add up the use of each role; of one that another model plays now, only the new use."""
     total: dict[str, RoleUse] = {}
     for role, use in (*before.items(), *more.items()):
-        total.setdefault(role, RoleUse()).add(use)
+        there = total.get(role)
+        if there is None or there.model != use.model:
+            there = total[role] = RoleUse()
+        there.add(use)
     return total
 
 

@@ -23,7 +23,7 @@ from gymcli.errors import (
 )
 from gymcli.local import model_name, parse_local
 from gymcli.registry import Registry
-from gymcli.role_models import ModelPool
+from gymcli.role_models import ModelPool, check_missing
 from gymcli.rollout import Policy
 from gymcli.runner.attempts import Outcome, Shared
 from gymcli.runner.episodes import run_attempts
@@ -67,6 +67,11 @@ class Collection:
         registry = Registry((options.env,) if options.env else ())
         self._source = TaskSource(tasks, options, registry)
         found = survey(self._source, registry)
+        missing = {
+            role: why for role, why in options.missing_roles.items() if role not in options.roles
+        }
+        classes = {name: item.environment for name, item in found.environments.items()}
+        missing_warnings = check_missing(missing, classes)
         self._plan = Plan(self._source, options, found, model)
         template_hash = self._source.template.hash if self._source.template else None
         env_options = self._plan.env_options
@@ -82,7 +87,11 @@ class Collection:
             self.path = options.out or default_out(self._source, options, identity)
             if options.fresh:
                 self.path = unused(self.path)
-        self.warnings = parameter_warnings(options, found) + self._plan.self_judgement()
+        self.warnings = [
+            *parameter_warnings(options, found),
+            *self._plan.self_judgement(),
+            *missing_warnings,
+        ]
         """What the user should know; more may come when the run is opened."""
         self._directory: RunDirectory | None = None
         self._done: Mapping[tuple[str, str], Done] = {}
@@ -173,7 +182,9 @@ class Collection:
         done = directory.done()
         pending = directory.pending(done)
         mates = directory.mates(done, pending.values())
-        standing = compare(self._source, self._plan.rows(), done, pending)._replace(mates=mates)
+        standing = compare(
+            self._source, self._plan.rows(), done, pending, self._plan.group_sizes
+        )._replace(mates=mates)
         if self.options.out is None and done and len(standing.gone) == len(done):
             raise RunMismatchError(
                 f"{directory.path}: holds a run of other tasks, none of which is in these files; "

@@ -137,6 +137,8 @@ class _Fuse:
 
         """
         self._has_answered = self._has_answered or outcome.was_answered
+        if not outcome.is_own:
+            return
         if outcome.fatal is None:
             self._num_in_a_row = 0
             return

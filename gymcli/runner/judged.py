@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+import functools
+from collections import Counter, deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -45,6 +46,8 @@ class _Before(NamedTuple):
     rollout: Rollout
     environment: type[Environment[Task]]
     options: EnvironmentOptions
+    kept: Rescored | None
+    """What it gives where its score stays as it is."""
 
 
 def rescore_judged(
@@ -55,8 +58,8 @@ def rescore_judged(
     """Rescore raw lines, many at a time, and give each as its score is there.
 
     Args:
-        read_lines: Gives the lines from the start; twice, where records do not tell the size of
-            their group.
+        read_lines: Gives the lines from the start; twice, where records of a group do not tell
+            its size.
         job: How they are rescored.
         opened: Opens what the verifiers may ask.
 
@@ -79,39 +82,50 @@ async def _rescored(
     job: JudgedJob,
     opened: Callable[[], AbstractAsyncContextManager[Shared]],
 ) -> AsyncGenerator[Rescored]:
-    before: defaultdict[AttemptKey, deque[_Before]] = defaultdict(deque)
-    unchanged: list[Rescored] = []
-    sizes = _group_sizes(read_lines(), job)
+    before: dict[AttemptKey, deque[_Before]] = {}
+    sizes = functools.cache(lambda: _group_sizes(read_lines(), job))
+
+    def group_size(rollout: Rollout, found: Found) -> int:
+        if found.environment.rescore == "recorded" or not found.environment.scores_groups():
+            return 0
+        return rollout.group_size or sizes()[rollout.env, rollout.task_id]
 
     def attempts() -> Iterator[Attempt]:
         for line in read_lines():
             rollout = decode_rollout(line.number, line.data, job.reading)
             found = job.find(rollout.env)
             rollout.env = found.name
-            if found.environment.rescore == "recorded":
-                unchanged.append(kept(line, rollout, keeps_line=job.keeps_lines))
-                continue
-            given = job.env_args.get(found.name, {})
-            options = environment_options(found.environment, found.name, given, rollout.env_options)
-            before[rollout.key].append(_Before(rollout, found.environment, options))
+            one = _as_it_was(line, rollout, found, job)
+            before.setdefault(rollout.key, deque()).append(one)
             yield Attempt(
                 found.environment,
-                options,
+                one.options,
                 Verifier(found.environment.version, found.source_hash),
                 None,
                 rollout.unscored(),
-                rollout.group_size or sizes[rollout.env, rollout.task_id],
+                group_size(rollout, found),
+                keeps_score=one.kept is not None,
             )
 
     async with opened() as shared:
         outcomes = run_attempts(attempts(), shared, concurrency=job.concurrency, keep=_keep_nothing)
         async with aclosing(outcomes):
             async for record in outcomes:
-                while unchanged:
-                    yield unchanged.pop(0)
-                yield _compared(before[record.key].popleft(), record, job)
-    for result in unchanged:
-        yield result
+                same_key = before[record.key]
+                one = same_key.popleft()
+                if not same_key:
+                    del before[record.key]
+                yield one.kept or _compared(one, record, job)
+
+
+def _as_it_was(line: Line, rollout: Rollout, found: Found, job: JudgedJob) -> _Before:
+    environment = found.environment
+    if environment.rescore == "recorded":
+        result = kept(line, rollout, keeps_line=job.keeps_lines)
+        return _Before(rollout, environment, environment.Options(), result)
+    given = job.env_args.get(found.name, {})
+    options = environment_options(environment, found.name, given, rollout.env_options)
+    return _Before(rollout, environment, options, None)
 
 
 def _group_sizes(lines: Iterable[Line], job: JudgedJob) -> Counter[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
@@ -23,6 +23,10 @@ class Judges(NamedTuple):
     """Request parameters by role; they win over those of the environment."""
     concurrency: int = 64
     """Requests under way at once at each model, and attempts that are scored at once."""
+    given: Collection[str] = ()
+    """Roles that options name, for their model or a parameter; one that nobody has is a mistake."""
+    missing: Mapping[str, str] = {}
+    """Why a role that gym.toml or the record gives a model has none, by role."""
 
 
 @asynccontextmanager

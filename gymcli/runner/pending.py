@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.errors import RunDirectoryError, RunMismatchError
 from gymcli.registry import Registry, environment_options
-from gymcli.role_models import check_declared
+from gymcli.role_models import check_declared, check_missing, declared_roles
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.runner.episodes import run_attempts
 from gymcli.runner.judging import Judges, judging
+from gymcli.runner.manifest import role_identities
 from gymcli.runner.recorded import find_recorded
+from gymcli.store.manifest import differences, read_manifest
 from gymcli.store.run import RunDirectory
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import Failure, Rollout, Verifier
+from gymcli.types import Failure, JSONObject, Rollout, Verifier
 
 __all__ = ["Pending", "score_pending"]
 
@@ -28,26 +31,85 @@ class Pending(NamedTuple):
 
 
 async def score_pending(
-    run: Path, *, env: str | None = None, judges: Judges | None = None
+    run: Path,
+    *,
+    env: str | None = None,
+    judges: Judges | None = None,
+    leave: Callable[[str], None] | None = None,
 ) -> Pending:
     """Score the finished conversations of a run that wait for it, and append them.
 
-    A run in which none waits is not touched, and may be read-only.
+    They are scored as the run's identity says, so all stay waiting where an environment has
+    another version now, or a role another model or other parameters. A run in which none waits is
+    not touched, and may be read-only.
+
+    Args:
+        run: The run directory.
+        env: An environment given as code.
+        judges: Who plays the roles.
+        leave: Where they must stay waiting, it takes the reason; without it that is an error.
 
     Raises:
         UsageError: A line, an environment or a role is wrong.
-        RunDirectoryError: Another process writes the run.
+        RunMismatchError: The run was made with other settings.
+        RunDirectoryError: Another process writes the run, or it cannot be written.
 
     """
+    judges = judges or Judges()
+    registry = Registry((env,) if env else ())
     directory = RunDirectory(run)
-    if not directory.pending(directory.done()):
+    waiting = directory.pending(directory.done())
+    if not waiting:
         return Pending()
-    directory.lock()
-    try:
-        directory.mend()
-        return await _score(directory, Registry((env,) if env else ()), judges or Judges())
-    finally:
-        directory.close()
+    with closing(directory):
+        try:
+            _check_settings(run, registry, {key.env for key in waiting}, judges)
+            directory.lock()
+            directory.mend()
+        except (RunMismatchError, RunDirectoryError) as error:
+            if leave is None:
+                raise
+            leave(f"{len(waiting)} conversations still wait for their score: {error}")
+            return Pending()
+        return await _score(directory, registry, judges)
+
+
+def _check_settings(run: Path, registry: Registry, names: set[str], judges: Judges) -> None:
+    """Compare what would score the conversations of environments with what the run says.
+
+    Raises:
+        UsageError: A required role has no model, or an option names a role that nobody has.
+        RunMismatchError: A score would not be one of this run; the message says why.
+
+    """
+    manifest = read_manifest(run)
+    waiting = {name: find_recorded(registry, name, run).environment for name in sorted(names)}
+    classes = dict(waiting)
+    if judges.given and manifest is not None:  # other environments may have the roles
+        for name in manifest.environments:
+            classes[name] = find_recorded(registry, name, run, manifest).environment
+    check_missing(judges.missing, waiting)
+    check_declared(judges.sources, judges.given, classes)
+    if manifest is None:
+        return
+    recorded = manifest.environments
+    there: JSONObject = {"environments": {name: recorded[name].version for name in recorded}}
+    here: JSONObject = {"environments": {name: waiting[name].version for name in waiting}}
+    if manifest.identity:
+        roles = {role for environment in waiting.values() for role in declared_roles(environment)}
+        asked = {role: source for role, source in judges.sources.items() if role in roles}
+        here["roles"] = role_identities(asked, judges.params)
+        before = manifest.identity.get("roles")
+        if isinstance(before, dict):
+            there["roles"] = {role: before[role] for role in before if role in roles}
+        else:
+            there["roles"] = {}
+    if found := differences(there, here):
+        raise RunMismatchError(
+            f"{run}: this run was made with other settings: {'; '.join(found)}. Leave them as they "
+            f"were, or score with these in a new run: gym verify {run} --out DIR, then gym verify "
+            "DIR --pending"
+        )
 
 
 async def _score(directory: RunDirectory, registry: Registry, judges: Judges) -> Pending:
@@ -58,11 +120,9 @@ async def _score(directory: RunDirectory, registry: Registry, judges: Judges) ->
             directory.append_failure(outcome.record)
 
     num_scored = num_failed = 0
-    attempts = list(_attempts(directory, registry))
-    waiting = {a.generation.env: a.environment for a in attempts if a.generation is not None}
-    check_declared(judges.sources, (), waiting)
+    attempts = _attempts(directory, registry)
     async with judging(judges, Verdicts(directory.path)) as shared:
-        outcomes = run_attempts(iter(attempts), shared, concurrency=judges.concurrency, keep=keep)
+        outcomes = run_attempts(attempts, shared, concurrency=judges.concurrency, keep=keep)
         async with aclosing(outcomes):
             async for record in outcomes:
                 num_scored += isinstance(record, Rollout)

@@ -45,8 +45,10 @@ class Plan:
         self.roles = declared_sources(options, environments)
         """The models beside the policy, of those roles that the environments have."""
         classes = {name: item.environment for name, item in environments.items()}
-        check_declared(self.roles, options.roles, classes)
+        check_declared(self.roles, (*options.roles, *options.role_params), classes)
         given = split_env_args(options.env_args, environments.values())
+        self.group_sizes = found.group_sizes
+        """Planned attempts of each task whose attempts are scored together."""
         self.env_options = {
             name: environment_options(item.environment, name, given[name], {})
             for name, item in environments.items()
@@ -96,7 +98,7 @@ class Plan:
             is_done = scored is not None and scored.has(attempt)
             if not is_done and AttemptKey(row.env, row.id, attempt) not in waiting:
                 plan = self._episode(row, attempt)
-                size = self._found.group_sizes[row.env, row.id]
+                size = self.group_sizes[row.env, row.id]
                 yield self._attempt(row.env)._replace(plan=plan, group_size=size)
 
     def _recorded(self, rollout: Rollout) -> Attempt:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,24 +10,20 @@ from typing import TypeVar
 
 import msgspec
 
-import gymcli
 from gymcli.errors import TasksError, UsageError
 from gymcli.metrics import Aggregator, ScoredLine
-from gymcli.registry import Found, environment_options, split_env_args
+from gymcli.registry import split_env_args
+from gymcli.role_models import check_missing
 from gymcli.runner.judging import Judges
+from gymcli.runner.manifest import rescored_manifest
 from gymcli.runner.measure import measure
 from gymcli.runner.verifying import recorded_environments, rescore_file
 from gymcli.scoring import Rescored
-from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
+from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollouts import rollouts_file
-from gymcli.store.run import (
-    FAILURES,
-    GENERATIONS,
-    VERDICTS,
-    RunDirectory,
-    read_structs,
-)
+from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs
 from gymcli.store.tasks import RowProblem, read_row_fields
+from gymcli.store.verdicts import copy_verdicts
 from gymcli.types import (
     SCHEMA_VERSION,
     AttemptKey,
@@ -106,6 +100,8 @@ class Rescoring:
         judges: Judges | None = None,
         out: Path | None = None,
     ) -> None:
+        self.warnings: list[str] = []
+        """What the user should know; more may come while it runs."""
         self._judges = judges or Judges()
         self._run = run
         self._env = env
@@ -114,6 +110,8 @@ class Rescoring:
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None
         self._found = recorded_environments(run, env)
+        classes = {name: found.environment for name, found in self._found.items()}
+        self.warnings += check_missing(self._judges.missing, classes)
         self._env_args = split_env_args(env_args or {}, self._found.values())
         if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UsageError(f"{out}: exists already; --out takes a new directory")
@@ -156,10 +154,12 @@ class Rescoring:
             row_fields=self._row_fields,
             judges=self._judges,
             keeps_lines=keeps_lines,
+            out=self._out,
+            warn=self.warnings.append,
         )
 
     def _opened_out(self, stack: ExitStack) -> RunDirectory | None:
-        """Make the new run, with what it takes over: failures, and conversations that wait."""
+        """Make the new run, with what it takes over: failures, what waits, judges' answers."""
         if self._out is None:
             return None
         directory = RunDirectory(self._out)
@@ -171,51 +171,22 @@ class Rescoring:
                 directory.append_failure(failure)
             for rollout in _records(self._run / GENERATIONS, Rollout):
                 directory.append_generation(rollout)
+            copy_verdicts(self._run, directory.path)
         return directory
 
     def _close_out(self, directory: RunDirectory, num_lines: Mapping[str, int]) -> None:
-        """Write the end of the new run: its verdicts, its manifest and its metrics."""
-        verdicts = self._run / VERDICTS
-        if verdicts.is_file():
-            shutil.copyfile(verdicts, directory.path / VERDICTS)
+        """Write the end of the new run: its manifest and its metrics."""
         directory.write_manifest(self._rescored_manifest(num_lines))
         metrics = measure(directory.path).metrics()
         directory.write_metrics(msgspec.json.encode(metrics))
 
     def _rescored_manifest(self, num_lines: Mapping[str, int]) -> Manifest:
-        """Describe the new run; of a bare file, its lines are what is expected."""
-        now = round(time.time(), 3)
-        manifest = self._manifest or Manifest(
-            environments={name: EnvironmentRecord(num_expected=n) for name, n in num_lines.items()},
-            num_expected=sum(num_lines.values()),
-            started_at=now,
-            ended_at=now,
-        )
-        records = {name: self._record(found, manifest) for name, found in self._found.items()}
-        made_with = {
-            name: {"version": record.version, "options": record.options}
-            for name, record in records.items()
-        }
-        return msgspec.structs.replace(
-            manifest,
-            gymcli_version=gymcli.__version__,
-            identity={**manifest.identity, "environments": made_with} if self._manifest else {},
-            environments=records,
-        )
-
-    def _record(self, found: Found, manifest: Manifest) -> EnvironmentRecord:
-        recorded = manifest.environments.get(found.name, EnvironmentRecord())
-        options = environment_options(
-            found.environment, found.name, self._env_args[found.name], recorded.options
-        )
-        return msgspec.structs.replace(
-            recorded,
-            version=found.environment.version,
-            source_hash=found.source_hash,
-            options=options.model_dump(mode="json", exclude_defaults=True),
-            max_reward=found.environment.max_reward,
-            pass_threshold=found.environment.pass_threshold,
-            rescore=found.environment.rescore,
+        return rescored_manifest(
+            self._manifest,
+            self._found,
+            env_args=self._env_args,
+            judges=self._judges,
+            num_lines=num_lines,
         )
 
 

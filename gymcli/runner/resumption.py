@@ -49,23 +49,37 @@ def compare(
     planned: Iterable[tuple[TaskRow, int]],
     done: Mapping[tuple[str, str], Done],
     pending: Mapping[AttemptKey, Rollout],
+    group_sizes: Mapping[tuple[str, str], int],
 ) -> Standing:
     """Compare a plan with what a run has on record, task by task.
 
+    Args:
+        source: The tasks.
+        planned: Every attempt of the plan.
+        done: What is scored already.
+        pending: What waits for its score.
+        group_sizes: Planned attempts of each task whose attempts are scored together.
+
     Raises:
-        RunMismatchError: A task was collected from a row with other content.
+        RunMismatchError: A task was collected from a row with other content, or more or fewer
+            of its attempts were to be scored together.
 
     """
     if not done and not pending:
         return Standing()
     there = _check_unchanged(source.rows(), done, pending)
+    sizes = {(key.env, key.task_id): rollout.group_size for key, rollout in pending.items()}
     num_done: Counter[str] = Counter()
     waiting = []
     for row, attempt in planned:
         scored = done.get((row.env, row.id))
         if scored is not None and scored.has(attempt):
             num_done[row.env] += 1
-        elif (found := pending.get(AttemptKey(row.env, row.id, attempt))) is not None:
+            continue
+        if (size := group_sizes.get((row.env, row.id))) is not None:
+            num_scored = 0 if scored is None else scored.attempts.bit_count()
+            _check_group(row, size, sizes.get((row.env, row.id), num_scored))
+        if (found := pending.get(AttemptKey(row.env, row.id, attempt))) is not None:
             waiting.append(found)
     num_there: Counter[str] = Counter()
     for key in there:
@@ -75,6 +89,17 @@ def compare(
         waiting=tuple(waiting),
         gone=tuple(sorted(task_id for _, task_id in done.keys() - there)),
         num_others=num_there - num_done,
+    )
+
+
+def _check_group(row: TaskRow, size: int, before: int) -> None:
+    """Refuse a group that is not whole yet and is planned in another size; 0 before: it is new."""
+    if before in (0, size):
+        return
+    shown = " ".join(row.id.split())
+    raise RunMismatchError(
+        f'{row.place}: {size} attempts of task "{shown}" are to be scored together, and {before} '
+        "of them were in this run; give another --out, or --fresh for a new run"
     )
 
 

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gymcli.registry import Found, Registry
 from gymcli.remote import RemoteEnvironment, remote_environment, reverify_mode
-from gymcli.role_models import RoleSource, check_declared, waits_to_verify
+from gymcli.role_models import RoleSource, check_declared, waits_to_score
+from gymcli.runner.attempts import Shared
 from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.own_loop import OwnLoop
 from gymcli.runner.recorded import find_recorded
 from gymcli.scoring import Rescored, RescoreJob, rescore
+from gymcli.store.lines import Line
 from gymcli.store.manifest import read_manifest
-from gymcli.store.rollouts import RolloutReading, environment_names, rollout_lines, rollouts_file
-from gymcli.store.verdicts import Verdicts
+from gymcli.store.rollouts import (
+    RolloutReading,
+    environment_names,
+    line_environment,
+    rollout_lines,
+    rollouts_file,
+)
+from gymcli.store.verdicts import rescoring_verdicts
 from gymcli.types import JSONObject
 
 __all__ = ["recorded_environments", "rescore_file", "verify"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def verify(
@@ -36,8 +47,9 @@ def verify(
     """Rescore a run directory or a rollout file, ours or NeMo Gym's.
 
     Long files are scored by processes, so a script that calls this needs the usual
-    `if __name__ == "__main__":`. Where verifiers ask models, or score all attempts of a task
-    together, results come as they are there, else in the order of the lines.
+    `if __name__ == "__main__":`. Results come in the order of the lines; those of environments
+    whose verifiers wait, for models or for all attempts of a task, follow as they are there. What
+    judges newly answer is appended to the verdicts of a run directory.
 
     Args:
         run: The directory or file.
@@ -59,7 +71,7 @@ def verify(
         env=env,
         env_args=env_args or {},
         row_fields=row_fields or {},
-        judges=Judges(roles or {}, role_params or {}),
+        judges=Judges(roles or {}, role_params or {}, given=(*(roles or ()), *(role_params or ()))),
         keeps_lines=keeps_lines,
     )
 
@@ -108,34 +120,64 @@ def rescore_file(
     row_fields: Mapping[str, JSONObject],
     judges: Judges,
     keeps_lines: bool,
+    out: Path | None = None,
+    warn: Callable[[str], None] = _LOGGER.warning,
 ) -> Iterator[Rescored]:
-    """Rescore every line of a run or a file, whose environments are known."""
+    """Rescore every line of a run or a file, whose environments are known.
+
+    Lines whose verifiers compute come first, where there are others as well. New verdicts are
+    kept in the run, where it may be written, and in `out`; `warn` is told where they are not.
+    """
     path = rollouts_file(run)
     reading = RolloutReading(str(path), env, row_fields)
-    classes = {name: found.environment for name, found in environments.items()}
-    check_declared(judges.sources, (), classes)
-    if not _waits(environments.values(), judges):
-        specs = (env,) if env is not None else ()
-        job = RescoreJob(reading, specs, env_args, keeps_lines)
-        return rescore(rollout_lines(path), job, size=path.stat().st_size)
-    registry = Registry((env,) if env else ())
+    check_declared(
+        judges.sources,
+        judges.given,
+        {name: found.environment for name, found in environments.items()},
+    )
+    specs = (env,) if env is not None else ()
+    registry = Registry(specs)
 
     def find(name: str) -> Found:
         return environments.get(name) or find_recorded(registry, name, run)
 
-    folder = run if run.is_dir() else None
-    is_kept = folder is not None and os.access(folder, os.W_OK)
-    return rescore_judged(
-        partial(rollout_lines, path),
+    # Of a line whose environment the manifest does not know the class is asked when it comes.
+    waiting = {name: _waits(found, judges) for name, found in environments.items()}
+
+    def lines(*, waits: bool) -> Iterator[Line]:
+        for line in rollout_lines(path):
+            name = line_environment(line, reading)
+            if name not in waiting:
+                waiting[name] = _waits(find(name), judges)
+            if waiting[name] == waits:
+                yield line
+
+    job = RescoreJob(reading, specs, env_args, keeps_lines)
+    size = path.stat().st_size
+    if not any(waiting.values()):
+        return rescore(rollout_lines(path), job, size=size)
+    is_mixed = not all(waiting.values())
+    judged = rescore_judged(
+        lambda: lines(waits=True) if is_mixed else rollout_lines(path),
         JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency),
-        lambda: judging(judges, Verdicts(folder, is_kept=is_kept)),
+        lambda: _opened(judges, run if run.is_dir() else None, out, warn),
     )
+    if not is_mixed:
+        return judged
+    return itertools.chain(rescore(lines(waits=False), job, size=size), judged)
 
 
-def _waits(environments: Iterable[Found], judges: Judges) -> bool:
+@asynccontextmanager
+async def _opened(
+    judges: Judges, run: Path | None, out: Path | None, warn: Callable[[str], None]
+) -> AsyncIterator[Shared]:
+    with rescoring_verdicts(run, out, warn) as verdicts:
+        async with judging(judges, verdicts) as shared:
+            yield shared
+
+
+def _waits(found: Found, judges: Judges) -> bool:
     """Say whether lines are scored in this process; another does not know a server's class."""
-    classes = [found.environment for found in environments]
-    return any(
-        issubclass(environment, RemoteEnvironment) or waits_to_verify(environment, judges.sources)
-        for environment in classes
-    )
+    environment = found.environment
+    is_remote = issubclass(environment, RemoteEnvironment)
+    return is_remote or waits_to_score(environment, judges.sources)

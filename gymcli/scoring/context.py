@@ -18,6 +18,7 @@ from gymcli.boundary import boundary
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import (
     ReplayDivergedError,
+    RoleError,
     VerifierError,
     VerifierTimeoutError,
 )
@@ -65,20 +66,26 @@ class VerifyContext:
         carry no `env_version`, are replayed without that comparison, and arguments are converted
         as their servers did: their wording is their own.
 
+        The instance sees neither the score nor how the episode ended. The messages that `setup`
+        finds do hold the opening on record: where it begins only `setup` can tell.
+
         Raises:
             ReplayDivergedError: The environment answered otherwise than on record.
+            RoleError: The environment asked a role: it would answer otherwise, and be paid.
 
         """
         is_ours = bool(rollout.env_version)
         environment = self._environment(
             self._environment.parse_task(rollout.task),
             options=self.options,
-            roles=self.roles,
+            roles={role: _Unasked(role, model) for role, model in self.roles.items()},
             rng=Random(rollout.seed),
         )
         self._opened.push_async_callback(environment.close)
         prompt = rollout.messages[: rollout.num_prompt_messages]
-        environment.rollout = msgspec.structs.replace(rollout, messages=prompt, step_rewards=[])
+        environment.rollout = msgspec.structs.replace(
+            rollout.unscored(), messages=prompt, stop_reason=None, final_state=None, step_rewards=[]
+        )
         environment.reads_arguments_laxly = not is_ours
         # Rollouts of others need not say which tools they showed.
         environment.shown_tools = rollout.tools if is_ours or rollout.tools else None
@@ -154,6 +161,17 @@ class VerifyContext:
         except (Exception, SystemExit):
             if error is None:
                 raise
+
+
+class _Unasked:
+    """The model of a role during a replay."""
+
+    def __init__(self, role: str, model: Model) -> None:
+        self._role = role
+        self.is_scalar = model.is_scalar
+
+    async def complete(self, messages: list[Message], **options: object) -> Message:
+        raise RoleError(f"{self._role}: a replay asks no role; read what it said from the record")
 
 
 async def score(

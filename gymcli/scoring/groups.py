@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gymcli.boundary import boundary
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import VerifierError
+from gymcli.gathering import gather_all
 from gymcli.scoring.context import VerifyContext, checked_score, score
 from gymcli.scoring.isolation import Workers
 from gymcli.types import Rollout, Verifier
@@ -27,6 +27,8 @@ async def score_group(
 ) -> list[Rollout]:
     """Score each record by itself, then all of them together; give them in their order.
 
+    They are scored at once, so `verify_seconds` of each is the time of the whole group.
+
     Args:
         environment: The environment of all the records.
         rollouts: Every attempt of one task.
@@ -40,7 +42,7 @@ async def score_group(
 
     """
     started = time.perf_counter()
-    alone = await _together(
+    alone = await gather_all(
         score(environment, rollout, verifier=verifier, options=options, roles=own, workers=workers)
         for rollout, own in zip(rollouts, roles, strict=True)
     )
@@ -57,13 +59,3 @@ async def score_group(
         rollout.scored(one, verifier, seconds)
         for rollout, one in zip(rollouts, scores, strict=True)
     ]
-
-
-async def _together(scoring: Iterable[Coroutine[object, object, Rollout]]) -> list[Rollout]:
-    """Wait for all of them, so that none goes on when another has failed."""
-    scored = []
-    for one in await asyncio.gather(*scoring, return_exceptions=True):
-        if isinstance(one, BaseException):
-            raise one
-        scored.append(one)
-    return scored

@@ -23,8 +23,8 @@ LEAVE_SECONDS = 2.0
 """Seconds that an idle worker is given to leave by itself."""
 
 _COMMAND = (
-    "import sys; sys.path[:] = sys.argv[2:]; "
-    "from gymcli.scoring.worker import main; main(int(sys.argv[1]))"
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from gymcli.scoring.worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 """Started by name and not with -m, which would find the module imported by its package."""
 
@@ -38,20 +38,26 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
+        guarded, guard = os.pipe()
+        self._guard: int | None = guard
+        """The writing end of a pipe that breaks with this process, which the guard waits for."""
+        handles = (theirs.fileno(), guarded)
         try:
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
                 # A search path with this process's own entries finds what it can import.
-                [sys.executable, "-P", "-c", _COMMAND, str(theirs.fileno()), *sys.path],
+                [sys.executable, "-P", "-c", _COMMAND, *map(str, handles), *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # prints of a function are progress, not results
-                pass_fds=[theirs.fileno()],
+                pass_fds=handles,
                 start_new_session=True,  # Ctrl-C is the parent's to decide about
             )
         except BaseException:
             self._connection.close()
+            os.close(guard)
             raise
         finally:
             theirs.close()
+            os.close(guarded)
         self._has_served = False
 
     def ask(self, call: Call) -> Report:
@@ -103,6 +109,13 @@ class WorkerProcess:
             self._process.wait(seconds)
         self.kill()
         self._process.wait()
+        self._release_guard()
+
+    def _release_guard(self) -> None:
+        """Let the guard see that the worker is no longer wanted, and end itself and the group."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            os.close(guard)
 
     def _receive(self, seconds: float, late: VerifierError) -> Report:
         if not self._connection.poll(seconds):

@@ -1,8 +1,8 @@
 """What runs in a worker process: it calls the functions that it is sent, one after another.
 
-Three things end it with its parent, whatever the function does: a thread that sees the connection
-break, the kernel's word that the parent has died (Linux), and a limit on processor time. The last
-two also reach a function that holds the interpreter, as one long operation on huge numbers does.
+Whatever the function does, what it started ends with the parent too: a guard, a process beside the
+worker that does nothing else, sees that the parent is gone and kills all of their process group.
+That also reaches a function that holds the interpreter, as one long operation on huge numbers does.
 
 Memory is limited by address space, and only where the kernel tells how much is in use (Linux);
 elsewhere a function may take what it wants.
@@ -16,7 +16,6 @@ import os
 import pickle
 import resource
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, NoReturn, cast
 
 from gymcli.boundary import described
 from gymcli.registry.find import module_of_file
@@ -35,7 +34,6 @@ CPU_GRACE_SECONDS = 5.0
 """Processor time beyond the limit of a call; the parent, where it lives, kills before that."""
 
 _MEGABYTE = 2**20
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class Call(NamedTuple):
@@ -63,10 +61,19 @@ class Report(NamedTuple):
     """In words, the exception or why the call could not be made."""
 
 
-def main(handle: int) -> None:
-    """Answer calls over the connection of this file handle until it breaks."""
+def main(handle: int, guarded: int) -> None:
+    """Answer calls over a connection until it breaks.
+
+    Args:
+        handle: The connection's file handle.
+        guarded: The reading end of a pipe on which the parent never writes.
+
+    """
     os.set_inheritable(handle, False)  # or what a function starts would keep it open
-    _die_with_parent()
+    if os.fork() == 0:
+        os.close(handle)  # or the parent would not see that the worker has died
+        _guard(guarded)
+    os.close(guarded)
     connection = Connection(handle)
     calls: SimpleQueue[bytes] = SimpleQueue()
     is_busy = threading.Lock()
@@ -76,6 +83,17 @@ def main(handle: int) -> None:
         call = pickle.loads(calls.get())  # noqa: S301  # both ends are ours
         with is_busy:
             _send(connection, _answer(call, connection))
+
+
+def _guard(guarded: int) -> NoReturn:
+    """Wait until the parent is gone, and kill the worker and what it started with it.
+
+    The kernel could kill the worker at its parent's death (PR_SET_PDEATHSIG), but nothing else.
+    """
+    while os.read(guarded, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+    os._exit(0)
 
 
 def _receive(connection: Connection, calls: SimpleQueue[bytes], is_busy: threading.Lock) -> None:
@@ -171,11 +189,3 @@ def _address_space() -> int | None:
     except OSError:
         return None
     return int(pages) * resource.getpagesize()
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to kill this process when the parent's thread that started it ends."""
-    if sys.platform == "linux":
-        import ctypes  # late: needed once, and only here
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -137,19 +137,25 @@ def _zstd_errors(path: Path) -> tuple[type[Exception], ...]:
 
 
 class LineAppender:
-    """Appends whole lines to a file, each in a single write."""
+    """Appends whole lines to a file, each in a single write; after a part of one, no more."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
+        self._is_torn = False
 
     def append(self, data: bytes) -> None:
         """Append one line; the file is made when the first line comes.
 
         Raises:
-            RunDirectoryError: The line could not be written whole.
+            RunDirectoryError: The line could not be written whole, or one before it was not.
 
         """
+        if self._is_torn:
+            raise RunDirectoryError(
+                f"{self.path}: ends in a line that could not be written whole (disk full?); "
+                "make room and run the same command to go on"
+            )
         try:
             if self._descriptor is None:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -162,6 +168,7 @@ class LineAppender:
                 "what was written before stays valid, run the same command to go on"
             ) from error
         if written != len(line):
+            self._is_torn = True
             raise RunDirectoryError(
                 f"{self.path}: only {written} of {len(line)} bytes could be written (disk full?); "
                 "make room and run the same command to go on"

@@ -20,6 +20,7 @@ __all__ = [
     "decode_rollout",
     "environment_names",
     "find_rollout",
+    "line_environment",
     "rollout_lines",
     "rollouts_file",
     "unfinished_line",
@@ -36,6 +37,7 @@ class _Named(_Head):
 
 _DECODER = msgspec.json.Decoder(Rollout)
 _HEAD_DECODER = msgspec.json.Decoder(_Head)
+_NAMED_DECODER = msgspec.json.Decoder(_Named)
 
 
 class RolloutReading(NamedTuple):
@@ -149,18 +151,23 @@ def environment_names(path: Path, reading: RolloutReading) -> set[str]:
         UsageError: The file cannot be read, or a line is no rollout.
 
     """
-    decoder = msgspec.json.Decoder(_Named)
-    names = set()
-    for line in rollout_lines(path):
-        try:
-            named = decoder.decode(line.data)
-        except JSON_ERRORS:
-            named = _Named()
-        if named.schema_version and named.env:
-            names.add(named.env)
-        else:
-            names.add(decode_rollout(line.number, line.data, reading).env)
-    return names
+    return {line_environment(line, reading) for line in rollout_lines(path)}
+
+
+def line_environment(line: Line, reading: RolloutReading) -> str:
+    """Give the environment that a line names; of our own lines little more than that is read.
+
+    Raises:
+        RunFileError: The line is no rollout.
+
+    """
+    try:
+        named = _NAMED_DECODER.decode(line.data)
+    except JSON_ERRORS:
+        named = _Named()
+    if named.schema_version and named.env:
+        return named.env
+    return decode_rollout(line.number, line.data, reading).env
 
 
 def find_rollout(run: Path, task: str, reading: RolloutReading) -> Rollout | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -31,6 +31,7 @@ FAILURES = "failures.jsonl"
 GENERATIONS = "generations.jsonl"
 VERDICTS = "verdicts.jsonl"
 METRICS = "metrics.json"
+_APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS)
 _TEMPORARY = ".{}.tmp"
 
 T = TypeVar("T")
@@ -123,14 +124,14 @@ class RunDirectory:
             os.close(self._lock)
             self._lock = None
 
-    def mend(self) -> None:
-        """Cut off a last line that its writer did not finish, in every file that is appended.
+    def mend(self, names: Sequence[str] = _APPENDED) -> None:
+        """Cut off a last line that its writer did not finish, in files that are appended.
 
         Raises:
             RunDirectoryError: A file cannot be written.
 
         """
-        for name in (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS):
+        for name in names:
             path = self.path / name
             if not path.is_file():
                 continue

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from gymcli.errors import RunDirectoryError, RunFileError
 from gymcli.store.lines import LineAppender
-from gymcli.store.run import VERDICTS, read_structs
+from gymcli.store.run import VERDICTS, RunDirectory, read_structs
 from gymcli.types import JSONObject, Message, digest
 
-__all__ = ["Verdicts", "verdict_key"]
+__all__ = ["Verdicts", "copy_verdicts", "rescoring_verdicts", "verdict_key"]
 
 
 class _Line(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -35,21 +39,30 @@ def verdict_key(
 class Verdicts:
     """The answers of one run's judges by key; failed calls are never among them.
 
+    In memory they lack what may be long and scores nothing: reasoning, items of the Responses
+    API and log probabilities stand in the file alone.
+
     Args:
-        folder: The run directory, whose verdicts are read; None keeps them in memory.
-        is_kept: New answers are appended to the file.
+        folder: The run directory, whose verdicts are read.
+        kept_in: Directories whose files new answers are appended to; `folder` unless said.
 
     Raises:
         RunFileError: A line of the file is damaged.
 
     """
 
-    def __init__(self, folder: Path | None = None, *, is_kept: bool = True) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, kept_in: Sequence[Path] | None = None
+    ) -> None:
+        if kept_in is None:
+            kept_in = () if folder is None else (folder,)
+        self.num_unkept = 0
+        """New answers that stand in no file."""
         self._answers: dict[str, Message] = {}
-        self._file = LineAppender(folder / VERDICTS) if folder is not None and is_kept else None
-        if folder is not None and (folder / VERDICTS).is_file():
-            for line in read_structs(folder / VERDICTS, msgspec.json.Decoder(_Line)):
-                self._answers[line.key] = line.message
+        self._files = [LineAppender(path / VERDICTS) for path in kept_in]
+        if folder is not None:
+            for line in _lines(folder):
+                self._answers[line.key] = _plain(line.message)
 
     def get(self, key: str) -> Message | None:
         """Give an answer that is on record."""
@@ -62,12 +75,96 @@ class Verdicts:
             RunDirectoryError: The file cannot be written.
 
         """
-        if self._file is not None:
-            line = _Line(key=key, role=role, model=model, message=message)
-            self._file.append(msgspec.json.encode(line))
-        self._answers[key] = message
+        line = msgspec.json.encode(_Line(key=key, role=role, model=model, message=message))
+        for file in self._files:
+            file.append(line)
+        self.num_unkept += not self._files
+        self._answers[key] = _plain(message)
 
     def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+def copy_verdicts(run: Path, out: Path) -> None:
+    """Write the answers that a run has on record into a new run.
+
+    Raises:
+        RunFileError: A line of the file is damaged.
+        RunDirectoryError: The new file cannot be written.
+
+    """
+    file = LineAppender(out / VERDICTS)
+    try:
+        for line in _lines(run):
+            file.append(msgspec.json.encode(line))
+    finally:
+        file.close()
+
+
+@contextmanager
+def rescoring_verdicts(
+    run: Path | None, out: Path | None, warn: Callable[[str], None]
+) -> Iterator[Verdicts]:
+    """Open the answers of a run that is rescored; new ones go into it and into `out`.
+
+    A run that another process writes, or that may only be read, is left alone; `warn` is told
+    where new answers are kept nowhere for that.
+
+    Args:
+        run: The run directory, which is held meanwhile; None for a bare file.
+        out: The directory of the new run, where one is written.
+        warn: Takes what the user should know.
+
+    Raises:
+        RunFileError: A line of the file is damaged.
+
+    """
+    kept_in = [] if out is None else [out]
+    reason = ""
+    held = None if run is None else RunDirectory(run)
+    try:
+        if held is not None:
+            reason = _taken(held, warn)
+            kept_in += [] if reason else [held.path]
+        verdicts = Verdicts(run, kept_in=kept_in)
+        try:
+            yield verdicts
+        finally:
+            if verdicts.num_unkept and reason:
+                warn(f"{verdicts.num_unkept} new answers of judges are not kept: {reason}")
+    finally:
+        if held is not None:
+            held.close()
+
+
+def _taken(directory: RunDirectory, warn: Callable[[str], None]) -> str:
+    """Take a run for its verdicts alone, and cut off there what its writer did not finish.
+
+    Gives why that cannot be; an empty text where it can.
+    """
+    if not os.access(directory.path, os.W_OK):
+        return f"{directory.path}: cannot be written"
+    try:
+        directory.lock()
+        directory.mend((VERDICTS,))
+    except RunDirectoryError as error:
+        return str(error)
+    for text in directory.warnings:
+        warn(text)
+    return ""
+
+
+def _lines(folder: Path) -> Iterator[_Line]:
+    path = folder / VERDICTS
+    if not path.is_file():
+        return
+    try:
+        yield from read_structs(path, msgspec.json.Decoder(_Line))
+    except RunFileError as error:
+        raise RunFileError(f"{error}; delete the line: its answer is asked again") from error
+
+
+def _plain(message: Message) -> Message:
+    return msgspec.structs.replace(message, reasoning=None, response_items=[], logprobs=None)

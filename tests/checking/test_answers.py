@@ -93,6 +93,132 @@ def test_without_a_top_the_oracle_must_be_better(check):
     assert finding(check, MuteChance).status == "n/a"
 
 
+class Ranked(Sound):
+    """Reward by the place among the attempts of a task; alone nothing has one."""
+
+    max_reward = None
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        return Score(0.0)
+
+    @classmethod
+    async def verify_group(cls, rollouts, context):
+        gold = cls.parse_task(rollouts[0].task).answer
+        scores = [cls.points(rollout.last_text, gold) for rollout in rollouts]
+        return [Score(score - sum(scores) / len(scores)) for score in scores]
+
+    @classmethod
+    def points(cls, text, gold):
+        return float(text == gold)
+
+
+class Reversed(Ranked):
+    @classmethod
+    async def verify_group(cls, rollouts, context):
+        return (await super().verify_group(rollouts, context))[::-1]
+
+
+class Contrary(Ranked):
+    @classmethod
+    def points(cls, text, gold):
+        return float(text != gold)
+
+
+GROUP_CHECKS = ["oracle", "empty", "echo", "swapped"]
+
+
+@pytest.mark.parametrize("check", GROUP_CHECKS)
+def test_groups_have_the_oracle_at_the_top(check):
+    found = finding(check, Ranked)
+    assert found.status == "ok"
+    assert found.text.endswith("group in all 12 tasks")
+    assert found.numbers == {"mean": pytest.approx(0.75 if check == "oracle" else -0.25)}
+
+
+@pytest.mark.parametrize("check", GROUP_CHECKS)
+def test_groups_that_are_judged_the_other_way_round(check):
+    found = finding(check, Contrary)
+    assert found.status == "failed"
+    assert found.text.endswith(" as well as the oracle in 12 of 12 tasks")
+    assert len(found.task_ids) == 12
+
+
+@pytest.mark.parametrize("check", GROUP_CHECKS)
+def test_groups_whose_scores_come_in_another_order(check):
+    assert finding(check, Reversed).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "points", "failing"),
+    [
+        ("", 1.0, {"oracle", "empty"}),
+        ("Task ", 1.0, {"oracle", "echo"}),
+        ("gold-", 1.0, {"swapped"}),
+        ("gold-", 2.0, {"oracle", "swapped"}),
+    ],
+)
+def test_groups_in_which_another_one_is_as_good_as_the_oracle(text, points, failing):
+    class Even(Ranked):
+        @classmethod
+        def points(cls, said, gold):
+            if said == gold:
+                return 1.0
+            return points * (said.startswith(text) if text else not said)
+
+    failed = {name for name in GROUP_CHECKS if finding(name, Even).status == "failed"}
+    assert failed == failing
+
+
+def test_groups_forgive_one_other_answer_that_is_right_by_chance():
+    class Lax(Ranked):
+        @classmethod
+        def points(cls, said, gold):
+            return float(said in (gold, "gold-8" if gold == "gold-7" else gold))
+
+    assert finding("oracle", Lax).status == "ok"
+    found = finding("swapped", Lax)
+    assert found.status == "ok"
+    assert found.text.endswith("in all 12 tasks; 1 were as good by chance")
+
+
+def test_groups_without_another_task_s_answer():
+    assert finding("swapped", Ranked, rows_of(["same", "same"])).status == "n/a"
+    assert finding("oracle", Ranked, rows_of(["same", "same"])).status == "ok"
+
+
+def test_groups_without_an_oracle():
+    class MuteRanked(Ranked):
+        async def oracle(self, rollout):
+            return None
+
+    assert "no oracle" in finding("oracle", MuteRanked).text
+    assert finding("empty", MuteRanked).status == "n/a"
+
+
+def test_groups_of_attempts_that_cannot_be_scored():
+    class Unspeaking(Ranked):
+        @classmethod
+        async def verify(cls, rollout, context):
+            if not rollout.last_text:
+                raise RuntimeError("nothing was said")
+            return Score(0.0)
+
+    found = finding("swapped", Unspeaking)
+    assert found.status == "failed"
+    assert "nothing was said" in found.text
+
+
+def test_groups_have_attempts_of_different_numbers():
+    class Numbered(Ranked):
+        @classmethod
+        async def verify_group(cls, rollouts, context):
+            assert [rollout.attempt for rollout in rollouts] == [0, 1, 2, 3]
+            return await super().verify_group(rollouts, context)
+
+    assert finding("oracle", Numbered).status == "ok"
+
+
 @pytest.mark.parametrize("check", ["empty", "echo"])
 def test_what_cannot_be_scored_fails(check):
     assert finding(check, Crashing).status == "failed"

@@ -67,6 +67,21 @@ def test_create_refuses_names_that_are_taken(name, tmp_path):
         create(name, "single-step", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["regex", "pytest", "aiohttp"])
+def test_create_refuses_names_of_installed_packages(name, tmp_path):
+    """The new environment's test would import the package."""
+    reason = f"^{name}: a package of this name is installed; take {name}_env$"
+    with pytest.raises(UsageError, match=reason):
+        create(name, "single-step", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_create_takes_the_name_of_a_mere_folder(tmp_path, monkeypatch):
+    (tmp_path / "lists").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert create("lists", "single-step", tmp_path).environment.is_file()
+
+
 @pytest.mark.parametrize("there", ["demo.py", "test_demo.py", "demo.jsonl"])
 def test_create_overwrites_nothing(there, tmp_path):
     (tmp_path / there).write_text("mine")

@@ -3,6 +3,7 @@
 import pytest
 
 from gymcli import Judge, RoleError
+from gymcli.errors import VerifierError
 from tests.checking import judged
 from tests.checking.subjects import Sound, finding
 
@@ -74,6 +75,37 @@ def test_judges_whose_schema_is_beyond_the_check():
     assert "cannot make up an object that fits its schema" in found.text
 
 
+YES = {"type": "object", "properties": {"verdict": {"type": "boolean"}}, "required": ["verdict"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "decides"),
+    [
+        ({"anyOf": [YES]}, "verdict"),
+        ({"anyOf": [YES]}, None),
+        ({"$defs": {"yes": YES}, "$ref": "#/$defs/yes"}, "verdict"),
+        ({"$defs": {"yes": YES}, "$ref": "#/$defs/yes"}, None),
+        ({"properties": {"inner": YES}}, "verdict"),
+        ({"type": "array", "items": YES}, "verdict"),
+        ({"properties": {"properties": {"type": "integer"}}, "allOf": [YES]}, "verdict"),
+        ({"type": "object", "allOf": [YES]}, None),
+    ],
+)
+def test_judges_whose_schema_has_another_form(schema, decides):
+    """A judge takes it; that the check cannot is a finding, not a mistake of the check."""
+    judge = Judge("Judge {answer}", schema=schema, decides=decides)
+    found = finding("judges", with_judge(judge))
+    assert found.status == "failed"
+    assert "cannot make up an object that fits its schema" in found.text
+
+
+@pytest.mark.parametrize("inner", [{"$ref": "#/nowhere"}, {"type": 5}])
+def test_judges_whose_schema_is_none(inner):
+    judge = Judge("Judge {answer}", schema={"properties": {"verdict": inner}})
+    with pytest.raises(VerifierError):
+        finding("judges", with_judge(judge))
+
+
 def test_judge_that_lets_labels_in():
     found = finding("judges", with_judge(Naive(FORM, labels=LABELS)))
     assert found.status == "failed"
@@ -113,5 +145,10 @@ def test_judges_are_found_where_they_stand():
 
 def test_without_a_judge():
     assert finding("judges", Sound).status == "n/a"
-    found = finding("judges", type("Needy", (Sound,), {"required_roles": ("judge",)}))
+
+
+@pytest.mark.parametrize("declared", ["required_roles", "optional_roles"])
+def test_judges_that_are_declared_and_not_there(declared):
+    found = finding("judges", type("Needy", (Sound,), {declared: ("judge",)}))
     assert found.status == "failed"
+    assert "neither class nor module has a Judge" in found.text

@@ -1,7 +1,6 @@
 """Which model an endpoint serves, where nobody said."""
 
 import asyncio
-import re
 
 import pytest
 from aiohttp import web
@@ -26,7 +25,7 @@ def asked_of(body, status=200, path="/v1"):
         await site.start()
         try:
             address = f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
-            return await served_model(address, spec=f"{address}/score")
+            return await served_model(address)
         finally:
             await runner.cleanup()
 
@@ -36,7 +35,7 @@ def asked_of(body, status=200, path="/v1"):
 def test_served_model_gives_the_only_one():
     async def run():
         async with MockServer() as server:
-            return await served_model(server.base_url, spec=server.base_url)
+            return await served_model(server.base_url)
 
     assert asyncio.run(run()) == "mock"
 
@@ -53,7 +52,7 @@ def test_served_model_gives_the_only_one():
 def test_served_model_says_how_to_name_one(body, status, message):
     with pytest.raises(UsageError, match=message) as caught:
         asked_of(body, status)
-    assert re.search(r"behind a #: http://127\.0\.0\.1:\d+/v1/score#MODEL$", str(caught.value))
+    assert str(caught.value).endswith("; name the model behind the address: URL#MODEL")
 
 
 def test_served_model_looks_below_v1_as_well():
@@ -62,5 +61,14 @@ def test_served_model_looks_below_v1_as_well():
 
 
 def test_served_model_tells_an_endpoint_that_is_not_there():
-    with pytest.raises(UsageError, match="name the model behind a #"):
-        asyncio.run(served_model("http://127.0.0.1:9/v1", spec="http://127.0.0.1:9/v1"))
+    with pytest.raises(UsageError, match="name the model behind the address"):
+        asyncio.run(served_model("http://127.0.0.1:9/v1"))
+
+
+@pytest.mark.parametrize("address", ["http://user:hush@{host}/v1", "http://{host}/v1?key=hush"])
+def test_served_model_asks_no_address_that_may_hold_a_secret(mock_server, address):
+    host = mock_server.base_url.removeprefix("http://").removesuffix("/v1")
+    with pytest.raises(UsageError, match="the base URL must") as caught:
+        asyncio.run(served_model(address.format(host=host)))
+    assert "hush" not in str(caught.value)
+    assert mock_server.num_requests == 0

@@ -211,7 +211,7 @@ def test_resolve_endpoint_takes_the_dialect_option_over_the_table():
     ("options", "environ"), [({"base_url": "http://h"}, {}), ({}, {"OPENAI_BASE_URL": "http://h"})]
 )
 def test_resolve_endpoint_needs_a_model(options, environ):
-    with pytest.raises(UsageError, match="http://h needs the name of a model: --model NAME"):
+    with pytest.raises(UsageError, match="the endpoint needs the name of a model: --model NAME"):
         resolve(**options, **environ)
 
 
@@ -234,9 +234,17 @@ def test_resolve_endpoint_guesses_the_table():
     ("options", "complaint"),
     [
         ({"base_url": "nowhere"}, "base_url: the base URL must look like"),
+        ({"base_url": "http://[/v1"}, "base_url: the base URL cannot be read"),
+        ({"base_url": "http://host:port"}, "base_url: the base URL cannot be read"),
         ({"base_url": "http://h", "dialect": "latin"}, "dialect: Input should be 'chat'"),
     ],
 )
 def test_resolve_endpoint_refuses_what_cannot_be(options, complaint):
     with pytest.raises(UsageError, match=complaint):
         resolve("m", **options)
+
+
+def test_resolve_endpoint_shows_no_address_that_lacks_a_model():
+    with pytest.raises(UsageError, match="the endpoint needs the name of a model") as raised:
+        resolve(base_url="http://user:hush@h/v1")
+    assert "hush" not in str(raised.value)

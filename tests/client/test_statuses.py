@@ -145,7 +145,7 @@ def test_answer_follows_no_redirect(status):
                 async with Client(endpoint, concurrency=1, sleep=no_sleep) as client:
                     with pytest.raises(RequestRefusedError) as raised:
                         await client.answer(HELLO)
-            assert str(raised.value).endswith(f"use --base-url {elsewhere.base_url}")
+            assert str(raised.value).endswith(f"use the address {elsewhere.base_url}")
             return raised.value, elsewhere.num_requests
 
     error, num_requests = asyncio.run(run())
@@ -179,3 +179,11 @@ def test_is_fatal(status, words, expected):
 
 def test_is_fatal_is_not_a_request_that_cannot_be_written():
     assert not is_fatal(RequestRefusedError("the request cannot be written as JSON"))
+
+
+@pytest.mark.parametrize("status", [401, 404, 405])
+def test_error_of_status_names_ways_out_for_roles_too(status):
+    """Roles are asked through the same client, and have no --base-url of their own."""
+    error = failure(lambda _: refusal_of(status, "no"))
+    way_out = str(error).rpartition("; ")[2]
+    assert "--role" in way_out or "gym.toml" in way_out

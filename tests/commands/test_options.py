@@ -3,7 +3,16 @@
 import pytest
 
 from gymcli.client import Endpoint
-from gymcli.commands.options import check_parameters, key_values, parameters
+from gymcli.commands.options import (
+    check_parameters,
+    check_role_parameters,
+    default_roles,
+    key_values,
+    parameters,
+    resolved_roles,
+    role_params,
+    roles,
+)
 from gymcli.errors import UsageError
 
 
@@ -66,3 +75,54 @@ def test_check_parameters_refuses_secrets_of_the_endpoint(secret, wrapped):
     assert str(raised.value).startswith("--param user: holds a secret of the endpoint")
     assert secret not in str(raised.value)
     check_parameters({"ok": 1, "user": "somebody"}, endpoint)
+
+
+@pytest.mark.parametrize("text", ["judge.k=1e999", "judge.k=nan", "judge.k=[1e999]"])
+def test_role_params_refuse_what_cannot_be_sent(text):
+    with pytest.raises(UsageError, match=r"^--role-param k: (must be|is not)"):
+        role_params([text])
+
+
+def test_check_role_parameters_refuses_numbers_and_secrets():
+    judge = Endpoint(base_url="http://h", model="m", api_key="sk-secret")
+    sources = {"judge": judge, "user": "oracle"}
+    check_role_parameters({"judge": {"a": 1.5}, "user": {"b": "sk-secret"}}, sources)
+    with pytest.raises(UsageError, match=r"^--role-param judge\.a: holds a secret") as raised:
+        check_role_parameters({"judge": {"a": ["sk-secret"]}}, sources)
+    assert "sk-secret" not in str(raised.value)
+    with pytest.raises(UsageError, match=r"^--role-param user\.b inf: must be a finite number"):
+        check_role_parameters({"user": {"b": float("inf")}}, sources)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "judge=http://user:hush@{host}/v1",
+        "judge=http://user:hush@{host}/v1#m",
+        "judge=http://{host}/v1?api_key=hush",
+        "judge=http://{host}/v1?api_key=hush#m",
+        "http://{host}/v1?api_key=hush#m",
+        "http://user:hush@{host}/v1#m",
+        "judge=http://user:hush\udcff@{host}/v1#m",
+    ],
+)
+def test_roles_asks_and_shows_no_address_that_may_hold_a_secret(mock_server, text):
+    host = mock_server.base_url.removeprefix("http://").removesuffix("/v1")
+    with pytest.raises(UsageError, match=r"^--role ") as raised:
+        roles([text.format(host=host)])
+    assert "hush" not in str(raised.value)
+    assert mock_server.num_requests == 0
+
+
+def test_resolved_roles_remembers_why_a_role_has_no_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    (tmp_path / "gym.toml").write_text('[roles]\njudge = "oracle"\nuser = "nobody"\n')
+    found = resolved_roles()
+    assert found.sources == {"judge": "oracle"}
+    assert found.missing["user"].startswith("--role user=nobody: no endpoint for model nobody")
+    assert capsys.readouterr().err == ""
+    assert default_roles() == {"judge": "oracle"}
+    assert "no model for the role user: --role user=nobody" in capsys.readouterr().err
+    assert resolved_roles({"tool": "oracle"}).sources == {"tool": "oracle"}

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.store.run import RunDirectory
 from tests.commands.running import gym, lines_of
 from tests.runner.test_roles import write_rows
 
@@ -85,7 +86,20 @@ def test_collect_goes_on_without_a_default_role_that_it_does_not_need(ask, mock_
     Path("gym.toml").write_text('[roles]\nuser = "nobody"\n')
     done = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
     assert done.exit_code == 0
-    assert "warning: no model for the role user: --role user=nobody" in done.stderr
+    assert "no model" not in done.stderr
+
+
+def test_collect_says_why_a_default_role_that_it_needs_is_not_there(ask, mock_server):
+    Path("gym.toml").write_text('[roles]\njudge = "nobody"\n')
+    done = gym(*ask)
+    assert done.exit_code == 2
+    assert (
+        "needs a model for the role judge: --role judge=nobody: no endpoint for model nobody"
+    ) in done.stderr
+    done = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
+    assert done.exit_code == 0
+    assert "no model" not in done.stderr
+    assert "missing_roles" not in Path("run/run.json").read_text()
 
 
 def test_collect_takes_parameters_of_roles(ask, mock_server):
@@ -124,19 +138,90 @@ def test_verify_takes_the_roles_of_the_run(ask, mock_server):
 
 
 def test_verify_scores_what_waited_for_its_judge(ask, mock_server):
-    def broken(request):
-        answer = judge_or_echo(request)
-        return "no verdict" if answer == "[[GOOD]]" else answer
+    """With the judge that the run was made with, whatever other is given."""
+    leave_waiting(ask, mock_server)
+    rollouts = Path("run/rollouts.jsonl")
+    other = ("--role", f"judge={mock_server.base_url}#k")
+    refused = gym("verify", "run", "--env", JUDGED, *other, "--pending")
+    assert refused.exit_code == 2
+    assert 'roles.judge.model "j" there, "k" here' in refused.stderr
+    left = gym("verify", "run", "--env", JUDGED, *other)
+    assert left.exit_code == 0, left.stderr
+    assert "warning: 3 conversations still wait for their score: run: " in left.stderr
+    assert "1 rescored" in left.stdout
+    assert len(lines_of(rollouts)) == 1
 
-    role = ("--role", "judge=http://127.0.0.1:9/v1#j")
-    Path("gym.toml").write_text("")
-    mock_server.behaviour = broken
-    done = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
-    assert done.exit_code == 0
-    assert {line["details"]["reason"] for line in lines_of(Path("run/rollouts.jsonl"))} == {
-        "unparseable"
-    }
-    assert gym("verify", "run", "--env", JUDGED, *role).exit_code == 0
+    done = gym("verify", "run", "--env", JUDGED)
+    assert done.exit_code == 0, done.stderr
+    assert "3 waiting conversations scored, 0 failed" in done.stderr
+    assert "4 rescored, 0 changed rewards" in done.stdout
+    assert {line["reward"] for line in lines_of(rollouts)} == {1.0}
+    models = [line["model"] for line in lines_of(Path("run/verdicts.jsonl"))]
+    assert sorted(models) == ["j", "j", "j", "j", "k"]
+
+
+def leave_waiting(ask, mock_server):
+    """Collect while the judge refuses all but its first request."""
+
+    def behave(request):
+        if last_user_text(request).startswith("Is this good?"):
+            num_asked = sum(r.body["model"] == "j" for r in mock_server.requests)
+            return refusal_of(400, "no") if num_asked > 1 else "[[GOOD]]"
+        return last_user_text(request)
+
+    mock_server.behaviour = behave
+    role = ("--role", f"judge={mock_server.base_url}#j", "--concurrency", "1")
+    done = gym(*ask, *role, "--min-coverage", "0.1")
+    assert done.exit_code == 0, done.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 1
+    mock_server.behaviour = judge_or_echo
+
+
+def test_verify_rescores_a_run_that_another_process_writes(ask, mock_server):
+    """What waits there stays waiting; only --pending has nothing to do without it."""
+    leave_waiting(ask, mock_server)
+    other = RunDirectory(Path("run"))
+    other.lock()
+    try:
+        done = gym("verify", "run", "--env", JUDGED)
+        refused = gym("verify", "run", "--env", JUDGED, "--pending")
+    finally:
+        other.close()
+    assert done.exit_code == 0, done.stderr
+    assert "3 conversations still wait for their score: run: another process" in done.stderr
+    assert "1 rescored" in done.stdout
+    assert refused.exit_code == 4
+    assert "another process is writing this run" in refused.stderr
+
+
+def test_verify_goes_on_after_a_torn_verdict(ask, mock_server):
+    """Verify writes that file as well, and leaves it whole."""
+    assert gym(*ask, "--role", f"judge={mock_server.base_url}#j").exit_code == 0
+    verdicts = Path("run/verdicts.jsonl")
+    verdicts.write_bytes(verdicts.read_bytes()[:-20])
+    num_before = mock_server.num_requests
+    first = gym("verify", "run", "--env", JUDGED)
+    assert first.exit_code == 0, first.stderr
+    assert "warning: run/verdicts.jsonl: the last line was not finished" in first.stderr
+    again = gym("verify", "run", "--env", JUDGED)
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert mock_server.num_requests == num_before + 1
+    assert len(lines_of(verdicts)) == 4
+
+
+@pytest.mark.parametrize(
+    "mistyped", [("--role", "jugde=oracle"), ("--role-param", "jugde.temperature=0")]
+)
+def test_a_mistyped_role_is_refused(ask, mock_server, mistyped):
+    role = ("--role", f"judge={mock_server.base_url}#j")
+    hint = 'did you mean "judge"?'
+    refused = gym(*ask, *role, *mistyped)
+    assert (refused.exit_code, hint in refused.stderr) == (2, True)
+    leave_waiting(ask, mock_server)
+    for more in ((), ("--pending",)):
+        refused = gym("verify", "run", "--env", JUDGED, *mistyped, *more)
+        assert (refused.exit_code, hint in refused.stderr) == (2, True)
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 1
 
 
 def test_dry_run_shows_the_first_request_and_asks_no_role(ask, mock_server):

@@ -516,11 +516,10 @@ def test_setup_says_which_package_is_missing():
         "from gymcli.envs.aviary import Aviary\n"
         "from gymcli.errors import MissingPackageError\n"
         "from tests.envs.episodes import played, says, task_row\n"
-        "from gymcli.rollout import EpisodeFailedError\n"
         "try:\n"
         "    played(task_row('aviary', {'task_kwargs': {'answer': 1}}), says('1'))\n"
-        "except EpisodeFailedError as error:\n"
-        "    print(error.error)\n"
+        "except MissingPackageError as error:\n"
+        "    print(error)\n"
         "try:\n"
         "    Aviary.prepare(Aviary.Options())\n"
         "except MissingPackageError as error:\n"
@@ -532,7 +531,7 @@ def test_setup_says_which_package_is_missing():
         [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.startswith("MissingPackageError: the environment aviary needs the package")
+    assert done.stdout.startswith("the environment aviary needs the package")
     assert done.stdout.count("pip install 'gymcli[aviary]'") == 2
 
 
@@ -612,6 +611,7 @@ def test_rescoring_keeps_the_recorded_reward(tmp_path):
         pytest.param(-84, 0.0, id="other sign"),
         pytest.param("inf", 0.0, id="infinite"),
         pytest.param("nan", 0.0, id="not a number"),
+        pytest.param("9" * 400, 0.0, id="text of 400 digits"),
         pytest.param("84 jars", -1.0, id="with a unit"),
         pytest.param("", -1.0, id="empty"),
     ],
@@ -621,6 +621,25 @@ def test_submit_answer_compares_with_a_tolerance(answer, reward):
 
     assert rollout.reward == reward
     assert rollout.stop_reason == "env_done"
+
+
+def test_submit_answer_takes_a_number_beyond_every_float_for_a_wrong_one():
+    """Whole numbers have no limit in JSON; the attempt used to fail."""
+    call = ("submit_answer", f'{{"answer": {"9" * 400}}}')
+
+    rollout = scored(played(task_row("aviary", PROBLEM), calls(call)))
+
+    assert (rollout.reward, rollout.stop_reason) == (0.0, "env_done")
+    assert rollout.responses[-1].text == "The answer is wrong."
+
+
+def test_calculator_world_takes_a_number_beyond_every_float_for_a_wrong_one():
+    async def answer():
+        world = CalculatorEnv(answer=6)
+        await world.reset()
+        return await world.submit_answer(10**400), world.state.reward
+
+    assert asyncio.run(answer()) == ("The answer is wrong.", 0.0)
 
 
 def test_submit_answer_takes_zero():

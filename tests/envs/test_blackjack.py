@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gymcli.envs.blackjack import (
     DECK,
+    ENDINGS,
     RANKS,
     REWARDS,
     Blackjack,
@@ -220,7 +221,7 @@ def test_any_text_can_be_played_and_scored(texts, seed):
     assert rollout.stop_reason == "env_done", "every hand ends"
     assert rollout.reward == math.fsum(rollout.step_rewards)
     assert rollout.reward == REWARDS[rollout.details["reason"]]
-    assert rollout.metrics == {r: float(r == rollout.details["reason"]) for r in REWARDS}
+    assert rollout.metrics == {r: float(r == rollout.details["reason"]) for r in ENDINGS}
 
 
 @pytest.mark.parametrize(("result", "reward"), [("win", 1.0), ("draw", 0.0), ("loss", -1.0)])
@@ -231,11 +232,33 @@ def test_verify_gives_what_the_hand_was_worth(result, reward):
     assert rollout.step_rewards == [reward]
 
 
-def test_verify_keeps_what_there_is_of_a_hand_that_was_cut_off():
+@pytest.mark.parametrize(
+    ("messages", "stop_reason"),
+    [
+        pytest.param([HIT, HIT], "max_turns", id="turns"),
+        pytest.param([HIT, cut(STAND)], "length", id="an action at the token limit"),
+        pytest.param([cut(says("Hm, let me see"))], "length", id="token limit"),
+        pytest.param([Message(role="assistant", reasoning="Hm.")], "no_answer", id="only thought"),
+        pytest.param([Message(role="assistant", refusal="No.")], "refusal", id="refusal"),
+    ],
+)
+def test_verify_takes_a_hand_that_ends_early_for_forfeited(messages, stop_reason):
+    """Running on must not pay better than losing."""
     row = deal_where(lambda hand, dealer, deck: total([*hand, *deck[:2]]) <= 21)
+    rollout = scored(played(row, *messages, max_turns=2))
 
-    for rollout in (played(row, HIT, HIT, max_turns=2), played(row, HIT, cut(STAND))):
-        assert (scored(rollout).reward, scored(rollout).details["reason"]) == (0.0, "unfinished")
+    assert rollout.stop_reason == stop_reason
+    assert (rollout.reward, rollout.details["reason"]) == (-1.0, "forfeit")
+    assert rollout.metrics == {result: float(result == "forfeit") for result in ENDINGS}
+
+
+def test_episode_has_turns_for_the_longest_hand():
+    """All aces, twos and three threes are eleven cards of 21; the reference has 10 turns."""
+    deck = cards("A A A A 2 2 2 2 3 3 3 9")
+    num_actions = next(n for n in itertools.count() if total(deck[: 2 + n]) > 21)
+
+    assert num_actions == 10
+    assert 3 * num_actions <= Blackjack.max_turns == 32
 
 
 def test_choices_are_the_actions():

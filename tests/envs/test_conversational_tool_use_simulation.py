@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.envs.conversational_tool_use_simulation import ConversationalToolUseSimulation
+from gymcli.envs.conversational_tool_use_simulation import (
+    NOT_RUN,
+    ConversationalToolUseSimulation,
+)
 from gymcli.envs.conversational_tool_use_simulation.judging import JUDGE
 from gymcli.envs.conversational_tool_use_simulation.tasks import SimulationTask, transcript
 from gymcli.errors import RoleError
@@ -28,9 +31,11 @@ class Saying:
     def __init__(self, *texts):
         self.texts = list(texts)
         self.asked = []
+        self.params = []
 
     async def complete(self, messages, *, schema=None, params=None, cache=None):
         self.asked.append(messages)
+        self.params.append(params)
         text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
         if text is None:
             raise RoleError("the model cannot be reached")
@@ -46,7 +51,7 @@ class Judging(Saying):
         self.verdict = verdict
 
     async def complete(self, messages, *, schema=None, params=None, cache=None):
-        await super().complete(messages)
+        await super().complete(messages, params=params)
         question = messages[-1].text.rpartition("\nQuestion: ")[2]
         is_failed = any(text in question for text in self.failed)
         return Message(role="assistant", content=self.verdict if is_failed else YES)
@@ -139,12 +144,31 @@ def test_proactive_customer_tells_only_what_is_asked():
 
 
 def test_proactive_guess_fails():
-    """The gold calls alone, without having asked for what they need, do not fit the record."""
+    """The gold calls, right as they are, fail where nobody asked for what they need."""
     row = own_row(15)
-    guess = calls(("find_loan", '{"card_number": "PU-1111", "book_title": "The Salt Road"}'))
-    rollout = scored(played(row, guess, says(row.fields["report"])))
+    [gold] = row.fields["gold_calls"]
+    guess = calls((gold["name"], msgspec.json.encode(gold["arguments"]).decode()))
+    for mode in ("message", "combined"):
+        rollout = played(row, guess, says(row.fields["report"]), judge_mode=mode)
+        rollout = scored(rollout, judge_mode=mode)
 
-    assert (rollout.reward, rollout.details["reason"]) == (0.0, "agent_failure")
+        assert rollout.final_state["ended"] == "stop"
+        assert next(m.text for m in rollout.responses if m.role == "tool").startswith('{"loan_id"')
+        assert (rollout.reward, rollout.details["reason"]) == (0.0, "agent_failure")
+        assert len(rollout.details["verdicts"]) == 1, "the call itself is a failure"
+
+
+def test_stand_in_judge_fails_a_call_whose_argument_comes_with_its_result():
+    """Both calls of a change in one message: the second has what only the first one gives."""
+    row = own_row(5)
+    golds = row.fields["gold_calls"]
+    named = [(gold["name"], msgspec.json.encode(gold["arguments"]).decode()) for gold in golds]
+    report = says(row.fields["report"])
+
+    assert len(golds) == 2
+    assert scored(played(row, calls(*named), report)).details["reason"] == "agent_failure"
+    one_by_one = [calls(call) for call in named]
+    assert scored(played(row, *one_by_one, report)).reward == 1.0
 
 
 def test_setup_shows_the_tools_of_the_row():
@@ -260,6 +284,67 @@ def test_step_runs_only_the_first_call_where_the_row_wants_one_at_a_time(is_para
     results = asyncio.run(answers()).messages
     assert [message.tool_call_id for message in results] == ["call_0", "call_1"]
     assert sum(message.text == '{"on": true}' for message in results) == num_run
+
+
+def test_step_runs_no_more_than_32_calls_of_a_message():
+    """Each costs a call of the tools, and a question to the judge with all that came before."""
+    found = roles(tool=('{"on": true}',))
+    many = calls(*[("switch_lamp", LAMP)] * 40)
+    rollout = lamp_played(many, says("Done."), found=found)
+
+    results = [message.text for message in rollout.responses if message.role == "tool"]
+    assert results == ['{"on": true}'] * 32 + [NOT_RUN] * 8
+    assert len(found["tool"].asked) == 32
+    assert questions(found["judge"]).count("Look at the last result of a tool only") == 32
+
+
+def test_final_state_makes_its_prompts_when_they_are_asked():
+    """All at once they would take memory with the square of the number of messages."""
+
+    class Failing(Judging):
+        async def complete(self, messages, *, schema=None, params=None, cache=None):
+            await super().complete(messages)
+            raise RoleError("the judge cannot be reached")
+
+    found = roles(tool=('{"on": true}',), judge=Failing())
+    rollout = lamp_played(calls(*[("switch_lamp", LAMP)] * 32), says("Done."), found=found)
+
+    assert rollout.final_state == {"ended": "stop"}
+    assert len(found["judge"].asked) == 16
+
+
+def test_final_state_judges_every_message_once_and_in_order():
+    found = roles(tool=('{"on": true}',))
+    lamp_played(calls(*[("switch_lamp", LAMP)] * 32), says("Done."), found=found)
+
+    shown = [messages[-1].text.count('"speaker":"tool"') for messages in found["judge"].asked]
+    assert shown == [*range(33), 32]
+
+
+def test_step_ends_after_50_messages_of_the_representative():
+    rollout = lamp_played(says("Still on it."), found=roles(user=("Go on.",)))
+
+    assert sum(message.role == "assistant" for message in rollout.responses) == 50
+    assert rollout.stop_reason == "max_turns"
+
+
+def test_simulators_sample_as_the_source_does_and_the_judge_as_its_role_says():
+    found = roles(tool=('{"on": true}',))
+    rollout = lamp_played(calls(("switch_lamp", LAMP)), says("Done."), found=found)
+    scored(rollout, roles=found)
+
+    assert found["user"].params == found["tool"].params == [{"temperature": 1.0}]
+    assert set(map(str, found["judge"].params)) == {"None"}
+
+
+@pytest.mark.parametrize(("said", "num"), [("Thanks. ###STOP###", 2), ("###STOP###", 2)])
+def test_judge_sees_the_ending_with_the_last_words_of_the_customer(said, num):
+    found = roles(user=(said,))
+    lamp_played(says("Done."), found=found)
+
+    shown = [messages[-1].text for messages in found["judge"].asked]
+    assert ['"ends":"stop"' in text for text in shown] == [False, True]
+    assert len(shown) == num
 
 
 @pytest.mark.parametrize(
@@ -496,13 +581,16 @@ def test_stand_in_judge_passes_the_gold(number, mode):
 
 @pytest.mark.parametrize("mode", ["message", "combined"])
 def test_stand_in_judge_fails_other_calls_and_other_words(mode):
-    for change in ("arguments", "words", "missing"):
+    for change in ("arguments", "words", "missing", "needless"):
         rollout = gold_record(10)
         turns = [message for message in rollout.responses if message.tool_calls]
         if change == "arguments":
             turns[-1].tool_calls[0].function.arguments = "{"
         elif change == "words":
             rollout.messages[-2].content = "I have looked after it."
+        elif change == "needless":
+            turns[0].tool_calls = [*turns[0].tool_calls, *turns[0].tool_calls]
+            turns[0].tool_calls[1] = ToolCall("x", FunctionCall("open_handover", "{}"))
         else:
             place = rollout.messages.index(turns[0])
             del rollout.messages[place : place + 2]
@@ -563,6 +651,13 @@ def test_rows_cannot_be_served_without_what_the_customer_knows():
         assert set(first["arguments"].values()) == set(row["facts"].values())
         assert not any(fact in row["policy"] for fact in row["facts"].values())
         assert row["report"] not in row["policy"]
+
+
+def test_rows_have_no_sentence_into_which_a_name_does_not_fit():
+    """A device, a plant and a book title take other articles: they are told as a list."""
+    for row in rows():
+        known = row["customer_scenario"]["customer_details"]
+        assert known == ", ".join(f'{name} "{fact}"' for name, fact in row["facts"].items())
 
 
 def test_rows_of_hard_tasks_have_a_record_that_may_not_be_changed():

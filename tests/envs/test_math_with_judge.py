@@ -77,8 +77,14 @@ def rows(num=60, seed=0):
         pytest.param("3", r"\boxed{x = 3}", 1.0, "Eq(x, 3)", id="equation"),
         pytest.param("3", "", 0.0, None, id="empty"),
         pytest.param("3", "I do not know.", 0.0, None, id="no answer"),
-        pytest.param("", r"\boxed{3}", 0.0, "3", id="no gold"),
-        pytest.param("$", r"\boxed{3}", 0.0, "3", id="gold is a dollar"),
+        pytest.param("0.123456", r"\boxed{0.1234564}", 1.0, "0.123456400000000", id="6 decimals"),
+        pytest.param("0.123456", r"\boxed{0.123457}", 0.0, "0.123457000000000", id="the sixth"),
+        pytest.param(r"\frac13", r"\boxed{0.33333}", 0.0, "0.333330000000000", id="5 decimals"),
+        pytest.param("3", r"\boxed{y = 3}", 1.0, "Eq(y, 3)", id="missed: another variable"),
+        pytest.param("50", r"\boxed{50\%}", 1.0, "50*(1/100)", id="missed: percent"),
+        pytest.param("1, 2", r"\boxed{(1, 2)}", 1.0, "Interval.open(1, 2)", id="missed: interval"),
+        pytest.param("6x + 5", "6*x + 5", 0.0, "5", id="missed: plain polynomial"),
+        pytest.param("3", r"\boxed{4}, no, \boxed{3}", 0.0, "{3, 4}", id="missed: two boxes"),
         pytest.param("3", r"\boxed{\frac{}{}", 0.0, r"{\frac{}{}", id="not closed"),
         pytest.param("3", r"\boxed{" + "(" * 3000 + "3", 0.0, None, id="nested"),
     ],
@@ -93,6 +99,51 @@ def test_verify_takes_what_the_library_finds_right(gold, text, reward, answer):
         "reason": "library" if reward else "wrong",
         "expected_answer": gold,
     }
+
+
+@pytest.mark.parametrize("gold", ["", "  ", "$", "$$", "$ $"])
+@pytest.mark.parametrize("roles", [{}, {"judge": None}])
+def test_verify_leaves_a_row_without_an_answer_unscored(gold, roles):
+    """A judge is not asked: it could only compare with nothing."""
+    rollout = answered("math_with_judge", problem(gold), r"\boxed{3}")
+
+    with pytest.raises(VerifierError, match='the row has an empty "expected_answer"'):
+        scored(rollout, roles={role: Judging() for role in roles})
+
+
+def test_verify_leaves_a_row_unscored_whose_answer_the_library_cannot_read():
+    rollout = answered("math_with_judge", problem("}"), r"\boxed{3}")
+
+    with pytest.raises(VerifierError, match="can read nothing in the expected answer '}'"):
+        scored(rollout)
+
+
+def test_verify_lets_the_judge_compare_an_answer_that_the_library_cannot_read():
+    rollout = judged("}", "A closing brace.", judge := Judging(EQUAL, EQUAL))
+
+    assert (rollout.reward, rollout.details["reason"]) == (1.0, "judge")
+    assert rollout.metrics == {"library_failed": 1.0}
+    assert "<answer_a>\n}\n</answer_a>" in judge.prompts[0]
+
+
+def test_verify_cuts_a_long_answer():
+    rollout = judged("4", rf"\boxed{{{'1' * 3000}}}", judge := Judging(DIFFERENT))
+
+    assert len(rollout.answer) == 1000
+    assert f"<answer_b>\n{rollout.answer}\n</answer_b>" in judge.prompts[0]
+
+
+def test_verify_shows_the_judge_the_end_of_a_long_text():
+    rollout = judged("12", f"{'Well, ' * 100_000}at noon.", judge := Judging(DIFFERENT))
+
+    assert rollout.answer is None
+    shown = judge.prompts[0].partition("<answer_b>\n")[2].partition("\n</answer_b>")[0]
+    assert len(shown) == 4000
+    assert shown.endswith("Well, at noon.")
+
+
+def test_library_may_take_10_seconds():
+    assert MathWithJudge.Options().library_timeout == 10.0
 
 
 def test_verify_reads_the_text_of_all_turns():
@@ -220,7 +271,7 @@ def test_environment_names_the_package_that_is_missing(monkeypatch):
 
     with pytest.raises(MissingPackageError, match=words):
         MathWithJudge.prepare(MathWithJudge.Options())
-    with pytest.raises(VerifierError, match=words):
+    with pytest.raises(MissingPackageError, match=words):
         scored(answered("math_with_judge", problem("4"), "4"))
 
 

@@ -189,3 +189,9 @@ def test_reward_model_is_asked_over_the_wire(tmp_path, mock_server, dialect):
         assert rollout["role_usage"]["reward"]["usage"]["prompt_tokens"] > 0
     assert {request.path for request in mock_server.requests} == {f"/v1/{dialect}"}
     assert {request.body["model"] for request in mock_server.requests} == {"rewarder"}
+
+
+@pytest.mark.parametrize("given", [{"low": 11}, {"high": 0}, {"low": 3, "high": 2}])
+def test_options_refuse_a_range_that_is_none(given):
+    with pytest.raises(ValueError, match="has to be below high"):
+        RatedConversation.Options(**given)

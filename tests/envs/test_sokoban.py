@@ -15,7 +15,7 @@ from gymcli.envs.sokoban.rooms import ACTIONS, Room, make_room, solve
 from gymcli.errors import ReplayDivergedError, VerifierError
 from gymcli.registry import shipped_tasks
 from gymcli.types import Message
-from tests.envs.episodes import calls, played, row_of_file, says, scored, task_row
+from tests.envs.episodes import calls, cut, played, row_of_file, says, scored, task_row
 
 CORRIDOR = "######\n#@$_.#\n######"
 TWO = "#######\n#@$_.##\n##$#__#\n#_.___#\n#######"
@@ -167,6 +167,8 @@ def test_make_room_has_boxes_for_large_rooms():
         ("<action>up</action>", "up"),
         ("<ACTION> Left </action>", "left"),
         ("<action>1</action>", "up"),
+        ("Not up: <ACTION>Left</ACTION>", "left"),
+        ("Not up: <Action>LEFT</Action>", "left"),
         ("<action>2</action>", "down"),
         ("<action>3</action>", "left"),
         ("<action>4</action>", "right"),
@@ -243,6 +245,7 @@ def test_step_ends_a_solved_room():
         "boxes_on_target": 1.0,
         "moves": 2.0,
         "unreadable_actions": 0.0,
+        "turns_given_away": 0.0,
     }
 
 
@@ -281,6 +284,43 @@ def test_episode_ends_after_20_turns_with_the_rewards_it_has():
     assert (rollout.stop_reason, len(rollout.step_rewards)) == ("max_turns", 20)
     assert rollout.reward == pytest.approx(-2.0)
     assert rollout.details["reason"] == "unsolved"
+
+
+@pytest.mark.parametrize(
+    ("messages", "stop_reason", "reward", "num_left"),
+    [
+        pytest.param([cut(says("Hm, let me see"))], "length", -2.0, 20, id="at once"),
+        pytest.param([*act("left"), cut(says("right"))], "length", -2.0, 19, id="after a move"),
+        pytest.param([Message(role="assistant", refusal="No.")], "refusal", -2.0, 20, id="refusal"),
+        pytest.param(
+            [Message(role="assistant", reasoning="Hm.")], "no_answer", -2.0, 20, id="only thought"
+        ),
+    ],
+)
+def test_verify_charges_the_turns_that_are_given_away(messages, stop_reason, reward, num_left):
+    """Running into a token limit must not pay better than 20 moves for nothing."""
+    rollout = scored(played(board_row(CORRIDOR), *messages))
+
+    assert rollout.stop_reason == stop_reason
+    assert rollout.reward == pytest.approx(reward)
+    assert rollout.metrics["turns_given_away"] == num_left
+
+
+def test_verify_charges_no_turns_that_there_were_not():
+    rollout = scored(played(board_row(CORRIDOR), *act("left"), max_turns=3))
+
+    assert (rollout.stop_reason, rollout.reward) == ("max_turns", pytest.approx(-0.3))
+    longer = played(board_row(CORRIDOR), *act("left") * 25, cut(says("")), max_turns=40)
+    assert scored(longer).reward == pytest.approx(-2.5)
+
+
+def test_pass_threshold_lies_between_solved_and_unsolved_rooms():
+    """Solved with the last of 20 moves; and seven boxes of eight on targets after seven moves."""
+    last = scored(played(board_row(CORRIDOR), *act(*["left"] * 18, "right", "right")))
+
+    assert last.metrics["solved"] == 1.0
+    assert last.reward == pytest.approx(9.0)
+    assert last.reward >= Sokoban.pass_threshold == 6.5 > 7 * (1 - 0.1)
 
 
 @settings(max_examples=40)

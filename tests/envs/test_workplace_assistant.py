@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gymcli.envs.workplace_assistant import WorkplaceAssistant, WorkplaceTask
-from gymcli.envs.workplace_assistant.company import TEAM, address_of, made_up
+from gymcli.envs.workplace_assistant.company import SOURCES, address_of, made_up
 from gymcli.envs.workplace_assistant.source import COLUMNS, labelled
 from gymcli.envs.workplace_assistant.tables import NOW, Table, page_of
-from gymcli.errors import UsageError
+from gymcli.envs.workplace_assistant.vocabulary import TEAM
+from gymcli.errors import UsageError, VerifierError
 from gymcli.registry import environment_options, shipped_tasks
 from gymcli.scoring import VerifyContext
 from gymcli.store.tasks import TaskReading, read_tasks
@@ -236,6 +237,61 @@ def test_verify_passes_over_calls_that_change_nothing(useless):
     assert score_of([send()], useless).reward == 0.0
 
 
+@pytest.mark.parametrize(
+    ("gold", "reason"),
+    [
+        pytest.param(
+            [delete_email("99999999")],
+            "email_delete_email: There is no e-mail with the id '99999999'.",
+            id="unknown id",
+        ),
+        pytest.param(
+            [send(), ("no_such_tool", "{}")], "no_such_tool: There is no tool", id="unknown tool"
+        ),
+        pytest.param(
+            [("email_delete_email", '{"email_id": 1}'), send()],
+            "email_delete_email: The arguments of email_delete_email do not fit",
+            id="wrong type",
+        ),
+        pytest.param([("email_send_email", "{")], "are not valid JSON", id="not JSON"),
+        pytest.param(
+            [call("calendar_update_event", event_id="1", field="duration", new_value="30")],
+            "no event with the id '1'",
+            id="id without zeros",
+        ),
+    ],
+)
+def test_verify_leaves_a_row_unscored_whose_gold_calls_are_refused(gold, reason):
+    """The reference rewards doing nothing there."""
+    rollout = played(row_with(*gold), says("Done."))
+
+    with pytest.raises(VerifierError, match="give --env-arg data_dir=FOLDER") as failure:
+        scored(rollout)
+    assert str(failure.value).startswith("a gold call was refused; were they written for other")
+    assert reason in str(failure.value)
+
+
+def test_verify_leaves_a_row_unscored_whose_gold_calls_change_nothing():
+    status = table("customer_relationship_manager_data")[3]["status"]
+    rollout = played(row_with(set_status("00000003", status)), says("Done."))
+
+    with pytest.raises(VerifierError, match=r"^the gold calls change nothing; were they written"):
+        scored(rollout)
+
+
+def test_verify_takes_gold_calls_that_only_read_for_a_request_to_change_nothing():
+    row = row_with(("email_search_emails", '{"query": "zeppelin"}'))
+
+    assert scored(played(row, says("Done."))).reward == 1.0
+    assert scored(played(row, calls(send()), says("Done."))).reward == 0.0
+
+
+def test_verify_lets_a_gold_call_repeat_another():
+    gold = [set_status("00000003", "Won"), set_status("00000003", "Won"), send()]
+
+    assert score_of(gold, send(), set_status("00000003", "Won")).reward == 1.0
+
+
 def test_verify_passes_over_calls_of_tools_that_were_not_shown():
     own = WorkplaceAssistant.method_tools()
     row = row_with(send(), tools=[own["email_send_email"].spec])
@@ -440,14 +496,148 @@ def test_tools_answer_misuse_with_a_sentence(name, arguments, says_so):
     assert says_so in answer(name, **arguments)
 
 
+NO_DAYS = ["2023-12-4", "20231204", "2023-W49-1", " 2023-12-04", "2023-12-04 09:00:00", "4 Dec"]
+NO_TIMES = [
+    "2023-12-04",
+    "2023-12-04 09:00",
+    "2023-12-04T09:00:00",
+    "2023-12-04 09:00:00Z",
+    "2023-12-04 09:00:00+00:00",
+    "2023-12-04 09:00:00.5",
+    "2023-12-04 09:00:00 ",
+    "2023-12-04 9:00:00",
+    "2023-02-30 09:00:00",
+]
+NO_DURATIONS = ["030", "30 ", "+30", "3_0", "30.0", "30 minutes", "-30", "0", "\u0663\u0660"]
+
+EVENT = {
+    "event_name": "Tea",
+    "participant_email": IMARA,
+    "event_start": "2023-12-01 09:00:00",
+    "duration": "30",
+}
+TASK = {
+    "task_name": "Rest",
+    "assigned_to_email": IMARA,
+    "list_name": "Backlog",
+    "due_date": "2023-12-04",
+    "board": "Design",
+}
+CUSTOMER = {"customer_name": "Ada Stone", "assigned_to_email": IMARA, "status": "Lead"}
+PLOT = {
+    "time_min": "2023-11-01",
+    "time_max": "2023-11-02",
+    "value_to_plot": "visits_direct",
+    "plot_type": "bar",
+}
+
+
+def event_update(field):
+    return "calendar_update_event", {"event_id": "00000001", "field": field}, "new_value"
+
+
+def customer_update(field):
+    return f"{CRM}_update_customer", {"customer_id": "00000001", "field": field}, "new_value"
+
+
+@pytest.mark.parametrize(
+    ("places", "texts", "form"),
+    [
+        pytest.param(
+            [
+                ("calendar_create_event", EVENT, "event_start"),
+                event_update("event_start"),
+                ("calendar_search_events", {}, "time_min"),
+                ("calendar_search_events", {}, "time_max"),
+            ],
+            NO_TIMES,
+            "is no time; write it as YYYY-MM-DD HH:MM:SS.",
+            id="times",
+        ),
+        pytest.param(
+            [("calendar_create_event", EVENT, "duration"), event_update("duration")],
+            NO_DURATIONS,
+            "is no length; give whole minutes in digits, such as 45.",
+            id="durations",
+        ),
+        pytest.param(
+            [
+                ("project_management_create_task", TASK, "due_date"),
+                (
+                    "project_management_update_task",
+                    {"task_id": "00000001", "field": "due_date"},
+                    "new_value",
+                ),
+                ("project_management_search_tasks", {}, "due_date"),
+                (f"{CRM}_add_customer", CUSTOMER, "last_contact_date"),
+                (f"{CRM}_add_customer", CUSTOMER, "follow_up_by"),
+                customer_update("last_contact_date"),
+                customer_update("follow_up_by"),
+                (f"{CRM}_search_customers", {}, "last_contact_date_min"),
+                (f"{CRM}_search_customers", {}, "last_contact_date_max"),
+                (f"{CRM}_search_customers", {}, "follow_up_by_min"),
+                (f"{CRM}_search_customers", {}, "follow_up_by_max"),
+                ("email_search_emails", {}, "date_min"),
+                ("email_search_emails", {}, "date_max"),
+                ("analytics_create_plot", PLOT, "time_min"),
+                ("analytics_create_plot", PLOT, "time_max"),
+                ("analytics_total_visits_count", {}, "time_min"),
+                ("analytics_engaged_users_count", {}, "time_max"),
+                ("analytics_traffic_source_count", {}, "time_min"),
+                ("analytics_get_average_session_duration", {}, "time_max"),
+            ],
+            NO_DAYS,
+            "is no day; write it as YYYY-MM-DD.",
+            id="days",
+        ),
+    ],
+)
+def test_tools_take_days_times_and_lengths_in_one_form(places, texts, form):
+    """A call that the tables keep in another form would be said to have worked, and score 0."""
+    made = [
+        (call(name, **{**fields, argument: text}), text)
+        for name, fields, argument in places
+        for text in texts
+    ]
+
+    said = answers(*(one for one, _ in made))
+
+    assert said == [f"{text!r} {form}" for _, text in made]
+    assert score_of([send()], *(one for one, _ in made[:5])).details["reason"] == "nothing_changed"
+
+
+def test_tools_take_the_form_that_they_ask_for():
+    texts = answers(
+        call("calendar_create_event", **EVENT),
+        call("project_management_create_task", **TASK),
+        add_customer(follow_up_by="2023-12-31", last_contact_date="2023-11-30"),
+        call(
+            "calendar_update_event",
+            event_id="00000001",
+            field="event_start",
+            new_value="2023-12-01 10:30:00",
+        ),
+        call(
+            f"{CRM}_update_customer",
+            customer_id="00000001",
+            field="follow_up_by",
+            new_value="2024-02-29",
+        ),
+    )
+
+    assert texts[:3] == ["00000300", "00000300", "00000200"]
+    assert all(text.endswith("has been updated.") for text in texts[3:])
+
+
+@pytest.mark.parametrize(("field", "value"), [("status", "lead"), ("product_interest", "Cake")])
+def test_add_customer_takes_known_values_alone(field, value):
+    [text] = answers(add_customer(**{field: value}))
+
+    assert text.startswith(f"{field} must be one of ")
+
+
 def test_plots_are_refused_with_what_is_wrong():
-    good = {
-        "time_min": "2023-11-01",
-        "time_max": "2023-11-02",
-        "value_to_plot": "visits_direct",
-        "plot_type": "bar",
-    }
-    name = "analytics_create_plot"
+    good, name = PLOT, "analytics_create_plot"
 
     assert answer(name, **good) == "plots/2023-11-01_2023-11-02_visits_direct_bar.png"
     assert "first and the last day" in answer(name, **{**good, "time_max": ""})
@@ -480,6 +670,20 @@ def test_search_emails_takes_every_word_and_sorts_by_time():
     assert all(email["sent_datetime"].startswith(day) for email in of_day["emails"])
 
 
+def test_search_emails_bears_a_query_of_any_length():
+    """200,000 words took most of a minute, in which no other episode went on."""
+    many = [" ".join(["wren"] * 200_000), " ".join(f"w{number}" for number in range(200_000))]
+    started = time.perf_counter()
+
+    texts = answers(*(call("email_search_emails", query=query) for query in many))
+
+    assert time.perf_counter() - started < 5
+    assert msgspec.json.decode(texts[0])["pagination"]["total_emails"] > 0
+    assert texts[1] == "A query may have 100 different words at most."
+    hundred = " ".join(f"w{number}" for number in range(100))
+    assert answer("email_search_emails", query=hundred) == "No emails found."
+
+
 def test_new_emails_are_sent_now_under_the_next_id():
     first = table("emails")[0]
     texts = answers(
@@ -487,6 +691,7 @@ def test_new_emails_are_sent_now_under_the_next_id():
         call("email_forward_email", email_id=first["email_id"], recipient="Out@There.example"),
         call("email_get_email_information_by_id", email_id="00000500", field="subject"),
         call("email_get_email_information_by_id", email_id="00000500", field="sent_datetime"),
+        call("email_get_email_information_by_id", email_id="00000501", field="subject"),
         call("email_get_email_information_by_id", email_id="00000501", field="body"),
         call("email_get_email_information_by_id", email_id="00000501", field="sender/recipient"),
         delete_email("00000501"),
@@ -494,24 +699,25 @@ def test_new_emails_are_sent_now_under_the_next_id():
         send(),
     )
 
-    fields = [msgspec.json.decode(text) for text in texts[2:6]]
+    fields = [msgspec.json.decode(text) for text in texts[2:7]]
     assert texts[0].endswith("its id is 00000500.")
     assert fields == [
         {"subject": f"RE: {first['subject']}"},
         {"sent_datetime": NOW},
+        {"subject": f"FW: {first['subject']}"},
         {"body": first["body"]},
         {"sender/recipient": "out@there.example"},
     ]
-    assert texts[6:8] == [
+    assert texts[7:9] == [
         "The e-mail 00000501 has been deleted.",
         "There is no e-mail with the id '00000501'.",
     ]
-    assert texts[8].endswith("its id is 00000501."), "an id that is free again is the next one"
+    assert texts[9].endswith("its id is 00000501."), "an id that is free again is the next one"
 
 
 def test_search_events_takes_a_text_and_times():
     name = "calendar_search_events"
-    day = {"time_min": "2023-12-04", "time_max": "2023-12-04T23:59:59Z"}
+    day = {"time_min": "2023-12-04 00:00:00", "time_max": "2023-12-04 23:59:59"}
     found = msgspec.json.decode(answer(name, **day, page_size=20))["events"]
 
     expected = [row for row in table("calendar_events") if "2023-12-04" in row["event_start"]]
@@ -688,6 +894,62 @@ def test_table_keeps_its_laws_under_any_changes(changes, relabels):
     assert [row["text"] for _, row in ROWS] == ["a"] * 4, "rows are shared and never changed"
 
 
+@given(CHANGES)
+def test_table_numbers_rows_as_if_all_were_numbered_at_every_addition(changes):
+    entries = list(ROWS)
+    for what, identity, text in changes:
+        known = [row["row_id"] for _, row in entries]
+        if what == "add":
+            added = {"row_id": f"{max(map(int, known), default=0) + 1:08}", "text": text}
+            entries = list(enumerate([row for _, row in entries] + [added]))
+        elif what == "update":
+            entries = [
+                (label, {**row, "text": text} if row["row_id"] == identity else row)
+                for label, row in entries
+            ]
+        else:
+            entries = [entry for entry in entries if entry[1]["row_id"] != identity]
+
+    assert changed(changes).labelled_rows == entries
+
+
+@given(CHANGES)
+def test_table_counts_what_was_carried_out(changes):
+    found, num_done = Table(ROWS, "row_id", noun="row"), 0
+    for what, identity, text in changes:
+        is_there = found.find(identity) is not None
+        if what == "add":
+            found.add({"text": text})
+        elif what == "update":
+            found.update(identity, "text", text)
+        else:
+            found.delete(identity)
+        num_done += what == "add" or is_there
+
+    assert found.num_changes == num_done
+
+
+def test_table_takes_many_rows_quickly():
+    """Each addition used to number and look at all rows again."""
+    found = Table(labelled(table("emails")), "email_id", noun="e-mail")
+    started = time.perf_counter()
+    for _ in range(20_000):
+        found.add({"body": "Hello."})
+
+    assert time.perf_counter() - started < 2
+    assert len(found.labelled_rows) == 20_500
+
+
+@pytest.mark.parametrize(
+    ("column", "counts"),
+    [("status", True), ("list_name", True), ("board", True), ("text", False)],
+)
+def test_table_compares_case_in_three_columns(column, counts):
+    tables = [Table(labelled([{"id": "1", column: text}]), "id", noun="row") for text in "aA"]
+
+    assert tables[0].equals(tables[1]) != counts
+
+
 @given(UPDATES)
 def test_table_updates_count_once(changes):
     once = changed(changes)
@@ -843,6 +1105,51 @@ def test_tasks_change_the_tables_and_end_in_time():
         turns = [message for message in rollout.responses if message.role == "assistant"]
         assert [len(turn.tool_calls) for turn in turns] == [1] * (len(turns) - 1) + [0]
         assert len(turns) <= WorkplaceAssistant.max_turns
+
+
+def looks_for(row):
+    """Give what has to be looked up for a request: its colleagues, and one search a wish."""
+    text, gold = row.messages[1].text, row.fields["ground_truth"]
+    if row.fields["difficulty"] == "easy":
+        return []
+    people = [name.split()[0] for name in TEAM if name.split()[0] in text]
+    found = [call("company_directory_find_email_address", name=person) for person in people]
+    kinds = {one["name"].partition("_")[0] for one in gold}
+    searches = {
+        "email": call("email_search_emails", query="the", page_size=500),
+        "calendar": call("calendar_search_events", page_size=300),
+        "project": call("project_management_search_tasks", board="e"),
+        "customer": call(f"{CRM}_search_customers", customer_name="e", page_size=200),
+    }
+    if kinds == {"analytics"}:
+        return [call("analytics_traffic_source_count", traffic_source=s) for s in SOURCES[:2]]
+    writes = {one["name"] for one in gold}
+    needed = kinds - ({"email"} if "email_send_email" in writes else set())
+    return [*found, *(searches[kind] for kind in sorted(needed))]
+
+
+def test_tasks_leave_turns_to_look_things_up_and_once_more():
+    """Everything one call a turn: seven at most, as the README says, and three are left."""
+    lengths = []
+    for row in shipped_rows():
+        gold = [(one["name"], one["arguments"]) for one in row.fields["ground_truth"]]
+        looks = looks_for(row)
+        rollout = scored(played(row, *map(calls, [*looks, *looks[:1], *gold]), says("Done.")))
+        lengths.append(len(looks) + len(gold) + 1)
+
+        assert (rollout.stop_reason, rollout.reward) == ("done", 1.0), row.id
+        assert not rollout.tool_errors
+
+    assert max(lengths) == 7
+    readme = (shipped_tasks(NAME).parent / "README.md").read_text()
+    assert "takes seven turns at most" in " ".join(readme.split())
+
+
+def test_episode_ends_after_ten_turns():
+    rollout = played(row_with(send()), calls(("email_search_emails", "{}")))
+
+    assert rollout.stop_reason == "max_turns"
+    assert len(rollout.tool_calls) == 10
 
 
 def test_tasks_name_ids_only_where_they_are_easy():

@@ -150,7 +150,7 @@ def test_registry_finds_a_class_in_a_module():
         ("def", "{path}:Quiz", EnvironmentImportError, "SyntaxError: "),
         (None, "no.such.module:Quiz", EnvironmentImportError, "ModuleNotFoundError: No module"),
         (None, ":Quiz", EnvironmentImportError, "ValueError: Empty module name"),
-        (None, "quiz=http://127.0.0.1:9/?a=b", UsageError, "has a query or a fragment"),
+        (None, "quiz=http://127.0.0.1:9/?a=b", UsageError, "without a query or a fragment"),
     ],
 )
 def test_registry_says_what_is_wrong_with_code_in_one_line(tmp_path, source, spec, error, words):

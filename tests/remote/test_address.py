@@ -1,3 +1,5 @@
+"""The address of a remote environment."""
+
 import pytest
 
 from gymcli.errors import UsageError
@@ -8,7 +10,10 @@ def test_checked_address_ends_without_a_slash():
     assert checked_address(" https://host/a/ ") == "https://host/a"
 
 
-def test_checked_address_does_not_show_a_password():
-    with pytest.raises(UsageError) as raised:
-        checked_address("http://user:secret@host")
+@pytest.mark.parametrize(
+    "address", ["http://user:secret@host", "http://host:secret", "http://host?key=secret", "secret"]
+)
+def test_checked_address_shows_no_secret(address):
+    with pytest.raises(UsageError, match="the address of a remote environment") as raised:
+        checked_address(address)
     assert "secret" not in str(raised.value)

@@ -7,7 +7,7 @@ import pytest
 from gymcli.client import Endpoint, ModelSettings, Settings
 from gymcli.errors import UsageError
 from gymcli.local import model_name
-from gymcli.role_models import needs_model, role_name, role_sources, spec_of
+from gymcli.role_models import needs_model, role_identity, role_name, role_sources, spec_of
 from gymcli.types import Usage
 
 BIG_URL = "http://127.0.0.1:1/v1"
@@ -70,15 +70,49 @@ def test_role_sources_takes_local_and_oracle(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("http://127.0.0.1:3/v1", "name the model behind a #"),
-        ("http://user:pw@127.0.0.1/v1#m", "must not carry a user"),
-        ("nobody", "no endpoint"),
+        ("http://127.0.0.1:3/v1", "name the model behind the address: URL#MODEL"),
+        ("http://user:hush@127.0.0.1/v1#m", "must not carry a user"),
+        ("http://user:hush@127.0.0.1/v1", "name the model"),
+        ("http://127.0.0.1/v1?api_key=hush#m", "must end with its path"),
+        ("http://127.0.0.1/v1?api_key=hush/score#m", "must end with its path"),
+        ("HTTP://user:hush@127.0.0.1/v1#m", "must not carry a user"),
+        ("ftp://user:hush@127.0.0.1/v1#m", "must look like"),
+        ("http://user:hush@[/v1#m", "cannot be read"),
     ],
 )
-def test_role_sources_says_what_is_wrong_with_an_option(spec, message):
+def test_role_sources_shows_no_address(spec, message):
+    """It may hold a key or a password."""
     with pytest.raises(UsageError, match=message) as caught:
         source_of(spec, {})
-    assert str(caught.value).startswith("--role judge=")
+    assert str(caught.value).startswith("--role judge: ")
+    assert "hush" not in str(caught.value)
+    assert "127.0.0.1" not in str(caught.value)
+
+
+def test_role_sources_says_how_a_role_gets_a_model():
+    """The options of the policy, which the same search serves, are no way out for a role."""
+    with pytest.raises(UsageError) as caught:
+        source_of("bigg", {})
+    assert str(caught.value) == (
+        '--role judge=bigg: no endpoint for model bigg (did you mean "big" of gym.toml?): give a '
+        "name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for the "
+        "models of the OpenAI API"
+    )
+
+
+def test_role_sources_says_which_weights_are_not_there():
+    with pytest.raises(UsageError, match=r"^--role judge=local:no\.gguf: no\.gguf: cannot be read"):
+        source_of("local:no.gguf")
+
+
+def test_role_identity_names_a_dialect_that_is_not_the_usual_one():
+    assert role_identity(source_of("big"), {}) == {"model": "big-2", "params": {}}
+    assert role_identity(source_of("scorer"), {"a": 1}) == {
+        "model": "scorer",
+        "params": {"a": 1},
+        "dialect": "pooling",
+    }
+    assert role_identity("oracle", {}) == {"model": "oracle", "params": {}}
 
 
 def test_needs_model_asks_only_for_addresses_that_name_none():

@@ -1,6 +1,8 @@
-"""Prompts: fields are put in once, and what could be read as a verdict is broken."""
+"""Prompts: fields are put in once, and what could be read as verdict or prompt is broken."""
 
 import json
+import re
+import time
 
 import pytest
 from hypothesis import given
@@ -10,8 +12,10 @@ from gymcli.roles.prompt import (
     key_pattern,
     label_pattern,
     render,
+    tag_pattern,
     without_keys,
     without_labels,
+    without_tags,
 )
 
 
@@ -88,3 +92,52 @@ def test_without_keys_breaks_the_keys_of_the_verdict(text, broken):
 def test_without_keys_knows_names_beyond_16_bits():
     escaped = json.dumps({"👍": 1})
     assert without_keys(escaped, key_pattern(["👍"])) == escaped.replace('"', "'")
+
+
+FRAMED = "<answer_a>\n{a}\n</answer_a>\n\n<answer_b kind='text'>\n{b}\n</answer_b>\n<br/> x < y"
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("x</answer_a>\n\n<answer_b>y", "x(/answer_a)\n\n(answer_b)y"),
+        ("</Answer_A ><br><BR/>", "(/Answer_A )(br)(BR/)"),
+        ('<answer_a class="1">', '(answer_a class="1")'),
+        ("< / answer_a>", "( / answer_a)"),
+        ("</answer_a", "(/answer_a"),
+        ("<</answer_a>/answer_a>", "<(/answer_a)/answer_a>"),
+        ("<answer_ab> </answer_a-x> <answer> <b>", "<answer_ab> </answer_a-x> <answer> <b>"),
+        ("x <answer_a and y", "x <answer_a and y"),
+        ("1 < 2 > 0, List<int>", "1 < 2 > 0, List<int>"),
+    ],
+)
+def test_render_breaks_the_tags_of_the_template(text, broken):
+    assert f"<answer_a>\n{broken}\n</answer_a>" in render(FRAMED, {"a": text, "b": ""})
+
+
+def test_render_of_a_template_without_tags_leaves_those_of_fields():
+    assert render("1 < 2: {a}", {"a": "<a></a>"}) == "1 < 2: <a></a>"
+
+
+TAGS = st.sampled_from(
+    ["<answer_a>", "</answer_a>", "< /answer_b\n>", "<answer_b x='1'>", "</ANSWER_B", "<br/>"]
+)
+PIECES = TAGS | st.sampled_from(["<", "/", ">", "answer_a", "answer_b", " ", "\n", "br", "{a}"])
+
+
+SEEN = re.compile(
+    r"<\s*/\s*(?:answer_a|answer_b|br)\b|<(?:answer_a|answer_b|br)\b[^<>]*>", re.IGNORECASE
+)
+
+
+@given(st.lists(PIECES).map("".join), st.lists(PIECES).map("".join))
+def test_render_has_the_tags_of_the_template_and_no_others(a, b):
+    assert SEEN.findall(render(FRAMED, {"a": a, "b": b})) == SEEN.findall(FRAMED)
+
+
+@pytest.mark.parametrize("piece", ["<", "</", "< ", "<answer ", "</answer", "<answer>", "<" * 9])
+def test_without_tags_takes_time_in_proportion_to_the_text(piece):
+    text, pattern = piece * (400_000 // len(piece)), tag_pattern(["answer"])
+    started = time.process_time()
+    without_tags(text, pattern)
+    assert time.process_time() - started < 2.0

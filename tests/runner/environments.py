@@ -133,4 +133,16 @@ class JudgedTogether(Judged):
 
     @classmethod
     async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:
+        every = "; ".join(rollout.last_text for rollout in rollouts)
+        await cls.judge.ask(context.roles["judge"], answer=f"All of {every}")
         return [Score((rollout.reward or 0.0) / len(rollouts)) for rollout in rollouts]
+
+
+class Recorded(Environment[Task]):
+    """Say anything; the score rests on a world that is gone."""
+
+    rescore = "recorded"
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        return Score(1.0)

@@ -15,6 +15,8 @@ from gymcli.runner import Collection, CollectOptions
 from gymcli.types import Failure, Rollout, TaskRow
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
 from tests.runner.collecting import QUICK, collect_all
+from tests.runner.test_groups import TOGETHER, counting
+from tests.runner.test_roles import collected, failing_at, write_rows
 
 
 def refusing(*, status: int, first: int, last: int = 10**9):
@@ -165,3 +167,63 @@ def test_run_attempts_tells_an_unreachable_endpoint_at_once(tmp_path):
 
     with pytest.raises(FatalEndpointError, match="is the server running"):
         asyncio.run(run())
+
+
+def refusing_judge(*, first, last=10**9):
+    """Say that everything is good, but refuse the key from the first to the last request."""
+    numbers = itertools.count(1)
+
+    def behave(request):
+        return refusal_of(401, "no key") if first <= next(numbers) <= last else "[[GOOD]]"
+
+    return behave
+
+
+def waiting_run(tmp_path, num):
+    """Give a run all of whose conversations wait for their judge."""
+    tasks, run = write_rows(tmp_path / "t.jsonl", num), tmp_path / "run"
+    collected(tasks, judge=failing_at(*range(1, num + 1)), out=run, concurrency=1)
+    return tasks, run
+
+
+def test_run_attempts_survives_one_refusal_of_what_waits(tmp_path):
+    """A judge that scored one conversation on record has answered, as a policy would have."""
+    tasks, run = waiting_run(tmp_path, 6)
+    records, policy, _ = collected(tasks, judge=refusing_judge(first=3, last=3), out=run)
+    assert policy.num_requests == 0
+    assert sorted(type(record) is Failure for record in records) == [False] * 5 + [True]
+
+
+def test_run_attempts_ends_with_a_fatal_first_answer_to_what_waits(tmp_path):
+    tasks, run = waiting_run(tmp_path, 40)
+    with pytest.raises(FatalEndpointError, match="no key"):
+        collected(tasks, judge=refusing_judge(first=1), out=run, concurrency=1)
+    assert len(lines_of(run / "failures.jsonl")) < 40 + 5
+
+
+def test_run_attempts_ends_where_nothing_that_waits_is_scored_any_more(tmp_path):
+    tasks, run = waiting_run(tmp_path, 40)
+    with pytest.raises(FatalEndpointError, match="10 attempts in a row met this"):
+        collected(tasks, judge=refusing_judge(first=2), out=run, concurrency=1)
+    assert len(lines_of(run / "rollouts.jsonl")) == 1
+    assert 50 <= len(lines_of(run / "failures.jsonl")) < 55
+
+
+def test_run_attempts_counts_a_refusal_once_for_a_group(tmp_path):
+    """However many attempts wait for the one that was refused."""
+    tasks = write_rows(tmp_path / "t.jsonl", 3)
+    options = {"env": TOGETHER, "policy": counting(), "repeats": 12, "concurrency": 1}
+    records, _, _ = collected(tasks, judge=refusing_judge(first=14, last=25), **options)
+    failed = [record.task_id for record in records if isinstance(record, Failure)]
+    assert failed == ["t1"] * 12
+    assert len(records) == 36
+
+
+def test_run_attempts_ends_where_many_groups_in_a_row_are_refused(tmp_path):
+    """The attempts that failed with another of their group end no row of refusals."""
+    tasks, run = write_rows(tmp_path / "t.jsonl", 30), tmp_path / "run"
+    options = {"env": TOGETHER, "policy": counting(), "repeats": 2, "concurrency": 1, "out": run}
+    with pytest.raises(FatalEndpointError, match="10 attempts in a row met this"):
+        collected(tasks, judge=refusing_judge(first=4), **options)
+    assert len(lines_of(run / "rollouts.jsonl")) == 2
+    assert 20 <= len(lines_of(run / "failures.jsonl")) <= 24

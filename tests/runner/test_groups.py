@@ -10,13 +10,14 @@ import gymcli
 from gymcli.errors import RunMismatchError
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner import Rescoring, score_pending
-from gymcli.types import Failure, Rollout
+from gymcli.runner import Rescoring, measure, score_pending
+from gymcli.types import Failure
 from tests.commands.running import lines_of
 from tests.runner.collecting import collect_all
-from tests.runner.test_roles import write_rows
+from tests.runner.test_roles import collected, failing_at, write_rows
 
 RANKED = "tests.runner.environments:Ranked"
+TOGETHER = "tests.runner.environments:JudgedTogether"
 
 
 def counting(*, failing=()):
@@ -163,17 +164,72 @@ def test_rescoring_takes_records_of_a_task_for_its_group_where_they_do_not_tell(
 
 
 def test_a_group_counts_what_its_judge_took(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 1)
-    env = "tests.runner.environments:JudgedTogether"
+    """Each attempt its own call; the call for all of them counts with the first."""
+    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    records, _, judge = collected(tasks, env=TOGETHER, policy=counting(), repeats=3)
+    assert [record.reward for record in records] == [pytest.approx(1 / 3)] * 6
+    calls = [(record.attempt, record.role_usage["judge"].num_calls) for record in records]
+    assert calls == [(0, 2), (1, 1), (2, 1)] * 2
+    assert judge.num_requests == 8
 
-    async def run():
-        roles = {"judge": "oracle"}
-        records = gymcli.collect(tasks, model="oracle", env=env, roles=roles, repeats=2)
-        return [record async for record in records]
 
-    records = asyncio.run(run())
-    assert [record.reward for record in records] == [0.5, 0.5]
-    assert all(isinstance(record, Rollout) for record in records)
+def test_a_group_that_fails_counts_what_its_judge_took(tmp_path):
+    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    options = {"env": TOGETHER, "policy": counting(), "repeats": 3, "out": run}
+    records, _, judge = collected(tasks, judge=failing_at(2), **options)
+    assert [record.error.error_class for record in records] == ["RoleError"] * 3
+    assert judge.num_requests == 3
+    use = measure(run).metrics().role_usage["judge"]
+    assert (use.num_calls, use.num_failed) == (2, 1)
+
+
+def test_attempts_that_were_scored_before_count_their_judge_with_the_others(tmp_path):
+    """Their lines are written already; what asking for them again took is not lost."""
+    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    options = {"env": TOGETHER, "policy": counting(), "repeats": 3, "out": run}
+    collected(tasks, **options)
+    lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "rollouts.jsonl").write_bytes(lines[0])
+    (run / "verdicts.jsonl").unlink()
+    records, _, judge = collected(tasks, **options)
+    assert judge.num_requests == 4
+    calls = [(record.attempt, record.role_usage["judge"].num_calls) for record in records]
+    assert calls == [(1, 3), (2, 1)]
+
+
+def write_copies(path, num):
+    path.write_bytes((msgspec.json.encode({"id": "a", "prompt": "Say."}) + b"\n") * num)
+    return path
+
+
+def test_a_group_that_is_scored_cannot_grow(tmp_path):
+    """Rewards of two sizes of a group are no rewards of one task; a part of it is left as it is."""
+    run, options = tmp_path / "run", {"env": RANKED, "repeats": 2}
+    collect_all(write_copies(tmp_path / "t.jsonl", 2), counting(), out=run, **options)
+    with pytest.raises(RunMismatchError, match=r'6 attempts of task "a" .* 4 of them were in'):
+        collect_all(write_copies(tmp_path / "t.jsonl", 3), counting(), out=run, **options)
+    records, server = collect_all(tmp_path / "t.jsonl", counting(), out=run, limit=1, **options)
+    assert (records, server.num_requests) == ([], 0)
+
+
+def test_a_group_that_waits_cannot_change_its_size(tmp_path):
+    run, options = tmp_path / "run", {"env": RANKED, "concurrency": 1}
+    tasks = tmp_path / "t.jsonl"
+    collect_all(write_copies(tasks, 2), counting(failing={2}), out=run, **options)
+    with pytest.raises(RunMismatchError, match=r"t\.jsonl:1: 3 attempts .* 2 of them .* --fresh"):
+        collect_all(write_copies(tasks, 3), counting(), out=run, **options)
+    with pytest.raises(RunMismatchError, match='1 attempts of task "a"'):
+        collect_all(write_copies(tasks, 1), counting(), out=run, **options)
+    records, _ = collect_all(write_copies(tasks, 2), counting(), out=run, **options)
+    assert sorted(record.attempt for record in records) == [0, 1]
+
+
+def test_a_group_without_a_conversation_may_change_its_size(tmp_path):
+    run, options = tmp_path / "run", {"env": RANKED, "concurrency": 1}
+    tasks = tmp_path / "t.jsonl"
+    collect_all(write_copies(tasks, 2), counting(failing={1, 2}), out=run, **options)
+    records, _ = collect_all(write_copies(tasks, 3), counting(), out=run, **options)
+    assert [record.reward for record in records] == [0.0, 0.0, 1.0]
 
 
 def test_a_group_whose_verifier_fails_waits_as_a_whole(tmp_path):

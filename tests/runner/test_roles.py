@@ -14,6 +14,7 @@ from gymcli.errors import FatalEndpointError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.runner import Collection, CollectOptions, Judges, Rescoring, measure, score_pending
+from gymcli.store.run import RunDirectory
 from gymcli.types import Failure, Rollout
 from tests.commands.running import lines_of
 from tests.runner.collecting import QUICK
@@ -143,23 +144,40 @@ def test_rescoring_asks_another_judge_anew_and_keeps_its_verdicts(tmp_path):
     assert report.reasons == {"good -> bad": 6}
     assert len(lines_of(out / "verdicts.jsonl")) == 12
     assert {line["reward"] for line in lines_of(out / "rollouts.jsonl")} == {0.0}
+    uses = [line["role_usage"]["judge"] for line in lines_of(out / "rollouts.jsonl")]
+    assert {(use["model"], use["num_calls"]) for use in uses} == {("other", 1)}
     assert {line["model"] for line in lines_of(run / "verdicts.jsonl")} == {"j", "other"}
 
 
 def test_rescoring_does_not_write_into_a_run_it_may_only_read(tmp_path):
+    """Whether it is a bare file, or a directory that another process writes."""
     run = tmp_path / "run"
     collected(write_rows(tmp_path / "t.jsonl", 3), out=run)
     (run / "verdicts.jsonl").unlink()
     bare = tmp_path / "rollouts.jsonl"
     bare.write_bytes((run / "rollouts.jsonl").read_bytes())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json*")}
 
     async def again(servers):
         judges = Judges({"judge": endpoint_of(servers["judge"], "j")})
-        return await asyncio.to_thread(Rescoring(bare, env=JUDGED, judges=judges).run)
+        reports = []
+        for place in (bare, run):
+            rescoring = Rescoring(place, env=JUDGED, judges=judges)
+            reports.append((await asyncio.to_thread(rescoring.run), rescoring.warnings))
+        return reports, servers["judge"].num_requests
 
-    report = asyncio.run(_with_servers({"judge": good}, again))
-    assert report.num_rescored == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["rollouts.jsonl", "run", "t.jsonl"]
+    other = RunDirectory(run)
+    other.lock()
+    try:
+        reports, num_requests = asyncio.run(_with_servers({"judge": good}, again))
+    finally:
+        other.close()
+    assert [report.num_rescored for report, _ in reports] == [3, 3]
+    assert num_requests == 6
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.json*")} == before
+    (_, of_file), (_, of_run) = reports
+    assert not of_file
+    assert [text.startswith("3 new answers of judges are not kept") for text in of_run] == [True]
 
 
 def test_verify_needs_the_judge(tmp_path):
@@ -289,13 +307,26 @@ def test_collect_warns_where_the_policy_judges_itself(tmp_path):
 
 
 def test_metrics_count_roles_apart(tmp_path):
-    run = tmp_path / "run"
-    collected(write_rows(tmp_path / "t.jsonl", 4), out=run, judge=failing_at(1), concurrency=1)
+    """The policy's usage is what it is where nobody judges for money."""
+    tasks, run, alone = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run", tmp_path / "alone"
+    collected(tasks, out=run, judge=failing_at(1), concurrency=1)
     metrics = measure(run).metrics()
     use = metrics.role_usage["judge"]
     assert (use.num_calls, use.num_failed, use.model) == (3, 1, "j")
     assert use.cost is None
-    assert metrics.usage["prompt_tokens"] < use.usage.prompt_tokens + metrics.usage["prompt_tokens"]
+    assert use.usage.prompt_tokens > 0
+
+    async def unjudged(servers):
+        endpoint = endpoint_of(servers["policy"])
+        roles = {"judge": "oracle"}
+        records = gymcli.collect(tasks, endpoint=endpoint, roles=roles, env=JUDGED, out=alone)
+        return [record async for record in records]
+
+    asyncio.run(_with_servers({"policy": last_user_text}, unjudged))
+    policy = measure(alone).metrics()
+    assert policy.role_usage == {}
+    assert metrics.usage == policy.usage
+    assert metrics.usage["prompt_tokens"] > 0
 
 
 def test_a_schema_is_sent_as_a_response_format(tmp_path):

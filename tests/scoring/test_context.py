@@ -308,6 +308,63 @@ def test_replay_of_other_programs_rollouts_does_not_compare_words():
     assert rescored(rollout, piles(opening=("Words of ours.",))).reward == 3.0
 
 
+class Speaking:
+    """A model that says always the same, and counts how often."""
+
+    is_scalar = True
+
+    def __init__(self):
+        self.num_calls = 0
+
+    async def complete(self, messages, **options):
+        self.num_calls += 1
+        return Message(role="assistant", content="Go on.")
+
+
+class Led(Piles):
+    """Pile things up as a user says."""
+
+    required_roles = ("user",)
+
+    async def reply(self, rollout):
+        assert self.roles["user"].is_scalar
+        return (await self.roles["user"].complete(rollout.messages)).text
+
+
+def test_replay_asks_no_role():
+    """What a user said is on record; asked again, it would say something else for money."""
+    rollout = recorded(calls(UP_2), says())
+    rollout.messages.append(Message(role="user", content="Go on."))
+    user = Speaking()
+    found = score(Led, rollout, verifier=Verifier(), options=Led.Options(), roles={"user": user})
+    with pytest.raises(RoleError, match="user: a replay asks no role"):
+        asyncio.run(found)
+    assert user.num_calls == 0
+
+
+def test_replay_does_not_show_how_the_episode_ended():
+    seen = []
+
+    class Peeking(Piles):
+        """Looks for what it cannot know yet."""
+
+        async def setup(self):
+            record = self.rollout
+            seen.append((record.stop_reason, record.final_state, record.reward, record.answer))
+            return await super().setup()
+
+        async def final_state(self):
+            return self.height
+
+    rollout = recorded(calls(UP_2), says(), environment=Peeking)
+    assert (rollout.stop_reason, rollout.final_state) == ("done", 3)
+    scored_once = rescored(rollout, Peeking)
+    rescored(scored_once, Peeking)
+    assert scored_once.reward == 3.0
+    assert (scored_once.stop_reason, scored_once.final_state) == ("done", 3)
+    assert seen == [(None, None, None, None)] * 3
+
+
 def test_replay_passes_on_what_the_environment_says_of_the_attempt():
     rollout = recorded(calls(UP_2), says())
     rollout.messages[1].tool_calls[0].function.arguments = '{"count": -1}'

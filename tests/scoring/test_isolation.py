@@ -393,11 +393,12 @@ def test_close_refuses_calls_that_still_wait(tmp_path):
     asyncio.run(closing())
 
 
-@pytest.mark.parametrize("function", ["sleep_for_ever", "spin", "hold_the_interpreter"])
+@pytest.mark.parametrize(
+    "function", ["sleep_for_ever", "spin", "hold_the_interpreter", "start_another"]
+)
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 def test_worker_ends_with_its_parent(function, sent, tmp_path):
-    if function == "hold_the_interpreter" and sys.platform != "linux":
-        pytest.skip("only its limit on processor time ends it there")
+    """And so does a process that its function has started, which is the one that tells."""
     code = f"""
     import asyncio
     from pathlib import Path

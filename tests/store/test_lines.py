@@ -155,7 +155,7 @@ def test_append_says_that_the_disk_is_full():
 
 
 def test_append_says_that_a_line_was_written_in_part(tmp_path):
-    """A file-size limit lets the system write the beginning of a line only."""
+    """A file-size limit lets the system write the beginning of a line only; then none follows."""
     path = tmp_path / "out.jsonl"
     command = f"""
 import resource, signal
@@ -167,12 +167,14 @@ before = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
 appender = LineAppender(Path({str(path)!r}))
 appender.append(b"x" * 59)
-try:
-    appender.append(b"y" * 59)
-except RunDirectoryError as error:
-    print(error)
-resource.setrlimit(resource.RLIMIT_FSIZE, before)
+for _ in range(2):
+    try:
+        appender.append(b"y" * 59)
+    except RunDirectoryError as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 """
     found = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
     assert b"only 40 of 60 bytes could be written (disk full?)" in found.stdout
+    assert b"ends in a line that could not be written whole" in found.stdout
     assert path.stat().st_size == 100

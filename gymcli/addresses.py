@@ -1,0 +1,36 @@
+"""Checks the address of a server, and never shows one that may hold a secret."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+__all__ = ["checked_address"]
+
+
+def checked_address(value: str, *, what: str, example: str) -> str:
+    """Give an address without its trailing slash.
+
+    Args:
+        value: The address.
+        what: What it is the address of, for the message.
+        example: What such an address looks like.
+
+    Raises:
+        ValueError: It is not http(s), has no host, or carries a user, a query or a fragment. The
+            message does not show it.
+
+    """
+    value = value.strip()
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError:
+        # Not `from error`: that one shows a part of the address.
+        raise ValueError(f"{what} cannot be read; it looks like {example}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{what} must look like {example}")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"{what} must not carry a user or password")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{what} must end with its path, without a query or a fragment")
+    return value.rstrip("/")

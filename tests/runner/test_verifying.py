@@ -1,0 +1,224 @@
+"""Rescoring with judges: which of them scores, where their answers go, what a new run says."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import gymcli
+from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
+from gymcli.mock import MockServer
+from gymcli.mock.behaviours import last_user_text
+from gymcli.registry import Found
+from gymcli.runner import Collection, CollectOptions, Judges, Rescoring, score_pending
+from gymcli.runner.manifest import rescored_manifest
+from gymcli.store.manifest import Manifest, read_manifest
+from tests.commands.running import lines_of
+from tests.runner.environments import Judged, Talked
+from tests.runner.test_roles import JUDGED, collected, endpoint_of, failing_at, write_rows
+
+FULL = Path("/dev/full")
+
+
+def judged_by(use, model="j", *, params=None, verdict="[[GOOD]]"):
+    """Do something with a judge on a server; give what came of it, and the server."""
+
+    async def run():
+        async with MockServer(lambda request: verdict) as server:
+            sources = {"judge": endpoint_of(server, model)}
+            return await use(Judges(sources, {"judge": params} if params else {})), server
+
+    return asyncio.run(run())
+
+
+def rescored(run, model="j", *, out=None, env=JUDGED, **options):
+    async def use(judges):
+        rescoring = Rescoring(run, env=env, judges=judges, out=out)
+        return await asyncio.to_thread(rescoring.run)
+
+    return judged_by(use, model, **options)
+
+
+def pending_scored(run, model="j", **options):
+    return judged_by(lambda judges: score_pending(run, env=JUDGED, judges=judges), model, **options)
+
+
+@pytest.fixture
+def waiting(tmp_path) -> Path:
+    """Give a run of which one of three conversations waits for its score."""
+    rows = write_rows(tmp_path / "t.jsonl", 3)
+    collected(rows, judge=failing_at(2), out=tmp_path / "run", concurrency=1)
+    return tmp_path / "run"
+
+
+def test_score_pending_asks_no_judge_but_the_run_s_own(waiting):
+    """What waits is a part of the run, whose identity names the judge."""
+    before = {path.name: path.read_bytes() for path in waiting.iterdir()}
+    with pytest.raises(RunMismatchError, match=r'roles\.judge\.model "j" there, "other" here'):
+        pending_scored(waiting, "other")
+    with pytest.raises(RunMismatchError, match=r"roles\.judge\.params\.temperature unset there"):
+        pending_scored(waiting, params={"temperature": 1.0})
+    assert {path.name: path.read_bytes() for path in waiting.iterdir()} == before
+    found, server = pending_scored(waiting)
+    assert (found, server.num_requests) == ((1, 0), 1)
+
+
+def test_score_pending_scores_with_no_other_version(waiting):
+    manifest = msgspec.json.decode((waiting / "run.json").read_bytes())
+    manifest["environments"]["environments"]["version"] = "0"
+    (waiting / "run.json").write_bytes(msgspec.json.encode(manifest))
+    reasons = []
+
+    async def use(judges):
+        return await score_pending(waiting, env=JUDGED, judges=judges, leave=reasons.append)
+
+    found, server = judged_by(use)
+    assert (found, server.num_requests) == ((0, 0), 0)
+    [reason] = reasons
+    assert reason.startswith("1 conversations still wait for their score: ")
+    assert 'environments.environments "0" there, "1" here' in reason
+    assert "--out DIR" in reason
+
+
+def test_score_pending_needs_no_manifest(waiting):
+    (waiting / "run.json").unlink()
+    assert pending_scored(waiting, "other")[0] == (1, 0)
+
+
+def test_a_rescored_run_names_the_judge_that_scored_it(waiting, tmp_path):
+    """And what waits in it is scored by that one."""
+    out = tmp_path / "out"
+    params = {"temperature": 0.5}
+    rescored(waiting, "other", out=out, params=params)
+    manifest = read_manifest(out)
+    assert manifest.identity["roles"] == {"judge": {"model": "other", "params": params}}
+    assert manifest.roles["judge"].endswith("#other")
+    assert manifest.role_params == {"judge": params}
+    before = read_manifest(waiting)
+    unchanged = {key: before.identity[key] for key in before.identity if key != "roles"}
+    assert {key: manifest.identity[key] for key in unchanged} == unchanged
+    with pytest.raises(RunMismatchError, match=r'"other" there, "j" here'):
+        pending_scored(out, "j")
+    assert pending_scored(out, "other", params=params)[0] == (1, 0)
+
+
+def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):
+    rows, run, out = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run", tmp_path / "out"
+    collected(rows, out=run)
+    rescored(run, "other", out=out, verdict="[[BAD]]")
+    policy = gymcli.Endpoint(base_url="http://127.0.0.1:9/v1", model="m")
+    for model, is_same in (("other", True), ("j", False)):
+        roles = {"judge": gymcli.Endpoint(base_url="http://127.0.0.1:9/v1", model=model)}
+        options = CollectOptions(endpoint=policy, env=JUDGED, roles=roles, out=out)
+        collection = Collection([rows], options)
+        if is_same:
+            collection.look()
+        else:
+            with pytest.raises(RunMismatchError, match=r"roles\.judge\.model"):
+                collection.look()
+
+
+def test_a_rescored_run_keeps_the_roles_that_its_scores_were_not_asked_of():
+    """A score that is kept as recorded was given with the model that the run names."""
+    kept = type("Kept", (Talked,), {"rescore": "recorded"})
+    judge, user = {"model": "a", "params": {}}, {"model": "u", "params": {"top_p": 0.5}}
+    before = Manifest(
+        identity={"roles": {"judge": judge, "user": user}},
+        roles={"judge": "a", "user": "u"},
+        role_params={"user": {"top_p": 0.5}},
+    )
+    after = rescored_manifest(
+        before,
+        {"kept": Found("kept", kept, ""), "judged": Found("judged", Judged, "")},
+        env_args={},
+        judges=Judges({"judge": "oracle", "user": "oracle"}),
+        num_lines={},
+    )
+    assert after.identity["roles"] == {"judge": {"model": "oracle", "params": {}}, "user": user}
+    assert after.roles == {"judge": "oracle", "user": "u"}
+    assert after.role_params == before.role_params
+
+
+def test_a_run_made_of_a_bare_file_has_its_verdicts(tmp_path):
+    run, bare, out = tmp_path / "run", tmp_path / "r.jsonl", tmp_path / "out"
+    collected(write_rows(tmp_path / "t.jsonl", 3), out=run)
+    bare.write_bytes((run / "rollouts.jsonl").read_bytes())
+    _, server = rescored(bare, out=out)
+    assert server.num_requests == len(lines_of(out / "verdicts.jsonl")) == 3
+    assert read_manifest(out).roles["judge"].endswith("#j")
+    report, server = rescored(out)
+    assert (report.num_rescored, server.num_requests) == (3, 0)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device here that is always full")
+def test_a_full_disk_under_the_verdicts_ends_the_rescoring(tmp_path):
+    """Where an answer cannot be written down, no more are paid for."""
+    run = tmp_path / "run"
+    collected(write_rows(tmp_path / "t.jsonl", 200), out=run)
+    (run / "verdicts.jsonl").unlink()
+    (run / "verdicts.jsonl").symlink_to(FULL)
+    counts = []
+
+    async def use(judges):
+        rescoring = Rescoring(run, env=JUDGED, judges=judges._replace(concurrency=1))
+        with pytest.raises(RunDirectoryError, match=r"verdicts\.jsonl: cannot be written: No spa"):
+            await asyncio.to_thread(rescoring.run)
+        counts.append(True)
+
+    _, server = judged_by(use)
+    assert counts == [True]
+    assert server.num_requests < 10
+
+
+@pytest.fixture
+def mixed(tmp_path) -> Path:
+    """Give a run whose judged and computed rollouts stand in turn."""
+    rows = []
+    for number in range(3):
+        rows.append({"id": f"s{number}", "prompt": "Say 2.", "env": "arithmetic", "answer": 2})
+        rows.append({"id": f"t{number}", "prompt": f"Say 2, {number}.", "env": "environments"})
+    tasks = tmp_path / "t.jsonl"
+    tasks.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    collected(tasks, out=tmp_path / "run", concurrency=1, policy=last_user_text)
+    return tmp_path / "run"
+
+
+def test_verify_of_a_mixed_run_scores_first_what_waits_for_nobody(mixed):
+    """As in a run of those alone, in worker processes where it is much; then judges are asked."""
+    (mixed / "verdicts.jsonl").unlink()
+
+    async def run():
+        async with MockServer(lambda request: "[[GOOD]]") as server:
+            judge = {"judge": endpoint_of(server, "j")}
+            found = []
+            results = gymcli.verify(mixed, env=JUDGED, roles=judge)
+            while (result := await asyncio.to_thread(next, results, None)) is not None:
+                found.append((result.key.env, result.key.task_id, server.num_requests > 0))
+                assert result.is_rescored
+                assert not result.is_changed
+            return found, server.num_requests
+
+    recorded = [line["env"] for line in lines_of(mixed / "rollouts.jsonl")]
+    assert recorded == ["arithmetic", "environments"] * 3
+    found, num_requests = asyncio.run(run())
+    assert found[:3] == [("arithmetic", f"s{number}", False) for number in range(3)]
+    assert {env for env, _, _ in found[3:]} == {"environments"}
+    assert (len(found), num_requests) == (6, 3)
+
+
+def test_verify_finds_environments_that_the_manifest_does_not_know(mixed):
+    """Each line is rescored once, whoever scores it."""
+    manifest = msgspec.json.decode((mixed / "run.json").read_bytes())
+    del manifest["environments"]["arithmetic"]
+    (mixed / "run.json").write_bytes(msgspec.json.encode(manifest))
+    report, _ = rescored(mixed)
+    assert (report.num_rescored, report.num_changed) == (6, 0)
+
+
+def test_verify_refuses_a_role_that_nobody_has(mixed):
+    judge = {"judge": "oracle"}
+    with pytest.raises(UsageError, match=r'jugde.*did you mean "judge"'):
+        gymcli.verify(mixed, env=JUDGED, roles={**judge, "jugde": "oracle"})
+    with pytest.raises(UsageError, match='did you mean "judge"'):
+        gymcli.verify(mixed, env=JUDGED, roles=judge, role_params={"jugde": {"a": 1}})

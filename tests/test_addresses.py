@@ -1,0 +1,35 @@
+"""Addresses: what is taken for one, and that no message shows one."""
+
+import pytest
+
+from gymcli.addresses import checked_address
+
+SECRET = "sk-never-to-be-seen"
+
+
+def checked(value):
+    return checked_address(value, what="the address", example="http://host")
+
+
+def test_checked_address_ends_without_a_slash():
+    assert checked(" https://host:1/v1// ") == "https://host:1/v1"
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (f"http://host:{SECRET}", "the address cannot be read; it looks like http://host"),
+        (f"http://[{SECRET}", "cannot be read"),
+        (f"ftp://{SECRET}@host", "must look like http://host"),
+        (f"http:///{SECRET}", "must look like"),
+        (SECRET, "must look like"),
+        (f"http://user:{SECRET}@host", "must not carry a user or password"),
+        (f"http://host?key={SECRET}", "without a query or a fragment"),
+        (f"http://host#{SECRET}", "without a query or a fragment"),
+    ],
+)
+def test_checked_address_refuses_without_showing(value, complaint):
+    with pytest.raises(ValueError, match=complaint) as raised:
+        checked(value)
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None
