@@ -6,7 +6,6 @@ from gymcli.client import Endpoint
 from gymcli.commands.options import (
     check_parameters,
     check_role_parameters,
-    default_roles,
     key_values,
     parameters,
     resolved_roles,
@@ -123,6 +122,4 @@ def test_resolved_roles_remembers_why_a_role_has_no_model(tmp_path, monkeypatch,
     assert found.sources == {"judge": "oracle"}
     assert found.missing["user"].startswith("--role user=nobody: no endpoint for model nobody")
     assert capsys.readouterr().err == ""
-    assert default_roles() == {"judge": "oracle"}
-    assert "no model for the role user: --role user=nobody" in capsys.readouterr().err
     assert resolved_roles({"tool": "oracle"}).sources == {"tool": "oracle"}

@@ -250,3 +250,14 @@ def test_summary_tells_calls_from_answers_on_record(ask, mock_server):
     role = ("--role", f"judge={mock_server.base_url}#j", "--concurrency", "1")
     done = gym(*ask, *role, "--min-coverage", "0.5")
     assert "judge         1 calls, 2 answers on record, 1 failed, " in done.stdout
+
+
+def test_verify_speaks_of_a_missing_model_only_where_it_is_needed(ask, mock_server):
+    gym(*ask, "--role", f"judge={mock_server.base_url}#j")
+    Path("gym.toml").write_text('[roles]\njudge = "nobody"\nuser = "nobody"\n')
+    bare = gym("verify", "run/rollouts.jsonl", "--env", JUDGED)
+    assert bare.exit_code == 2
+    assert "needs a model for the role judge: --role judge=nobody" in bare.stderr
+    given = gym("verify", "run/rollouts.jsonl", "--env", JUDGED, "--role", "judge=oracle")
+    assert given.exit_code == 0
+    assert "nobody" not in given.stderr
