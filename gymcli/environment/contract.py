@@ -55,8 +55,9 @@ class Environment(Generic[TaskT]):
     """The top reward; None where it is unbounded, relative or a matter of chance."""
     pass_threshold: ClassVar[float | None] = None
     """The reward from which an attempt counts as a success; None: `max_reward`."""
-    max_turns: ClassVar[int | None] = None
-    """Model messages of an episode, unless the row or the command line says otherwise."""
+    max_turns: int | None = None
+    """Model messages of an episode, unless the row or the command line says otherwise; `setup` may
+    set it for its own."""
     executes_tools: ClassVar[bool] = True
     """False: calls of the row's tools are recorded and end the episode, and are never run."""
     tool_timeout: ClassVar[float] = 60.0

@@ -116,7 +116,7 @@ class RemoteEnvironment(Environment[Task]):
                 session.is_open = True
                 return []
         self._game = Game(session, self._row, self.rollout, seconds=self.call_timeout)
-        self.max_turns = MAX_TURNS  # type: ignore[misc]  # known only now, and for this instance
+        self.max_turns = MAX_TURNS
         opening = await self._game.reset()
         session.is_open = True
         return opening
