@@ -73,7 +73,7 @@ def environment_options(
         source = "the option on record" if is_recorded else "--env-arg"
         known = ", ".join(environment.Options.model_fields) or "none"
         raise UsageError(
-            f"{source} {option}: {first['msg']} (options of environment {name}: {known})"
+            f"{source} {option}: {first['msg'].removeprefix('Value error, ')} (options of environment {name}: {known})"
         ) from error
 
 
