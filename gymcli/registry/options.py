@@ -72,8 +72,9 @@ def environment_options(
         is_recorded = option.partition(".")[0] in recorded.keys() - given.keys()
         source = "the option on record" if is_recorded else "--env-arg"
         known = ", ".join(environment.Options.model_fields) or "none"
+        reason = first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{source} {option}: {first['msg'].removeprefix('Value error, ')} (options of environment {name}: {known})"
+            f"{source} {option}: {reason} (options of environment {name}: {known})"
         ) from error
 
 

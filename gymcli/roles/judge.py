@@ -19,7 +19,15 @@ import msgspec
 from gymcli.environment import Model
 from gymcli.gathering import gather_all
 from gymcli.roles.objects import find_objects
-from gymcli.roles.prompt import key_pattern, label_pattern, render, without_keys, without_labels
+from gymcli.roles.prompt import (
+    key_pattern,
+    label_pattern,
+    own_tags,
+    render,
+    without_keys,
+    without_labels,
+    without_tags,
+)
 from gymcli.types import JSON, JSONObject, Message, canonical_json
 
 if TYPE_CHECKING:
@@ -116,7 +124,8 @@ class Judge:
         return [prompt] if self.system is None else [self._system_message(), prompt]
 
     def neutralise(self, text: str) -> str:
-        """Break whatever of a text could be read as a verdict; every field is passed through it."""
+        """Break what could be read as a verdict, or as a tag of the prompt; every field is."""
+        text = without_tags(text, self._tag_pattern)
         if self.labels is not None:
             return without_labels(text, self._label_pattern)
         return without_keys(text, self._key_pattern)
@@ -223,6 +232,10 @@ class Judge:
     @functools.cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(_property_names(self.schema))
+
+    @functools.cached_property
+    def _tag_pattern(self) -> re.Pattern[str]:
+        return own_tags(self.template)
 
     @functools.cached_property
     def _label_pattern(self) -> re.Pattern[str]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 __all__ = [
     "key_pattern",
     "label_pattern",
+    "own_tags",
     "render",
     "tag_pattern",
     "without_keys",
@@ -36,16 +37,21 @@ def render(template: str, fields: Mapping[str, str]) -> str:
         TypeError: The template needs a field that is not given.
 
     """
-    own_tags = tag_pattern(_TAG.findall(template))
+    pattern = own_tags(template)
 
     def value(found: re.Match[str]) -> str:
         name = found[1]
         if name not in fields:
             given = ", ".join(fields) or "none"
             raise TypeError(f'the template needs the field "{name}"; given: {given}')
-        return without_tags(fields[name], own_tags)
+        return without_tags(fields[name], pattern)
 
     return _FIELD.sub(value, template)
+
+
+def own_tags(template: str) -> re.Pattern[str]:
+    """Give a pattern that finds the tags which a template has."""
+    return tag_pattern(_TAG.findall(template))
 
 
 def tag_pattern(names: Iterable[str]) -> re.Pattern[str]:
