@@ -10,6 +10,8 @@ from tests.serving import serving
 
 # A busy machine may take its time over one example; what is slow is measured in bench/.
 hypothesis.settings.register_profile("gymcli", deadline=None)
+# For every further version of Python: the laws are the same, the language need not be.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("gymcli")
 
 

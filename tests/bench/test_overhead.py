@@ -21,6 +21,7 @@ def run_bench(*arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_overhead_reports_both_shapes(tmp_path):
     file = tmp_path / "report.json"
     table = run_bench("--rollouts", "30", "--runs", "1", "--json", str(file))

@@ -32,6 +32,7 @@ def test_create_writes_what_holds_every_check(pattern, tmp_path):
         assert "new_environment" not in path.read_text()
 
 
+@pytest.mark.slow
 def test_create_writes_a_test_that_passes(tmp_path):
     files = create("demo_env", "single-step", tmp_path)
     done = subprocess.run(

@@ -95,6 +95,7 @@ def output_of(line: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_commands_print_what_is_shown(folder):
     """Then the script that writes the tasks gives those that `gym init` wrote."""
     commands = shown_commands()

@@ -900,6 +900,7 @@ def test_generate_gives_every_row_a_schema_of_its_own():
     assert len({row["schema_str"] for row in shipped_rows()}) == 72
 
 
+@pytest.mark.slow
 def test_generate_never_makes_an_answer_that_fits_another_row():
     rows = shipped_rows()
 
