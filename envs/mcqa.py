@@ -36,6 +36,8 @@ from gymcli import (
     Rollout,
     Score,
     Task,
+    last_boxed,
+    without_text_commands,
 )
 
 __all__ = ["MultipleChoice", "Question"]
@@ -182,10 +184,10 @@ def _by_patterns(question: Question, text: str, context: Context) -> str | None:
 
 def _strict_boxed(text: str, choices: Choices) -> str | None:
     """Find the one capital in the last box, or the capital that labels what stands in it."""
-    boxed = _last_boxed(text)
+    boxed = last_boxed(text)
     if boxed is None:
         return None
-    inner = _without_text_commands(boxed)
+    inner = without_text_commands(boxed)
     match = ONLY_CAPITAL.match(inner) or LABEL.match(inner)
     return match[1] if match and match[1] in choices else None
 
@@ -193,11 +195,11 @@ def _strict_boxed(text: str, choices: Choices) -> str | None:
 def _lenient_boxed(text: str, choices: Choices) -> str | None:
     """Find the letter as the strict mode does, else the only option that the last box quotes."""
     letter = _strict_boxed(text, choices)
-    boxed = _last_boxed(text)
+    boxed = last_boxed(text)
     if letter is not None or boxed is None:
         return letter
-    inner = _normalized(_without_text_commands(boxed))
-    texts = {key: _normalized(_without_text_commands(text)) for key, text in choices.items()}
+    inner = _normalized(without_text_commands(boxed))
+    texts = {key: _normalized(without_text_commands(text)) for key, text in choices.items()}
     quoted = [key for key, option in texts.items() if option and option in inner]
     return quoted[0] if len(quoted) == 1 else None
 
@@ -235,24 +237,6 @@ GRADERS: dict[str, Callable[[str, Choices], str | None]] = {
     "lenient_answer_colon": _answer_colon,
     "lenient_answer_colon_md": _answer_colon_markdown,
 }
-
-
-def _last_boxed(text: str) -> str | None:
-    r"""Give what stands in the last \boxed{...}, its braces counted; None if it is not closed."""
-    _, opening, rest = text.rpartition("\\boxed{")
-    depth = 1 if opening else 0
-    for position, character in enumerate(rest if opening else ""):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0:
-            return rest[:position]
-    return None
-
-
-def _without_text_commands(text: str) -> str:
-    r"""Replace every \text{...} by what stands in it, the inner ones first."""
-    while (shorter := re.sub(r"\\text\{([^{}]*)\}", r"\1", text)) != text:
-        text = shorter
-    return text
 
 
 def _normalized(text: str) -> str:

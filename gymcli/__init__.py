@@ -18,7 +18,9 @@ if TYPE_CHECKING:
         Step,
         Task,
         Tool,
+        last_boxed,
         tool,
+        without_text_commands,
     )
     from gymcli.errors import (
         GymError,
@@ -86,8 +88,10 @@ __all__ = [
     "VerifierTimeoutError",
     "check",
     "collect",
+    "last_boxed",
     "tool",
     "verify",
+    "without_text_commands",
 ]
 
 _HOMES = {
@@ -102,7 +106,9 @@ _HOMES = {
         "Step",
         "Task",
         "Tool",
+        "last_boxed",
         "tool",
+        "without_text_commands",
     ),
     "gymcli.errors": (
         "GymError",

@@ -1,5 +1,6 @@
 """The Environment contract and @tool: everything that an environment is written against."""
 
+from gymcli.environment.boxes import last_boxed, without_text_commands
 from gymcli.environment.context import Context, Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
@@ -15,5 +16,7 @@ __all__ = [
     "Task",
     "Tool",
     "ToolCallError",
+    "last_boxed",
     "tool",
+    "without_text_commands",
 ]

@@ -1,0 +1,1 @@
+"""Task files: validated, rendered, described, written again, and pulled from elsewhere."""
