@@ -1,0 +1,145 @@
+"""Asks for one function call, and rewards what is right about it by three separate components.
+
+Source: the resources server example_tool_call_multireward of NVIDIA NeMo Gym (Apache-2.0), its
+rules written anew, for training on several objectives as in GDPO (arXiv:2601.05242). The reward is
+the sum of three components, each 0 or 1: `correctness`, any call is of the expected tool and has
+every expected argument equal; `schema_valid`, the first call's arguments are an object with all
+that its tool requires; `format`, there is one call and no text. Looseness that is kept: arguments
+beyond the expected ones are free, 1, 1.0 and true are equal, and of a schema nothing but the names
+in its outermost `required` counts. Where this differs:
+
+- The calls end the episode. The reference's driver runs them and asks for a final message, so that
+  `format` is always 0 there.
+- A tool that the row does not declare makes no valid call; the reference requires nothing of it.
+- Arguments that are no JSON object are never correct, and an argument that is expected to be null
+  has to be there; the reference takes both for absent. What counts as JSON is told in xlam_fc.
+- Text of white space alone, which several endpoints put before a call, is no text.
+- A row without an expected call is refused; the reference lets nothing be correct there.
+
+One row (its tools left out):
+{"id": "call-0", "difficulty": "easy", "messages": [{"role": "system", "content": "..."},
+{"role": "user", "content": "Please buy 250 grams of oats."}], "tools": [...],
+"expected_call": {"name": "buy_ingredient", "arguments": {"item": "oats", "grams": 250}}}
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+
+from gymcli import Context, Environment, JSONObject, Message, Properties, Rollout, Score, Task
+
+from .xlam_fc import (
+    ExpectedCall,
+    PredictedCall,
+    answer_of,
+    gold_message,
+    has_arguments,
+    predicted_calls,
+    shown_calls,
+)
+from .xlam_fc.catalogue import ACTIONS
+from .xlam_fc.requests import (
+    DIFFICULTIES,
+    Difficulty,
+    Wish,
+    asked_anew,
+    drawn,
+    shown_tools,
+)
+
+__all__ = ["ExampleToolCallMultireward", "SingleCall"]
+
+
+class SingleCall(Task):
+    """The call that a request asks for."""
+
+    expected_call: ExpectedCall
+
+
+class ExampleToolCallMultireward(Environment[SingleCall]):
+    """Make the one function call that a request asks for, and say nothing."""
+
+    properties = Properties(
+        "single-step", "tool use", "everyday services", "function calling", "three components"
+    )
+    max_reward = 3.0
+    executes_tools = False
+    skipped_checks = {"guessing": "a single call has the component `format`, whatever it calls"}
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward the sum of the three components."""
+        expected = cls.parse_task(rollout.task).expected_call
+        predicted = predicted_calls(rollout)
+        is_valid = bool(predicted) and _has_required(predicted[0], rollout.tools)
+        components = {
+            "correctness": float(any(has_arguments(call, expected) for call in predicted)),
+            "schema_valid": float(is_valid),
+            "format": float(len(predicted) == 1 and not rollout.output_text.strip()),
+        }
+        missed = [FAULTS[name] for name, value in components.items() if not value]
+        reason = "correct" if not missed else missed[0] if predicted else "no_call"
+        return Score(
+            sum(components.values()),
+            components=components,
+            answer=answer_of(predicted),
+            details={"reason": reason, "predicted_calls": shown_calls(predicted)},
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Make the expected call."""
+        message: Message = gold_message([self.task.expected_call])
+        return message
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write requests for one tool of one, of four, and of nine with its closest neighbours."""
+        seen: set[str] = set()
+        for number in range(num):
+            difficulty = DIFFICULTIES[number % len(DIFFICULTIES)]
+            [wish], text = asked_anew(rng, partial(_wish, rng, difficulty), seen)
+            is_hard = difficulty == "hard"
+            if is_hard:
+                done = drawn(rng, rng.choice([a for a in ACTIONS if a is not wish.action]))
+                text += f" Do not {done.words}: I did that myself."
+            tools = shown_tools(
+                rng, [wish.action], num_others=NUM_OTHERS[difficulty], has_siblings=is_hard
+            )
+            yield {
+                "id": f"call-{number}",
+                "difficulty": difficulty,
+                "messages": [
+                    {"role": "system", "content": INSTRUCTIONS},
+                    {"role": "user", "content": text},
+                ],
+                "tools": tools,
+                "expected_call": wish.call,
+            }
+
+
+def _has_required(call: PredictedCall, tools: list[JSONObject]) -> bool:
+    """Say whether a call is of a declared tool and has every argument that this one requires."""
+    functions = [tool.get("function") for tool in tools]
+    declared = [f for f in functions if isinstance(f, dict) and f.get("name") == call.name]
+    if not declared or call.arguments is None:
+        return False
+    schema = declared[0].get("parameters")
+    required = schema.get("required") if isinstance(schema, dict) else None
+    return all(name in call.arguments for name in required or [])
+
+
+def _wish(rng: Random, difficulty: Difficulty) -> list[Wish]:
+    return [drawn(rng, rng.choice(ACTIONS), is_full=difficulty != "easy")]
+
+
+INSTRUCTIONS = (
+    "Answer with one call of one tool, and with no text. Take names, words and numbers as they "
+    "stand in the request, and leave out arguments that it says nothing of."
+)
+NUM_OTHERS: dict[Difficulty, int] = {"easy": 0, "medium": 3, "hard": 8}
+FAULTS = {
+    "correctness": "wrong_call",
+    "schema_valid": "missing_arguments",
+    "format": "not_one_call_alone",
+}
+"""What is said of the first component that is 0."""
