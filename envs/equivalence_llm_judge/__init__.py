@@ -1,0 +1,260 @@
+r"""Asks for a short answer; a judge says whether it means the same as the expected one.
+
+Source: the resources server equivalence_llm_judge of NVIDIA NeMo Gym (Apache-2.0), its rules
+written anew. The last match of a pattern, the row's `template_metadata.output_regex` or an option,
+is the answer: its first group that holds anything, else all of it, and without a match the whole
+text. Beyond `extraction_length_threshold` characters of the expected answer a row's pattern is
+dropped, and the judge is asked once. Else it is asked a second time: in the other order where it
+said equal and `check_twice_swap` is on, about the whole text where it did not and the row has a
+pattern. The question is the last user message; the row's `question` is not read. Looseness that is
+kept: a row's pattern that is no regular expression finds nothing. Where this differs:
+
+- The second question of `check_twice_swap` shows both answers in the other order, and still says
+  which of them is the expected one. There they exchange their parts, in a prompt that treats them
+  differently: what is expected may be a range, which an answer meets by lying in it, and an answer
+  that is a range is vague.
+- A verdict that cannot be read is a reason of its own; its reward is that of "not equal".
+- A text that is empty has reward 0, and no judge is asked.
+- The judge is shown the last 20,000 characters of an answer or a text.
+- Parts of a message are joined as they are, not by line breaks.
+- A row without an expected answer is refused, and so is an option that is no regular expression. A
+  pattern that takes longer than a second leaves the attempt unscored.
+
+One row:
+{"id": "equivalence-3", "difficulty": "easy", "prompt": "A concert begins at 14:17 and lasts 1 hour
+and 48 minutes. At what time of day does it end?\n\nThink first, then end with a line that begins
+with \"ANSWER:\" and gives your answer.", "expected_answer": "16:05", "answer_format": "I worked it
+out step by step.\nANSWER: {answer}", "template_metadata": {"output_regex": "^ANSWER:(.+?)$"}}
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from random import Random
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from gymcli import (
+    Context,
+    Environment,
+    EnvironmentOptions,
+    JSONObject,
+    Message,
+    Model,
+    Properties,
+    Rollout,
+    Score,
+    StandIn,
+    Task,
+    Verdict,
+)
+
+from .judging import JUDGE, SWAPPED_JUDGE, compare_words
+from .questions import QUESTIONS
+
+__all__ = ["EquivalenceLLMJudge", "ShortAnswer", "extract"]
+
+MAX_SHOWN = 20_000
+"""Characters, the last ones, of an answer or a text that a judge is shown."""
+MAX_ANSWER = 1000
+"""Characters, the last ones, of an answer that the score keeps."""
+PATTERN_SECONDS = 1.0
+"""How long a pattern may search."""
+
+
+class TemplateMetadata(BaseModel):
+    """How the prompt asks for the answer."""
+
+    output_regex: str | None = None
+    """A pattern that reads the answer."""
+
+
+class ShortAnswer(Task):
+    """A question's answer."""
+
+    expected_answer: str | None = None
+    metadata: JSONObject | None = None
+    """Its `expected_answer` counts where the row has none."""
+    template_metadata: TemplateMetadata | None = None
+    answer_format: str = "{answer}"
+    """How the prompt asks for the answer to be written; for the oracle."""
+
+    @model_validator(mode="after")
+    def _has_answer(self) -> "ShortAnswer":
+        if not self.gold:
+            raise ValueError('"expected_answer" is missing or empty; no answer can be right')
+        return self
+
+    @property
+    def gold(self) -> str:
+        """The expected answer."""
+        found = self.expected_answer or (self.metadata or {}).get("expected_answer")
+        return "" if found is None else str(found).strip()
+
+    @property
+    def pattern(self) -> str | None:
+        """The row's own pattern."""
+        return (self.template_metadata and self.template_metadata.output_regex) or None
+
+
+class EquivalenceLLMJudge(Environment[ShortAnswer]):
+    """Answer questions in any words; a judge compares the answer with the expected one."""
+
+    required_roles = ("judge",)
+    properties = Properties("single-step", "knowledge", "general", "short answer", "judge")
+
+    class Options(EnvironmentOptions):
+        """How answers are read, and what a second question to the judge is worth."""
+
+        check_twice_swap: bool = False
+        """Ask again, in the other order, where the judge says equal."""
+        reward_if_swap_fails: float = Field(default=0.0, allow_inf_nan=False)
+        """Where the judge then says anything else."""
+        use_per_record_regex: bool = True
+        """False: a row's pattern is not used."""
+        extraction_length_threshold: int | None = 120
+        """Characters of an expected answer above which a row's pattern is dropped."""
+        check_full_generation_on_fail: bool = True
+        """Ask about the whole text where the judge does not say equal of what a row's pattern
+        found."""
+        reward_if_full_generation_succeeds: float = Field(default=0.5, allow_inf_nan=False)
+        """Where the judge then says equal."""
+        response_extract_regex: str | None = None
+        """Reads the answer where the row has no pattern."""
+        question_extract_regex: str | None = None
+        """Reads the question from the last user message."""
+
+        @field_validator("response_extract_regex", "question_extract_regex")
+        @classmethod
+        def _is_pattern(cls, pattern: str | None) -> str | None:
+            try:
+                re.compile(pattern or "")
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            return pattern
+
+    options: Options
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the judge says equal; the options say what a second question gives."""
+        options, task = context.options, cls.parse_task(rollout.task)
+        assert isinstance(options, cls.Options)
+        details: JSONObject = {"expected_answer": task.gold}
+        text = rollout.last_text.strip()
+        if not text:
+            return Score(0.0, details={"reason": "no_answer", **details})
+        own_pattern = task.pattern if options.use_per_record_regex else None
+        threshold = options.extraction_length_threshold
+        is_long = bool(own_pattern) and threshold is not None and len(task.gold) > threshold
+        pattern = None if is_long else own_pattern or options.response_extract_regex
+        answer = await _found(pattern, text, context)
+        question = await _found(options.question_extract_regex, _asked(rollout), context)
+        fields = {"question": question, "reference": task.gold, "answer": answer[-MAX_SHOWN:]}
+        judge = context.roles["judge"]
+        verdicts = [await JUDGE.ask(judge, **fields)]
+        is_equal = verdicts[0].label == "equal"
+        if is_equal and options.check_twice_swap and not is_long:
+            verdicts.append(await SWAPPED_JUDGE.ask(judge, **fields))
+        has_more = bool(own_pattern) and not is_long
+        if not is_equal and options.check_full_generation_on_fail and has_more:
+            fields["answer"] = text[-MAX_SHOWN:]
+            verdicts.append(await JUDGE.ask(judge, **fields))
+        reward, details["reason"] = _outcome(verdicts, options)
+        details["verdicts"] = [verdict.record() for verdict in verdicts]
+        return Score(reward, answer=answer[-MAX_ANSWER:], details=details)
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Give the expected answer as the prompt wants it written."""
+        text = self.task.answer_format.replace("{answer}", self.task.gold)
+        return Message(role="assistant", content=text)
+
+    @classmethod
+    def stand_ins(cls, task: ShortAnswer) -> Mapping[str, Model]:
+        """Give a judge that looks whether an answer ends with the words of the reference."""
+        return {"judge": StandIn(compare_words)}
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write questions whose answers are computed, in every form of asking."""
+        prompts: set[str] = set()
+        while (number := len(prompts)) < num:
+            difficulty = list(QUESTIONS)[number % len(QUESTIONS)]
+            request, answer_format, pattern = FORMS[number // len(QUESTIONS) % len(FORMS)]
+            question, answer = rng.choice(QUESTIONS[difficulty])(rng)
+            prompt = f"{question}\n\n{request}"
+            if prompt in prompts:
+                continue
+            prompts.add(prompt)
+            yield {
+                "id": f"equivalence-{number}",
+                "difficulty": difficulty,
+                "prompt": prompt,
+                "expected_answer": answer,
+                "answer_format": answer_format,
+                **({"template_metadata": {"output_regex": pattern}} if pattern else {}),
+            }
+
+
+def extract(pattern: str, text: str) -> str | None:
+    """Give what the last match of a pattern holds; runs in a worker, which also limits its time.
+
+    That is the first group that is not blank, else the whole match; None where there is no match
+    or no regular expression.
+    """
+    try:
+        matches = re.finditer(pattern, text, re.MULTILINE | re.DOTALL)
+        last = deque(matches, maxlen=1)
+    except (re.error, OverflowError, RecursionError):
+        return None
+    for match in last:
+        groups = (group.strip() for group in match.groups() if group)
+        return next(filter(None, groups), match[0].strip())
+    return None
+
+
+async def _found(pattern: str | None, text: str, context: Context) -> str:
+    """Give what a pattern finds in a text, else the text.
+
+    `Context.search` gives the first group alone, be it empty.
+    """
+    if pattern is None:
+        return text
+    found = await context.isolated(extract, pattern, text, timeout=PATTERN_SECONDS)
+    return text if found is None else found
+
+
+def _asked(rollout: Rollout) -> str:
+    """Give the text of the last user message of the prompt."""
+    prompt = rollout.messages[: rollout.num_prompt_messages]
+    return next((m.text.strip() for m in reversed(prompt) if m.role == "user"), "")
+
+
+def _outcome(verdicts: list[Verdict], options: EquivalenceLLMJudge.Options) -> tuple[float, str]:
+    """Give reward and reason."""
+    match [verdict.label for verdict in verdicts]:
+        case ["equal"] | ["equal", "equal"]:
+            return 1.0, "equal"
+        case ["equal", second]:
+            reason = "swap_disagrees" if second else "unparseable_verdict"
+            return options.reward_if_swap_fails, reason
+        case [_, "equal"]:
+            return options.reward_if_full_generation_succeeds, "full_generation"
+        case labels:
+            return 0.0, "unparseable_verdict" if None in labels else "different"
+
+
+FORMS = (
+    ("Give the answer alone, without any explanation.", "{answer}", None),
+    (
+        'Think first, then end with a line that begins with "ANSWER:" and gives your answer.',
+        "I worked it out step by step.\nANSWER: {answer}",
+        r"^ANSWER:(.+?)$",
+    ),
+    (
+        "Explain it in a sentence, and put the answer itself in <<double angle brackets>>.",
+        "This is what follows: <<{answer}>>",
+        r"<<(.+?)>>",
+    ),
+)
+"""How prompts ask for the answer, how it is then written, and the pattern that reads it."""
