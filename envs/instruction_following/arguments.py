@@ -1,0 +1,105 @@
+"""Types the arguments of instructions, whatever check they belong to."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+__all__ = ["Arguments", "Relation", "compare"]
+
+Relation = Literal["at least", "less than"]
+
+
+def _first_of_list(value: object) -> object:
+    """Take the word out of a list, as some of the training rows write it."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _three_words(phrase: str) -> str:
+    if phrase and len(phrase.split()) < 3:
+        raise ValueError("a phrase of which a word in the middle changes has three words or more")
+    return phrase
+
+
+Count = Annotated[int, Field(ge=0)]
+Position = Annotated[int, Field(ge=1)]
+Text = Annotated[str, BeforeValidator(_first_of_list), StringConstraints(strip_whitespace=True)]
+
+
+class Arguments(BaseModel):
+    """The arguments of one instruction; those that are null count as absent, others are ignored.
+
+    Which of them a check needs stands in `CHECKS`; the defaults are never read.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    relation: Relation = "at least"
+    let_relation: Relation = "at least"
+    capital_relation: Relation = "at least"
+    keyword: Text = ""
+    keyword1: Text = ""
+    keyword2: Text = ""
+    keywords: list[str] = []
+    forbidden_words: list[str] = []
+    frequency: Count = 0
+    letter: Annotated[Text, StringConstraints(pattern="^[A-Za-z]?$", to_lower=True)] = ""
+    let_frequency: Count = 0
+    capital_frequency: Count = 0
+    num_sentences: Count = 0
+    num_paragraphs: Count = 0
+    num_words: Count = 0
+    num_placeholders: Count = 0
+    num_bullets: Count = 0
+    num_highlights: Count = 0
+    num_sections: Count = 0
+    nth_paragraph: Position = 1
+    first_word: Text = ""
+    last_word: Text = ""
+    postscript_marker: Text = ""
+    section_spliter: Text = ""
+    end_phrase: Text = ""
+    prompt_to_repeat: str = ""
+    """As it is written, since `n_start` and `n_end` count its characters."""
+    phrase: Annotated[Text, AfterValidator(_three_words)] = ""
+    small_n: Count = 0
+    N: Count = 0
+    n: Position = 1
+    """The place of a sentence."""
+    m: Position = 1
+    """The place of a word in it."""
+    n_sent: Count = 0
+    n_words: Count = 0
+    n_start: int = 0
+    """Where a span of characters begins, from 0."""
+    n_end: int = 0
+    """The character after its last one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, fields: object) -> object:
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None}
+
+    @model_validator(mode="after")
+    def _paragraph_is_one_of_them(self) -> Self:
+        if self.has("num_paragraphs") and self.nth_paragraph > self.num_paragraphs:
+            raise ValueError(f"there is no paragraph {self.nth_paragraph} of {self.num_paragraphs}")
+        return self
+
+    def has(self, name: str) -> bool:
+        """Say whether an argument was given; an empty text or list is none."""
+        return name in self.model_fields_set and getattr(self, name) not in ("", [])
+
+
+def compare(count: int, relation: Relation, bound: int) -> bool:
+    """Say whether a count is in relation to a bound."""
+    return count >= bound if relation == "at least" else count < bound

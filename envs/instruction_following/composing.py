@@ -1,0 +1,226 @@
+"""Composes an answer that follows instructions, by building in what each of them asks for."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from .answer import sentences, words
+from .arguments import Arguments
+from .draft import Draft
+
+__all__ = ["compose"]
+
+STAND_INS = ("other", "little", "bright", "new", "old")
+"""Words that take the place of one in the middle of a phrase."""
+MAX_FILLERS = 400
+
+
+def compose(instructions: Sequence[tuple[str, Arguments]]) -> str | None:
+    """Give a text that follows instructions; None where one of them is beyond this.
+
+    Instructions that ask for opposite things are not seen as such.
+    """
+    draft = Draft()
+    for name, given in instructions:
+        if name not in STEPS:
+            return None
+        STEPS[name](draft, given)
+    texts = (draft.text(num_fillers) for num_fillers in range(MAX_FILLERS))
+    return next((text for text in texts if all(goal(text) for goal in draft.goals)), None)
+
+
+def _repeat(draft: Draft, keyword: str, count: int) -> None:
+    draft.contents += [f"we remember the {keyword}"] * count
+
+
+def _frequency(draft: Draft, given: Arguments) -> None:
+    if given.relation == "at least":
+        _repeat(draft, given.keyword, given.frequency)
+
+
+def _existence(draft: Draft, given: Arguments) -> None:
+    for keyword in given.keywords:
+        _repeat(draft, keyword, 1)
+
+
+def _once(draft: Draft, given: Arguments) -> None:
+    _repeat(draft, given.keyword, 1)
+
+
+def _one_and_two(draft: Draft, given: Arguments) -> None:
+    _repeat(draft, given.keyword1, 1)
+    _repeat(draft, given.keyword2, 2)
+
+
+def _palindrome(draft: Draft, given: Arguments) -> None:
+    draft.contents.append("by noon all is done")
+
+
+def _capital_words(draft: Draft, given: Arguments) -> None:
+    if given.capital_relation == "at least":
+        draft.contents.append(f"everybody says {'YES ' * given.capital_frequency}at once")
+
+
+def _phrase(draft: Draft, given: Arguments) -> None:
+    phrase = given.phrase.split()
+    fresh = itertools.cycle(word for word in STAND_INS if word not in phrase)
+    middle = len(phrase) // 2
+    for _ in range(given.small_n):
+        variant = " ".join([*phrase[:middle], next(fresh), *phrase[middle + 1 :]])
+        draft.contents.append(f"we tell them that {variant} once again")
+
+
+def _placeholders(draft: Draft, given: Arguments) -> None:
+    marks = " and ".join(f"[item {n}]" for n in range(1, given.num_placeholders + 1))
+    draft.contents.append(f"please think of {marks} too")
+
+
+def _highlights(draft: Draft, given: Arguments) -> None:
+    marks = " and ".join(f"*point {n}*" for n in range(1, given.num_highlights + 1))
+    draft.contents.append(f"please note {marks} too")
+
+
+def _title(draft: Draft, given: Arguments) -> None:
+    draft.contents.append("the title is <<our day>> this time")
+
+
+def _postscript(draft: Draft, given: Arguments) -> None:
+    draft.contents.append(f"{given.postscript_marker} all is well")
+
+
+def _sections(draft: Draft, given: Arguments) -> None:
+    numbers = range(1, given.num_sections + 1)
+    draft.contents += [f"{given.section_spliter} {n} is about this hour" for n in numbers]
+
+
+def _bullets(draft: Draft, given: Arguments) -> None:
+    draft.num_bullets = given.num_bullets
+
+
+def _paragraphs(separator: str, num: int | None = None) -> Callable[[Draft, Arguments], None]:
+    """Make the step that divides the text into two paragraphs, or as many as the row says."""
+
+    def step(draft: Draft, given: Arguments) -> None:
+        draft.separator = separator
+        draft.num_paragraphs = num or given.num_paragraphs
+
+    return step
+
+
+def _paragraph_beginning(draft: Draft, given: Arguments) -> None:
+    draft.num_paragraphs = given.num_paragraphs
+    draft.beginning, draft.beginning_paragraph = given.first_word, given.nth_paragraph
+
+
+def _beginning(draft: Draft, given: Arguments) -> None:
+    draft.beginning = given.first_word
+
+
+def _all_beginnings(draft: Draft, given: Arguments) -> None:
+    draft.beginning, draft.begins_all = given.first_word, True
+
+
+def _ending(draft: Draft, given: Arguments) -> None:
+    draft.ending = given.last_word
+
+
+def _all_endings(draft: Draft, given: Arguments) -> None:
+    draft.ending, draft.ends_all = given.last_word, True
+
+
+def _same_ends(draft: Draft, given: Arguments) -> None:
+    draft.beginning = draft.ending = "river"
+    draft.is_closed = False
+
+
+def _closing(draft: Draft, given: Arguments) -> None:
+    draft.closing = given.end_phrase
+
+
+def _num_words(draft: Draft, given: Arguments) -> None:
+    if given.relation == "at least":
+        draft.goals.append(lambda text: len(words(text)) >= given.num_words)
+
+
+def _num_sentences(draft: Draft, given: Arguments) -> None:
+    if given.relation == "at least":
+        draft.goals.append(lambda text: len(sentences(text)) >= given.num_sentences)
+
+
+def _num_letters(draft: Draft, given: Arguments) -> None:
+    if given.relation == "at least":
+        draft.goals.append(lambda text: len(re.findall("[a-zA-Z]", text)) >= given.N)
+
+
+def _letter(draft: Draft, given: Arguments) -> None:
+    if given.let_relation == "at least":
+        draft.goals.append(lambda text: text.lower().count(given.letter) >= given.let_frequency)
+
+
+def _avoided(draft: Draft, given: Arguments) -> None:
+    draft.avoided += [*given.forbidden_words, given.keyword]
+
+
+def _no_mark(mark: str) -> Callable[[Draft, Arguments], None]:
+    """Make the step that does without a mark; sentences have no comma in any case."""
+
+    def step(draft: Draft, given: Arguments) -> None:
+        draft.unwanted_marks += mark
+
+    return step
+
+
+def _finished(change: Callable[[str], str]) -> Callable[[Draft, Arguments], None]:
+    """Make the step that changes the whole text at the end."""
+
+    def step(draft: Draft, given: Arguments) -> None:
+        draft.finish.append(change)
+
+    return step
+
+
+STEPS: dict[str, Callable[[Draft, Arguments], None]] = {
+    "change_case:capital_word_frequency": _capital_words,
+    "change_case:english_capital": _finished(str.upper),
+    "change_case:english_lowercase": _finished(str.lower),
+    "combination:two_responses": _paragraphs("\n******\n", 2),
+    "copy:repeat_phrase": _phrase,
+    "count:count_increment_word": _one_and_two,
+    "count:lowercase_counting": _finished(str.upper),
+    "detectable_content:number_placeholders": _placeholders,
+    "detectable_content:postscript": _postscript,
+    "detectable_format:json_format": _finished(lambda text: json.dumps({"answer": text})),
+    "detectable_format:multiple_sections": _sections,
+    "detectable_format:number_bullet_lists": _bullets,
+    "detectable_format:number_highlighted_sections": _highlights,
+    "detectable_format:title": _title,
+    "first_word:first_word_answer": _beginning,
+    "first_word:first_word_sent": _all_beginnings,
+    "keywords:exclude_word_harder": _avoided,
+    "keywords:existence": _existence,
+    "keywords:forbidden_words": _avoided,
+    "keywords:frequency": _frequency,
+    "keywords:letter_frequency": _letter,
+    "keywords:palindrome": _palindrome,
+    "keywords:start_end": _same_ends,
+    "keywords:word_count_different_numbers": _frequency,
+    "keywords:word_once": _once,
+    "last_word:last_word_answer": _ending,
+    "last_word:last_word_sent": _all_endings,
+    "length_constraints:nth_paragraph_first_word": _paragraph_beginning,
+    "length_constraints:number_paragraphs": _paragraphs("\n***\n"),
+    "length_constraints:number_sentences": _num_sentences,
+    "length_constraints:number_words": _num_words,
+    "letters:letter_counting": _num_letters,
+    "letters:letter_counting2": _letter,
+    "paragraphs:paragraphs": _paragraphs("\n***\n", 2),
+    "paragraphs:paragraphs2": _paragraphs("\n\n", 2),
+    "punctuation:no_comma": _no_mark(","),
+    "punctuation:punctuation_dot": _no_mark("."),
+    "punctuation:punctuation_exclamation": _no_mark("!"),
+    "startend:end_checker": _closing,
+    "startend:quotation": _finished(lambda text: f'"{text}"'),
+}

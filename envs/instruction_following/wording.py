@@ -1,0 +1,169 @@
+"""Checks which words and letters an answer has, how often, in what case and where."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from .answer import Answer, as_pattern, sentences, words
+from .arguments import Arguments, compare
+
+__all__ = [
+    "begins_and_ends_alike",
+    "begins_with_word",
+    "ends_with_word",
+    "has_capital_words",
+    "has_few_lowercase_words",
+    "has_keyword_at_place",
+    "has_keyword_often",
+    "has_keyword_once",
+    "has_keywords",
+    "has_letter_often",
+    "has_letters",
+    "has_no_consecutive_initials",
+    "has_no_forbidden_word",
+    "has_no_loose_keyword",
+    "has_one_and_two",
+    "has_palindrome",
+    "has_unique_words",
+    "is_lowercase",
+    "is_uppercase",
+    "sentences_begin_with_word",
+    "sentences_end_with_word",
+]
+
+_LOWERCASE_WORD = re.compile(r"\b[a-z]+\b")
+_LETTER = re.compile(r"[a-zA-Z]")
+_PUNCTUATION = re.compile(r"[^\w\s]")
+
+
+def _num_found(answer: Answer, keyword: str) -> int:
+    return len(answer.find(as_pattern(keyword)))
+
+
+def has_keywords(answer: Answer, given: Arguments) -> bool:
+    """Say whether every keyword is found, in any case and within words too."""
+    return all(_num_found(answer, keyword) for keyword in given.keywords)
+
+
+def has_keyword_often(answer: Answer, given: Arguments) -> bool:
+    """Say whether a keyword is found at least, or less than, so many times."""
+    return compare(_num_found(answer, given.keyword), given.relation, given.frequency)
+
+
+def has_keyword_once(answer: Answer, given: Arguments) -> bool:
+    """Say whether a keyword is found exactly once."""
+    return _num_found(answer, given.keyword) == 1
+
+
+def has_one_and_two(answer: Answer, given: Arguments) -> bool:
+    """Say whether one keyword is found exactly once and the other exactly twice."""
+    found = (_num_found(answer, given.keyword1), _num_found(answer, given.keyword2))
+    return found == (1, 2)
+
+
+def has_no_forbidden_word(answer: Answer, given: Arguments) -> bool:
+    """Say whether none of the forbidden words stands there as a whole word, in any case."""
+    return not any(answer.find(rf"\b(?:{as_pattern(word)})\b") for word in given.forbidden_words)
+
+
+def has_no_loose_keyword(answer: Answer, given: Arguments) -> bool:
+    """Say whether a keyword never stands between two spaces, in the case that it is given in."""
+    return f" {given.keyword} " not in answer.text
+
+
+def has_keyword_at_place(answer: Answer, given: Arguments) -> bool:
+    """Say whether the m-th word of the n-th sentence is the keyword, in its case."""
+    sentence = sentences(answer.text)[given.n - 1 : given.n]
+    return bool(sentence) and words(sentence[0])[given.m - 1 : given.m] == [given.keyword]
+
+
+def begins_and_ends_alike(answer: Answer, given: Arguments) -> bool:
+    """Say whether the first and the last word are the same, with nothing before and after them."""
+    text = answer.text.strip()
+    found = words(text)
+    if len(found) < 2 or found[0].lower() != found[-1].lower():
+        return False
+    return text.startswith(found[0]) and text.endswith(found[-1])
+
+
+def has_no_consecutive_initials(answer: Answer, given: Arguments) -> bool:
+    """Say whether no word begins with the letter that follows the one of the word before it."""
+    initials = [word[0].lower() for word in answer.text.split()]
+    # Some capitals become two characters in lower case, of which nothing can be said.
+    if len(initials) > 1 and any(len(initial) != 1 for initial in initials):
+        return False
+    return not any(ord(later) - ord(first) == 1 for first, later in itertools.pairwise(initials))
+
+
+def has_palindrome(answer: Answer, given: Arguments) -> bool:
+    """Say whether a word, as white space divides them, reads the same backwards."""
+    return any(word == word[::-1] for word in answer.text.split())
+
+
+def has_unique_words(answer: Answer, given: Arguments) -> bool:
+    """Say whether no word comes twice; words that differ in case are two."""
+    found = words(answer.text)
+    return len(found) == len(set(found))
+
+
+def has_letter_often(answer: Answer, given: Arguments) -> bool:
+    """Say whether a letter, in either case, is there at least, or less than, so many times."""
+    count = answer.text.lower().count(given.letter)
+    return compare(count, given.let_relation, given.let_frequency)
+
+
+def has_letters(answer: Answer, given: Arguments) -> bool:
+    """Say whether there are at least, or less than, so many letters from A to Z."""
+    return compare(len(_LETTER.findall(answer.text)), given.relation, given.N)
+
+
+def has_few_lowercase_words(answer: Answer, given: Arguments) -> bool:
+    """Say whether no more than so many words are of small letters from a to z alone."""
+    return len(_LOWERCASE_WORD.findall(answer.text)) <= given.N
+
+
+def has_capital_words(answer: Answer, given: Arguments) -> bool:
+    """Say whether at least, or less than, so many words are in capitals; "I" is one."""
+    count = sum(word.isupper() for word in words(answer.text))
+    return compare(count, given.capital_relation, given.capital_frequency)
+
+
+def is_uppercase(answer: Answer, given: Arguments) -> bool:
+    """Say whether all letters are capitals; the language is not looked at."""
+    return answer.text.isupper()
+
+
+def is_lowercase(answer: Answer, given: Arguments) -> bool:
+    """Say whether all letters are small; the language is not looked at."""
+    return answer.text.islower()
+
+
+def begins_with_word(answer: Answer, given: Arguments) -> bool:
+    """Say whether the answer's first word is the one given, in any case, without punctuation."""
+    return _first_word(answer.text) == given.first_word.lower()
+
+
+def ends_with_word(answer: Answer, given: Arguments) -> bool:
+    """Say whether the answer's last word is the one given, in any case; punctuation may follow."""
+    return _last_word(answer.text) == given.last_word.lower()
+
+
+def sentences_begin_with_word(answer: Answer, given: Arguments) -> bool:
+    """Say whether every sentence begins with the word given."""
+    first_word = given.first_word.lower()
+    return all(_first_word(sentence) == first_word for sentence in sentences(answer.text))
+
+
+def sentences_end_with_word(answer: Answer, given: Arguments) -> bool:
+    """Say whether every sentence ends with the word given; punctuation may follow it."""
+    last_word = given.last_word.lower()
+    return all(_last_word(sentence) == last_word for sentence in sentences(answer.text))
+
+
+def _first_word(text: str) -> str:
+    return "".join(text.split(maxsplit=1)[:1]).lower()
+
+
+def _last_word(text: str) -> str:
+    return _PUNCTUATION.sub("", "".join(text.rsplit(maxsplit=1)[-1:])).lower()
