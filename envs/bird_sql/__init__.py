@@ -1,0 +1,127 @@
+r"""Asks for an SQL query that answers a question, and compares its result with the gold query's.
+
+Source: the resources server bird_sql of NVIDIA NeMo Gym (Apache-2.0), its rules written anew; they
+are those of the execution accuracy of BIRD (Li et al., 2023, https://arxiv.org/abs/2305.03111). The
+query is the last block that begins with "```sql" and is closed; it must contain a letter. Both
+queries are run on SQLite, and the reward is 1 where their results are equal as sets of rows.
+Looseness that is kept: the order of rows and how often one occurs do not count, whatever the
+question says; 1 equals 1.0; two empty results are equal. The order of columns counts, their names
+do not. Where this differs:
+
+- The database is built in memory from the row's `sql_context`; none is downloaded.
+- Without a query the reward is 0. The reference runs `SELECT 1` in its place, which may be right.
+- SQLite reads the comments. The reference takes `--` to begin a comment that ends with the query,
+  and joins lines also inside texts.
+- A query may only read, and has limits that are counted, not timed: 20 million steps of SQLite's
+  virtual machine, 100,000 bytes, a million bytes in a value, 8 million in a result, 256 million of
+  memory. Beyond them it is wrong. The reference stops waiting after 30 seconds and lets it run on.
+  What no step is counted for may still take too long; it is killed after 10 seconds, and wrong.
+- What gives another result every time is not allowed: `random()`, `date('now')`, the time zone of
+  the machine.
+- Where the context or the gold query fails, or breaks these rules, the attempt is unscored.
+
+One row (its prompt and context shortened):
+{"id": "bird-sql-0", "difficulty": "easy", "db_id": "library", "prompt": "A lending library ...",
+"question": "How many members live in Elmford?", "sql_context": "CREATE TABLE members (...); ...",
+"gt_sql": "SELECT COUNT(*) FROM members WHERE town = 'Elmford'"}
+"""
+
+import re
+from collections.abc import Iterator
+from random import Random
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from gymcli import (
+    Context,
+    Environment,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Task,
+    VerifierTimeoutError,
+)
+
+from .database import Comparison, compare
+from .tasks import rows
+
+__all__ = ["BirdSQL", "QueryTask"]
+
+BLOCK = re.compile(r"```sql\b(.*?)```", re.DOTALL | re.IGNORECASE)
+MAX_SECONDS = 10.0
+"""Far beyond what the limits on steps and sizes let a query take."""
+MAX_SHOWN = 500
+"""Characters of a message or an answer that are recorded."""
+
+
+class QueryTask(Task):
+    """A question and a query that answers it."""
+
+    question: str = ""
+    gt_sql: Annotated[str, StringConstraints(pattern=r"[A-Za-z]")]
+    """The gold query."""
+    sql_context: str
+    """Statements that make the tables and fill them."""
+    db_id: str = ""
+    difficulty: str = ""
+
+
+class BirdSQL(Environment[QueryTask]):
+    """Write the SQL query that answers a question about a database."""
+
+    properties = Properties("single-step", "coding", "databases", "text to SQL", "execution")
+    waits_to_verify = True
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the query gives the same rows as the gold query.
+
+        Raises:
+            VerifierError: The row's tables cannot be made, or its gold query fails.
+
+        """
+        task = cls.parse_task(rollout.task)
+        query = _last_query(rollout.output_text)
+        found = await _compared(task, query, context)
+        details: JSONObject = {
+            "reason": found.reason,
+            "num_rows": found.num_rows,
+            "num_expected_rows": found.num_expected_rows,
+        }
+        if found.message:
+            details["error_message"] = found.message[:MAX_SHOWN]
+        answer = query[:MAX_SHOWN] if query else None
+        return Score(float(found.reason == "correct"), answer=answer, details=details)
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Give the gold query."""
+        return Message(role="assistant", content=f"```sql\n{self.task.gt_sql}\n```")
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write questions about four small databases, filled anew for each."""
+        return rows(rng, num)
+
+
+def _last_query(text: str) -> str | None:
+    """Give what stands in the last block of SQL, if there is a letter in it."""
+    blocks = BLOCK.findall(text)
+    query = blocks[-1].strip() if blocks else ""
+    return query if re.search(r"[A-Za-z]", query) else None
+
+
+async def _compared(task: QueryTask, query: str | None, context: Context) -> Comparison:
+    try:
+        return await context.isolated(
+            compare, task.sql_context, task.gt_sql, query, timeout=MAX_SECONDS
+        )
+    except VerifierTimeoutError:
+        # Without the model's query it times out again where the row is to blame.
+        alone = await context.isolated(
+            compare, task.sql_context, task.gt_sql, None, timeout=MAX_SECONDS
+        )
+        message = f"it takes over {MAX_SECONDS:.0f} seconds"
+        return alone._replace(reason="too_slow", message=message)

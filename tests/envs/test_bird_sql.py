@@ -1,0 +1,433 @@
+"""The environment bird_sql: what is read as a query, what it may do, what its result must be."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gymcli.envs.bird_sql import BirdSQL, QueryTask
+from gymcli.envs.bird_sql.database import Database, QueryError
+from gymcli.envs.bird_sql.tasks import SCHEMAS
+from gymcli.errors import VerifierError
+from tests.envs.episodes import answered, played, row_of_file, says, scored
+
+NAME = "bird_sql"
+CONTEXT = """
+BEGIN TRANSACTION;
+CREATE TABLE boats (boat_id INTEGER PRIMARY KEY, name TEXT, length REAL, built TEXT);
+INSERT INTO boats VALUES (1, 'Auk', 7.0, '2001-05-09'), (2, 'Tern', 9.5, '2011-02-01');
+INSERT INTO boats VALUES (3, 'Gull', 7.0, '2011-10-30'), (4, 'two--masts; old', NULL, NULL);
+COMMIT;
+"""
+GOLD = "SELECT name, length FROM boats WHERE length < 9"
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+
+
+def task(**fields):
+    return {"sql_context": CONTEXT, "gt_sql": GOLD, **fields}
+
+
+def block(query):
+    return f"```sql\n{query}\n```"
+
+
+def score_of(text, **fields):
+    return scored(answered(NAME, task(**fields), text))
+
+
+def outcome(query, **fields):
+    """Give reward and reason of a query."""
+    rollout = score_of(block(query), **fields)
+    return rollout.reward, rollout.details["reason"]
+
+
+# What is read
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        pytest.param(block(GOLD), GOLD, id="block"),
+        pytest.param(f"So:\n{block('SELECT 2')}\nor\n{block(GOLD)} Done.", GOLD, id="the last"),
+        pytest.param(f"```SQL {GOLD}```", GOLD, id="upper case, one line"),
+        pytest.param(f"{block(GOLD)}\n{block('')}", None, id="last one empty"),
+        pytest.param(block("1 + 1;"), None, id="no letter"),
+        pytest.param(f"```\n{GOLD}\n```", None, id="block without sql"),
+        pytest.param(f"```sqlite\n{GOLD}\n```", None, id="block of another language"),
+        pytest.param(f"```sql\n{GOLD}", None, id="not closed"),
+        pytest.param(f"{block(GOLD)}\n```sql\nSELECT 2", GOLD, id="second one not closed"),
+        pytest.param(GOLD, None, id="no block"),
+        pytest.param("", None, id="nothing"),
+        pytest.param("```sql" * 50_000, None, id="many fences"),
+    ],
+)
+def test_query_is_the_last_closed_block(text, query):
+    rollout = score_of(text)
+
+    assert rollout.answer == query
+    assert rollout.reward == float(query == GOLD)
+    assert (rollout.details["reason"] == "no_sql") == (query is None)
+
+
+def test_silence_is_no_query_that_gives_1():
+    """The reference runs `SELECT 1` for an answer without a query."""
+    rollout = score_of("", gt_sql="SELECT 1")
+
+    assert (rollout.reward, rollout.details["reason"]) == (0.0, "no_sql")
+    assert outcome("SELECT 1", gt_sql="SELECT 1") == (1.0, "correct")
+
+
+# What the result must be
+
+
+@pytest.mark.parametrize(
+    ("query", "reward"),
+    [
+        pytest.param(GOLD, 1.0, id="gold"),
+        pytest.param(f"{GOLD};", 1.0, id="semicolon"),
+        pytest.param(f"{GOLD} ORDER BY name DESC", 1.0, id="order of rows"),
+        pytest.param(f"{GOLD} UNION ALL {GOLD}", 1.0, id="rows twice"),
+        pytest.param("SELECT name AS boat, 7 FROM boats WHERE length = 7", 1.0, id="7 is 7.0"),
+        pytest.param("VALUES ('Auk', 7), ('Gull', 7)", 1.0, id="result written out"),
+        pytest.param("SELECT length, name FROM boats WHERE length < 9", 0.0, id="column order"),
+        pytest.param("SELECT name FROM boats WHERE length < 9", 0.0, id="column missing"),
+        pytest.param(f"{GOLD} AND name = 'Auk'", 0.0, id="row missing"),
+        pytest.param("SELECT name, length FROM boats", 0.0, id="row too many"),
+        pytest.param("SELECT upper(name), length FROM boats WHERE length < 9", 0.0, id="case"),
+        pytest.param("SELECT name, '7.0' FROM boats WHERE length < 9", 0.0, id="text, no number"),
+    ],
+)
+def test_results_are_compared_as_sets_of_rows(query, reward):
+    assert outcome(query) == (reward, "correct" if reward else "wrong_result")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param(f"-- the boats\n{GOLD} -- all of them", id="lines"),
+        pytest.param(f"{GOLD.replace('FROM', '-- two columns' + chr(10) + 'FROM')}", id="within"),
+        pytest.param(f"/* -- */ {GOLD} /* ; */;", id="blocks"),
+        pytest.param(f"{GOLD} AND name <> '-- Tern'", id="none, a text"),
+    ],
+)
+def test_comments_are_read_as_sqlite_reads_them(query):
+    """The reference takes all that follows the first `--` for a comment."""
+    assert outcome(query) == (1.0, "correct")
+
+
+def test_texts_keep_their_spaces():
+    """The reference makes one space of several, and of ends of lines."""
+    assert outcome("SELECT 'a b'", gt_sql="SELECT 'a  b'") == (0.0, "wrong_result")
+    assert outcome("SELECT 'a\nb'", gt_sql="SELECT 'a' || char(10) || 'b'") == (1.0, "correct")
+
+
+def test_empty_results_are_equal():
+    """So says the reference, whatever the query asks for."""
+    gold = "SELECT name FROM boats WHERE length > 90"
+
+    assert outcome("SELECT 1 WHERE 0", gt_sql=gold) == (1.0, "correct")
+    assert outcome("SELECT 1", gt_sql=gold) == (0.0, "wrong_result")
+
+
+@pytest.mark.parametrize(
+    ("query", "gold", "reward"),
+    [
+        pytest.param("SELECT NULL", "SELECT 0.0 * 9e999", 1.0, id="NaN is NULL"),
+        pytest.param("SELECT 1e999", "SELECT 9e999", 1.0, id="infinity"),
+        pytest.param("SELECT -9e999", "SELECT 9e999", 0.0, id="minus infinity"),
+        pytest.param(
+            "SELECT CAST(x'ff' AS TEXT)", "SELECT CAST(x'ff' AS TEXT)", 1.0, id="no UTF-8"
+        ),
+        pytest.param("SELECT CAST(x'fe' AS TEXT)", "SELECT CAST(x'ff' AS TEXT)", 0.0, id="other"),
+        pytest.param("SELECT x'6162'", "SELECT 'ab'", 0.0, id="blob and text"),
+        pytest.param("SELECT 'é'", "SELECT char(233)", 1.0, id="beyond ASCII"),
+        pytest.param("SELECT ''", "SELECT NULL", 0.0, id="empty text and NULL"),
+    ],
+)
+def test_cells_are_equal_as_their_values_are(query, gold, reward):
+    assert outcome(query, gt_sql=gold)[0] == reward
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1), st.lists(st.integers(-3, 3), min_size=1))
+def test_order_and_number_of_rows_never_count(numbers, others):
+    def values(found):
+        return block(f"VALUES {', '.join(f'({number})' for number in found)}")
+
+    rollout = score_of(values(numbers), gt_sql=values(others).strip("`").removeprefix("sql"))
+
+    assert rollout.reward == float({*numbers} == {*others})
+    assert rollout.details["num_rows"] == len({*numbers})
+    assert rollout.details["num_expected_rows"] == len({*others})
+
+
+# What a query may do
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param("SELEC name FROM boats", id="syntax"),
+        pytest.param("SELECT nothing FROM boats", id="no such column"),
+        pytest.param("SELECT nothing()", id="no such function"),
+        pytest.param("SELECT name FROM boats WHERE name REGEXP 'A'", id="no regular expressions"),
+        pytest.param(f"{GOLD}; {GOLD}", id="two statements"),
+        pytest.param("SELECT ?", id="parameter"),
+        pytest.param("SELECT 'a\0b'", id="null character"),
+        pytest.param("-- nothing", id="comment alone"),
+        pytest.param(f"SELECT {'(' * 5000}1{')' * 5000}", id="nested too deeply"),
+        pytest.param("SELECT abs(-9223372036854775808)", id="overflow"),
+        pytest.param("SELECT date(CAST(x'ff' AS TEXT))", id="time that is no text"),
+    ],
+)
+def test_query_that_fails_is_wrong(query):
+    rollout = score_of(block(query))
+
+    assert (rollout.reward, rollout.details["reason"]) == (0.0, "sql_error")
+    assert 0 < len(rollout.details["error_message"]) <= 500
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM boats",
+        "DROP TABLE boats",
+        "CREATE TABLE more (a)",
+        "CREATE TEMP TABLE more AS SELECT 1",
+        "UPDATE boats SET length = 1",
+        "UPDATE sqlite_master SET sql = ''",
+        "INSERT INTO boats DEFAULT VALUES RETURNING *",
+        "PRAGMA table_info(boats)",
+        "SELECT * FROM pragma_table_info('boats')",
+        "ATTACH 'more.sqlite' AS more",
+        "VACUUM INTO 'more.sqlite'",
+        "BEGIN",
+        "COMMIT",
+        "ROLLBACK",
+        "SAVEPOINT here",
+        "ANALYZE",
+        "CREATE VIRTUAL TABLE more USING fts5(a)",
+    ],
+)
+def test_query_may_only_read(query):
+    reward, reason = outcome(query)
+
+    assert (reward, reason) in {(0.0, "not_allowed"), (0.0, "sql_error")}
+    assert reason == "not_allowed" or query.startswith(("VACUUM", "UPDATE sqlite_master"))
+
+
+def test_query_loads_no_extension():
+    assert outcome("SELECT load_extension('more')") == (0.0, "sql_error")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "random()",
+        "randomblob(4)",
+        "CURRENT_DATE",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "date()",
+        "date('now')",
+        "datetime('No' || 'W', '-1 day')",
+        "julianday(x'6e6f77')",
+        "strftime('%Y')",
+        "strftime('%Y', 'now')",
+        "time('12:00', 'localtime')",
+        "timediff('2020-01-01', 'now')",
+        "datetime('2020-01-01', 'utc')",
+    ],
+)
+def test_query_may_not_ask_for_the_present_or_for_chance(expression):
+    assert outcome(f"SELECT {expression}") == (0.0, "not_allowed")
+    with pytest.raises(VerifierError, match='"gt_sql" fails'):
+        score_of(block(GOLD), gt_sql=f"SELECT {expression}")
+
+
+@pytest.mark.parametrize(
+    ("query", "result"),
+    [
+        ("SELECT strftime('%Y', built) FROM boats WHERE boat_id = 1", "2001"),
+        ("SELECT date('2024-02-28', '+1 day')", "2024-02-29"),
+        ("SELECT CAST(julianday('2024-03-01') - julianday('2024-02-01') AS INTEGER)", 29),
+        ("SELECT time('12:00', '+90 minutes')", "13:30:00"),
+        ("SELECT date(built) FROM boats WHERE boat_id = 4", None),
+        ("SELECT date('no date')", None),
+        ("SELECT value FROM json_each('[5]')", 5),
+        ("SELECT name FROM sqlite_master", "boats"),
+    ],
+)
+def test_query_may_read_and_reckon(query, result):
+    database = Database(CONTEXT)
+
+    assert database.read(query) == {(result,)}
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        pytest.param(f"{ENDLESS} SELECT count(*) FROM n", "too_slow", id="endless recursion"),
+        pytest.param(
+            f"SELECT count(*) FROM {', '.join(f'boats AS b{n}' for n in range(20))}",
+            "too_slow",
+            id="cross joins",
+        ),
+        pytest.param(f"{ENDLESS} SELECT i FROM n", "too_large", id="endless rows"),
+        pytest.param(
+            f"{ENDLESS} SELECT hex(zeroblob(100000)) AS a FROM n ORDER BY a",
+            "too_large",
+            id="memory",
+        ),
+        pytest.param("SELECT zeroblob(1000000000)", "too_large", id="blob"),
+        pytest.param(
+            "SELECT replace(hex(zeroblob(900)), '0', hex(zeroblob(900)))", "too_large", id="text"
+        ),
+        pytest.param(f"SELECT '{'a' * 200_000}'", "too_large", id="query"),
+    ],
+)
+def test_query_that_runs_away_is_wrong(query, reason):
+    first = score_of(block(query))
+
+    assert (first.reward, first.details["reason"]) == (0.0, reason)
+    assert first.details["num_expected_rows"] == 2, "the worker goes on"
+
+
+def test_query_whose_plan_explodes_is_wrong():
+    """Newer versions of SQLite count steps of the planning too."""
+    doubled = ", ".join(f"c{n} AS (SELECT a.* FROM c{n - 1} a, c{n - 1})" for n in range(1, 40))
+    reward, reason = outcome(f"WITH c0 AS (SELECT 1), {doubled} SELECT * FROM c39")
+
+    assert reward == 0.0
+    assert reason in {"too_large", "too_slow"}
+
+
+def test_query_with_a_pattern_that_explodes_comes_to_an_end():
+    text, pattern = "a" * 30_000, "%a" * 40 + "b"
+
+    assert outcome(f"SELECT '{text}' LIKE '{pattern}'")[0] == 0.0
+    assert outcome(f"SELECT '{text}' GLOB '{pattern.replace('%', '*')}'")[0] == 0.0
+
+
+@pytest.mark.slow
+def test_query_that_takes_too_long_for_its_steps_is_wrong():
+    """Each of its steps looks through a long text; the worker is killed, and the row is not it."""
+    text = "hex(zeroblob(400000 + i % 2))"
+
+    assert outcome(f"{ENDLESS} SELECT max({text} LIKE '%0%0%0%0%1%') FROM n") == (0.0, "too_slow")
+
+
+def test_query_that_cannot_be_encoded_fails():
+    database = Database(CONTEXT)
+    with pytest.raises(QueryError, match="surrogates"):
+        database.read("SELECT '\ud800'")
+    database.close()
+
+
+# What is the row's fault
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"gt_sql": "SELECT nothing FROM boats"}, id="gold fails"),
+        pytest.param({"gt_sql": "DELETE FROM boats"}, id="gold changes something"),
+        pytest.param({"sql_context": "CREATE TABLE boats ("}, id="context fails"),
+        pytest.param({"sql_context": "ATTACH 'more.sqlite' AS more"}, id="context attaches"),
+        pytest.param({"sql_context": "CREATE TABLE a AS SELECT random()"}, id="context of chance"),
+        pytest.param(
+            {
+                "sql_context": "CREATE TABLE a (b, c DEFAULT CURRENT_DATE);"
+                "INSERT INTO a (b) VALUES (1)"
+            },
+            id="context of the present",
+        ),
+    ],
+)
+@pytest.mark.parametrize("text", ["", block(GOLD)])
+def test_row_that_fails_leaves_the_rollout_unscored(fields, text):
+    with pytest.raises(VerifierError, match=r'"(gt_sql|sql_context)" fails'):
+        score_of(text, **fields)
+
+
+def test_gold_query_that_runs_away_leaves_the_rollout_unscored():
+    with pytest.raises(VerifierError, match=r'"gt_sql" fails \(too_slow\)'):
+        score_of(block(GOLD), gt_sql=f"{ENDLESS} SELECT max(i) FROM n")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"gt_sql": GOLD}, id="no context"),
+        pytest.param({"sql_context": CONTEXT}, id="no gold"),
+        pytest.param({"sql_context": CONTEXT, "gt_sql": " ;"}, id="gold without a letter"),
+    ],
+)
+def test_parse_task_refuses_a_row_that_cannot_be_scored(fields):
+    with pytest.raises(ValidationError):
+        QueryTask.model_validate(fields)
+
+
+def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path):
+    question = "Which boats are shorter than nine metres? Give name and length."
+    row = row_of_file(
+        tmp_path,
+        NAME,
+        {
+            "responses_create_params": {"input": [{"role": "user", "content": question}]},
+            "question": question,
+            "gt_sql": GOLD,
+            "sql_context": CONTEXT,
+            "difficulty": "simple",
+            "db_id": "harbour",
+            "id": 0,
+        },
+    )
+
+    assert row.id == "0"
+    assert scored(played(row)).reward == 1.0
+    assert scored(played(row, says(block("SELECT name FROM boats")))).reward == 0.0
+
+
+# Tasks
+
+
+def test_tasks_have_results_that_another_query_has_not_by_chance():
+    rows = list(BirdSQL.generate(Random(2), 48))
+    results = []
+    for row in rows:
+        database = Database(row["sql_context"])
+        results.append(database.read(row["gt_sql"]))
+        database.close()
+
+    assert all(1 <= len(result) <= 20 for result in results)
+    assert not any(result in ({(0,)}, {(1,)}) for result in results)
+    assert not any(None in cells for result in results for cells in result)
+    assert len({frozenset(result) for result in results}) == len(rows)
+
+
+def test_tasks_ask_every_question_of_every_schema():
+    """A question is known by what its gold query begins with."""
+    rows = list(BirdSQL.generate(Random(1), 240))
+    gold = [row["gt_sql"] for row in rows]
+    beginnings = [one.query.split("{")[0] for schema in SCHEMAS for one in schema.questions]
+
+    assert len({*beginnings}) == 48
+    assert all(any(query.startswith(start) for query in gold) for start in beginnings)
+    assert {(row["db_id"], row["difficulty"]) for row in rows} == {
+        (schema.name, question.difficulty) for schema in SCHEMAS for question in schema.questions
+    }
+    assert len({row["prompt"] for row in rows}) == 240
+    assert [row["id"] for row in rows] == [f"bird-sql-{number}" for number in range(240)]
+
+
+def test_tasks_show_the_tables_and_not_the_answer():
+    for row in BirdSQL.generate(Random(4), 24):
+        definitions = row["sql_context"].split("\nINSERT")[0]
+
+        assert definitions in row["prompt"]
+        assert row["question"] in row["prompt"]
+        assert row["gt_sql"] not in row["prompt"]
+        assert "INSERT" not in row["prompt"]
