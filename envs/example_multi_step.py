@@ -1,4 +1,4 @@
-"""Asks for the values of a term's synonyms in the order of a list, which takes several calls.
+"""Asks for the values of a term's synonyms in a given order, which takes several calls.
 
 Source: the resources server example_multi_step of NVIDIA NeMo Gym (Apache-2.0), its rules written
 anew. The reward is 1 where the last call of `extract_synonym_values` has exactly the expected
@@ -11,11 +11,14 @@ differs:
 - Where nothing is expected, `set_overlap` is 1 if nothing was given, else 0.
 
 One row (its system message shortened):
-{"id": "synonyms-0", "difficulty": "easy", "messages": [{"role": "system", "content": "cold: icy"},
-{"role": "user", "content": "What makes a day cold?"}], "expected_synonyms": ["icy"],
-"expected_synonym_values": [325], "minefield_label": "cold", "minefield_label_value": 418}
+{"id": "synonyms-0", "difficulty": "easy", "capability": "information dependency", "messages":
+[{"role": "system", "content": "cold: icy"}, {"role": "user", "content": "What makes a day cold?"}],
+"expected_synonyms": ["icy"], "expected_synonym_values": [325], "minefield_label": "cold",
+"minefield_label_value": 418}
 """
 
+import functools
+import itertools
 from collections.abc import Iterator
 from random import Random
 from typing import Annotated
@@ -46,7 +49,15 @@ class SynonymTask(Task):
     expected_synonyms: list[str]
     expected_synonym_values: list[int]
     minefield_label: str
+    """The term itself, the first one where a message is about two."""
     minefield_label_value: int
+    begins_with_term: bool = False
+    """Whether the value of the term says where its first synonym stands."""
+
+    @property
+    def words(self) -> list[str]:
+        """What has to be looked up, in this order."""
+        return [self.minefield_label] * self.begins_with_term + self.expected_synonyms
 
 
 class Extraction(msgspec.Struct):
@@ -58,7 +69,9 @@ class Extraction(msgspec.Struct):
 class ExampleMultiStep(Environment[SynonymTask]):
     """Look up the values of a term's synonyms and hand them over in order."""
 
-    properties = Properties("multi-step", "tool use", "language", "extraction", "exact match")
+    properties = Properties(
+        "multi-step", "information dependency", "language", "extraction", "exact match"
+    )
 
     @tool(reads_only=True)
     def get_synonym_value(
@@ -99,12 +112,12 @@ class ExampleMultiStep(Environment[SynonymTask]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Look up one synonym a turn, hand over the values, and say so."""
+        """Look up one word a turn, hand over the values, and say so."""
         task, num_calls = self.task, len(rollout.tool_calls)
-        if num_calls > len(task.expected_synonyms):
+        if num_calls > len(task.words):
             return Message(role="assistant", content="I have handed over the values.")
-        if num_calls < len(task.expected_synonyms):
-            call = _call(num_calls, "get_synonym_value", synonym=task.expected_synonyms[num_calls])
+        if num_calls < len(task.words):
+            call = _call(num_calls, "get_synonym_value", synonym=task.words[num_calls])
         else:
             values = task.expected_synonym_values
             call = _call(num_calls, "extract_synonym_values", synonym_values=values)
@@ -112,31 +125,15 @@ class ExampleMultiStep(Environment[SynonymTask]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write lists of growing length; the hard messages only hint at their term."""
+        """Write lists of growing length; the hard messages only hint at what they are about."""
         for number in range(num):
-            difficulty, num_terms, num_synonyms = LEVELS[number % len(LEVELS)]
-            terms = rng.sample(list(THESAURUS), num_terms)
-            pairs = [(term, s) for term in terms for s in THESAURUS[term][1][:num_synonyms]]
-            rng.shuffle(pairs)
-            term = terms[0]
-            expected = [synonym for other, synonym in pairs if other == term]
-            listing = "\n".join(f"- {term}: {synonym}" for term, synonym in pairs)
-            hint = THESAURUS[term][0]
-            yield {
-                "id": f"synonyms-{number}",
-                "difficulty": difficulty,
-                "messages": [
-                    {"role": "system", "content": f"{INSTRUCTIONS}\n\n{listing}"},
-                    {
-                        "role": "user",
-                        "content": hint if difficulty == "hard" else f"What makes a day {term}?",
-                    },
-                ],
-                "expected_synonyms": expected,
-                "expected_synonym_values": [value_of(synonym) for synonym in expected],
-                "minefield_label": term,
-                "minefield_label_value": value_of(term),
-            }
+            difficulty = list(LEVELS)[number % len(LEVELS)]
+            kind = PLAN[number // len(LEVELS) % len(PLAN)]
+            if kind == "trail":
+                fields = _trail(rng, difficulty)
+            else:
+                fields = _list(rng, difficulty, num_asked=2 if kind == "two terms" else 1)
+            yield {"id": f"synonyms-{number}", "difficulty": difficulty, **fields}
 
 
 def value_of(synonym: str) -> int:
@@ -169,14 +166,104 @@ def _overlap(expected: list[int], values: list[object]) -> float:
     return sum(value in values for value in {*expected}) / len(expected)
 
 
+def _list(rng: Random, difficulty: str, *, num_asked: int) -> JSONObject:
+    """Ask for one or two terms of a list."""
+    num_terms, num_synonyms = LEVELS[difficulty]
+    terms = rng.sample(list(THESAURUS), num_terms)
+    pairs = [(term, s) for term in terms for s in THESAURUS[term][1][:num_synonyms]]
+    rng.shuffle(pairs)
+    asked = terms[:num_asked]
+    expected = [synonym for term in asked for other, synonym in pairs if other == term]
+    listing = "\n".join(f"- {term}: {synonym}" for term, synonym in pairs)
+    if num_asked == 1:
+        return _fields("information dependency", INSTRUCTIONS, listing, asked, expected, difficulty)
+    return _fields("multiple intents", FOR_TWO_TERMS, listing, asked, expected, difficulty)
+
+
+def _trail(rng: Random, difficulty: str) -> JSONObject:
+    """Ask for a term whose synonyms stand where the value of the one before says."""
+    length = LEVELS[difficulty][1]
+    term, *trail = rng.choice(_trails(length))
+    visited = [value_of(word) % 10 for word in (term, *trail)]
+    places = dict(zip(trail, visited, strict=False))
+    others = [synonym for synonym in THESAURUS[term][1] if synonym not in trail]
+    unvisited = [place for place in range(10) if place not in visited]
+    places |= dict(zip(others, rng.sample(unvisited, len(others)), strict=True))
+    lines = [(place, term, synonym) for synonym, place in places.items()]
+    for other in rng.sample([name for name in THESAURUS if name != term], NUM_OTHERS):
+        synonyms = THESAURUS[other][1]
+        groups = rng.sample(range(10), len(synonyms))
+        lines += [(place, other, one) for place, one in zip(groups, synonyms, strict=True)]
+    rng.shuffle(lines)
+    listing = "\n".join(
+        "\n".join([f"Group {group}", *(f"- {t}: {s}" for place, t, s in lines if place == group)])
+        for group in range(10)
+    )
+    capability = "information dependency"
+    fields = _fields(capability, FOR_TRAILS, listing, [term], trail, difficulty)
+    return {**fields, "begins_with_term": True}
+
+
+@functools.cache
+def _trails(length: int) -> list[tuple[str, ...]]:
+    """Give each term with so many of its synonyms, where all values end in different digits."""
+    return [
+        (term, *trail)
+        for term, (_, synonyms) in THESAURUS.items()
+        for trail in itertools.permutations(synonyms, length)
+        if len({value_of(word) % 10 for word in (term, *trail)}) == length + 1
+    ]
+
+
+def _fields(
+    capability: str,
+    instructions: str,
+    listing: str,
+    terms: list[str],
+    expected: list[str],
+    difficulty: str,
+) -> JSONObject:
+    question = f"What makes a day {', and what makes a day '.join(terms)}?"
+    hint = " ".join(THESAURUS[term][0] for term in terms)
+    return {
+        "capability": capability,
+        "messages": [
+            {"role": "system", "content": f"{instructions}\n\n{listing}"},
+            {"role": "user", "content": hint if difficulty == "hard" else question},
+        ],
+        "expected_synonyms": expected,
+        "expected_synonym_values": [value_of(synonym) for synonym in expected],
+        "minefield_label": terms[0],
+        "minefield_label_value": value_of(terms[0]),
+    }
+
+
+PLAN = ["one term"] * 20 + ["trail"] * 4 + ["two terms"] * 4
+"""What each three rows are of, one after another and then anew."""
+
+LEVELS = {"easy": (8, 2), "medium": (10, 3), "hard": (10, 4)}
+"""Terms of a list, and synonyms of a term or of a trail."""
+NUM_OTHERS = 5
+"""Terms beside the one that is asked for, where there is a trail."""
+
 INSTRUCTIONS = (
     "Each line below gives a term and one of its synonyms. Find the term that the message is "
     "about. Look up the value of each of its synonyms, then hand over all the values in the order "
     "in which the synonyms stand in the list. Leave out the term itself."
 )
-
-LEVELS = [("easy", 8, 2), ("medium", 10, 3), ("hard", 10, 4)]
-"""Difficulty, terms of a list, and synonyms of a term."""
+FOR_TWO_TERMS = (
+    "Each line below gives a term and one of its synonyms. The message is about two terms. Look up "
+    "the value of each synonym of both, then hand over all the values in one call: first those of "
+    "the term that the message speaks of first, then those of the other one, each in the order in "
+    "which the synonyms stand in the list. Leave out the terms themselves."
+)
+FOR_TRAILS = (
+    "The lines below give a term and one of its synonyms each, in ten groups. Find the term that "
+    "the message is about and look up its value. The last digit of a value is the group to go on "
+    "with: look up the synonym that the term has there, and so on, until you come to a group in "
+    "which the term has none. Then hand over the values of the synonyms that you came to, in this "
+    "order. Leave out the term itself, and its synonyms in all other groups."
+)
 
 THESAURUS = {
     "cold": ("My fingers turn blue out here.", ("frosty", "icy", "chilly", "wintry")),

@@ -26,9 +26,10 @@ the gold calls that may change something change nothing, the attempt is unscored
 reference rewards doing nothing. A row without any such call asks for nothing to be changed.
 
 One row (its system message shortened):
-{"id": "workplace-0", "difficulty": "easy", "category": "email", "messages": [{"role": "system",
-"content": "It is ..."}, {"role": "user", "content": "Delete the e-mail with the id 00000041."}],
-"ground_truth": [{"name": "email_delete_email", "arguments": "{\"email_id\":\"00000041\"}"}]}
+{"id": "workplace-0", "difficulty": "easy", "category": "email", "capability": "tool use",
+"messages": [{"role": "system", "content": "It is ..."}, {"role": "user", "content": "Delete the
+e-mail with the id 00000041."}], "ground_truth": [{"name": "email_delete_email",
+"arguments": "{\"email_id\":\"00000041\"}"}]}
 """
 
 import itertools
@@ -57,11 +58,13 @@ from gymcli import (
 from .analytics import AnalyticsTools
 from .company import made_up
 from .customers import CustomerTools
-from .drafts import Draft
+from .dependency_tasks import DEPENDENCY_LEVELS
+from .drafts import Draft, Levels
 from .easy_tasks import EASY
 from .emails import EmailTools
 from .events import CalendarTools
 from .hard_tasks import HARD
+from .intent_tasks import INTENT_LEVELS
 from .medium_tasks import MEDIUM
 from .projects import ProjectTools
 from .source import Source, read_csv
@@ -212,7 +215,7 @@ class WorkplaceAssistant(
         rows: dict[str, JSONObject] = {}
         tries = itertools.count()
         while (number := len(rows)) < num:
-            difficulty, families = LEVELS[number % len(LEVELS)]
+            difficulty, families = PLAN[number % len(PLAN)]
             # A family that has said all it can must not be asked for ever.
             draft = families[next(tries) // len(LEVELS) % len(families)](rng)
             if draft.text not in rows:
@@ -237,6 +240,7 @@ def _row(number: int, difficulty: str, draft: Draft) -> JSONObject:
         "id": f"workplace-{number}",
         "difficulty": difficulty,
         "category": draft.category,
+        "capability": draft.capability,
         "messages": [
             {"role": "system", "content": INSTRUCTIONS},
             {"role": "user", "content": draft.text},
@@ -250,7 +254,9 @@ def _row(number: int, difficulty: str, draft: Draft) -> JSONObject:
 
 OTHER_TABLES = "were they written for other tables? give --env-arg data_dir=FOLDER"
 
-LEVELS = (("easy", EASY), ("medium", MEDIUM), ("hard", HARD))
+LEVELS: Levels = (("easy", EASY), ("medium", MEDIUM), ("hard", HARD))
+PLAN: Levels = LEVELS * 20 + INTENT_LEVELS * 4 + DEPENDENCY_LEVELS * 4
+"""What rows are of, one after another and then anew."""
 
 INSTRUCTIONS = (
     "You are the assistant of Juno Hart, who works at Brightmoor. It is Thursday, 30 November "

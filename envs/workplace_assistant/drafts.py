@@ -11,11 +11,15 @@ from .company import made_up
 from .source import Row
 
 __all__ = [
+    "CUSTOMERS",
+    "INFORMATION_DEPENDENCY",
     "MESSAGES",
+    "MULTIPLE_INTENTS",
     "TODAY",
     "Call",
     "Draft",
     "Family",
+    "Levels",
     "coming_day",
     "create_event",
     "create_task",
@@ -25,6 +29,7 @@ __all__ = [
     "events_on",
     "first_name",
     "groups",
+    "latest_email_from",
     "next_event_with",
     "rows_of",
     "send",
@@ -33,6 +38,10 @@ __all__ = [
 ]
 
 TODAY = date(2023, 11, 30)
+CUSTOMERS = "customer_relationship_manager_data"
+
+MULTIPLE_INTENTS = "multiple intents"
+INFORMATION_DEPENDENCY = "information dependency"
 
 
 class Call(NamedTuple):
@@ -48,9 +57,12 @@ class Draft(NamedTuple):
     category: str
     text: str
     calls: list[Call]
+    capability: str = "tool use"
 
 
 Family = Callable[[Random], Draft]
+Levels = tuple[tuple[str, tuple[Family, ...]], ...]
+"""The families of each difficulty, from easy to hard."""
 
 
 def rows_of(table: str) -> list[Row]:
@@ -78,10 +90,19 @@ def email_of(rng: Random) -> Row:
     return max(rng.choice(received), key=lambda row: row["sent_datetime"])
 
 
+def latest_email_from(sender: str) -> Row:
+    """Give the newest e-mail that somebody sent."""
+    received = [
+        row
+        for row in rows_of("emails")
+        if row["sender/recipient"] == sender and row["inbox/outbox"] == "inbox"
+    ]
+    return max(received, key=lambda row: row["sent_datetime"])
+
+
 def customer_of(rng: Random, **fields: str) -> Row:
     """Give a customer whose fields have these values."""
-    customers = rows_of("customer_relationship_manager_data")
-    return rng.choice([row for row in customers if fields.items() <= row.items()])
+    return rng.choice([row for row in rows_of(CUSTOMERS) if fields.items() <= row.items()])
 
 
 def next_event_with(address: str) -> Row:

@@ -1,4 +1,4 @@
-"""Hard requests: conditions to be looked up, or several wishes across the tables."""
+"""Hard requests: conditions to be looked up, or several wishes that belong together."""
 
 from collections import Counter
 from datetime import timedelta
@@ -6,7 +6,9 @@ from random import Random
 
 from .company import SLOTS, SOURCES, address_of
 from .drafts import (
+    CUSTOMERS,
     MESSAGES,
+    MULTIPLE_INTENTS,
     TODAY,
     Call,
     Draft,
@@ -31,8 +33,6 @@ from .vocabulary import EVENTS, TEAM, THINGS
 
 __all__ = ["HARD"]
 
-CUSTOMERS = "customer_relationship_manager_data"
-
 
 def _two_people(rng: Random) -> tuple[str, str]:
     first, second = rng.sample(TEAM, 2)
@@ -53,7 +53,7 @@ def _chase_overdue(rng: Random) -> Draft:
         f'subject "Overdue tasks" and the text "{body}"'
     )
     calls = [update(task, "list_name", "In Review") for task in tasks]
-    return Draft("multiple", text, [*calls, send(owner, "Overdue tasks", body)])
+    return Draft("multiple", text, [*calls, send(owner, "Overdue tasks", body)], MULTIPLE_INTENTS)
 
 
 def _plot_the_larger(rng: Random) -> Draft:
@@ -91,7 +91,7 @@ def _cancel_and_tell(rng: Random) -> Draft:
         send(participant, "Our meeting", body),
         create_task(task, participant, "Backlog", day, board),
     ]
-    return Draft("multiple", text, calls)
+    return Draft("multiple", text, calls, MULTIPLE_INTENTS)
 
 
 def _give_up_or_follow_up(rng: Random) -> Draft:
@@ -108,7 +108,9 @@ def _give_up_or_follow_up(rng: Random) -> Draft:
         f'follow-up to {spoken(day)} and e-mail the same colleague, with the subject "Please call '
         f'again". The text is "It is about {name}." in both cases.'
     )
-    return Draft("multiple", text, [change, send(owner, subject, f"It is about {name}.")])
+    return Draft(
+        "multiple", text, [change, send(owner, subject, f"It is about {name}.")], MULTIPLE_INTENTS
+    )
 
 
 def _spread_the_work(rng: Random) -> Draft:
@@ -149,7 +151,7 @@ def _move_or_book(rng: Random) -> Draft:
         f'"{name}". Either way, send {first_name(person)} an e-mail with the subject '
         f'"{spoken(day)}" and the text "{body}"'
     )
-    return Draft("multiple", text, [change, send(person, spoken(day), body)])
+    return Draft("multiple", text, [change, send(person, spoken(day), body)], MULTIPLE_INTENTS)
 
 
 def _hand_over(rng: Random) -> Draft:
@@ -169,7 +171,7 @@ def _hand_over(rng: Random) -> Draft:
         f"{task['board']} board. Please reassign them."
     )
     calls = [update(row, "assigned_to_email", new) for row in (customer, task)]
-    return Draft("multiple", text, calls)
+    return Draft("multiple", text, calls, MULTIPLE_INTENTS)
 
 
 def _pass_on_and_delete(rng: Random) -> Draft:

@@ -5,6 +5,7 @@ from random import Random
 from .company import SLOTS, address_of
 from .customers import STATUSES
 from .drafts import (
+    CUSTOMERS,
     MESSAGES,
     Call,
     Draft,
@@ -16,6 +17,7 @@ from .drafts import (
     events_on,
     first_name,
     groups,
+    latest_email_from,
     next_event_with,
     rows_of,
     spoken,
@@ -24,9 +26,7 @@ from .drafts import (
 from .projects import LISTS
 from .vocabulary import EVENTS, TEAM
 
-__all__ = ["MEDIUM"]
-
-CUSTOMERS = "customer_relationship_manager_data"
+__all__ = ["MEDIUM", "SHORT"]
 
 
 def _reply_to_latest(rng: Random) -> Draft:
@@ -42,12 +42,7 @@ def _reply_to_latest(rng: Random) -> Draft:
 
 def _delete_latest(rng: Random) -> Draft:
     sender = address_of(rng.choice(TEAM))
-    received = [
-        row
-        for row in rows_of("emails")
-        if row["sender/recipient"] == sender and row["inbox/outbox"] == "inbox"
-    ]
-    email = max(received, key=lambda row: row["sent_datetime"])
+    email = latest_email_from(sender)
     text = f"Delete the newest e-mail in my inbox from {first_name(sender)}."
     return Draft("email", text, [Call("email_delete_email", {"email_id": email["email_id"]})])
 
@@ -167,3 +162,15 @@ MEDIUM: tuple[Family, ...] = (
     _delete_lost,
     _postpone_follow_up,
 )
+
+SHORT: tuple[Family, ...] = (
+    _reply_to_latest,
+    _rename_next_event,
+    _book_with,
+    _delete_latest,
+    _move_named_task,
+    _set_named_status,
+    _cancel_last_of_day,
+    _postpone_follow_up,
+)
+"""Those that take three calls at most: one address, one search, one change."""

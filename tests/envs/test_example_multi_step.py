@@ -1,9 +1,12 @@
+from collections import Counter
+from random import Random
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.envs.example_multi_step import ExampleMultiStep, value_of
+from gymcli.envs.example_multi_step import THESAURUS, ExampleMultiStep, value_of
 from gymcli.registry import shipped_tasks
 from tests.envs.episodes import calls, played, says, scored, task_row
 
@@ -148,15 +151,122 @@ def test_oracle_looks_up_one_synonym_a_turn():
     assert [call.id for call in rollout.tool_calls] == ["call_0", "call_1", "call_2"]
 
 
-def test_tasks_set_a_minefield_that_no_synonym_hits():
-    for line in shipped_tasks("example_multi_step").read_bytes().splitlines():
-        row = msgspec.json.decode(line)
-        listing = row["messages"][0]["content"].splitlines()
-        term = row["minefield_label"]
-        in_order = [line.split(": ")[1] for line in listing if line.startswith(f"- {term}: ")]
+def shipped_rows(kind=None):
+    """Give the shipped rows: of a list and one term, of a list and two terms, or of a trail."""
+    lines = shipped_tasks("example_multi_step").read_bytes().splitlines()
+    return [row for row in map(msgspec.json.decode, lines) if kind in (None, kind_of(row))]
 
-        assert row["expected_synonyms"] == in_order
-        assert row["expected_synonym_values"] == [value_of(synonym) for synonym in in_order]
+
+def kind_of(row):
+    if row["capability"] == "multiple intents":
+        return "two terms"
+    return "trail" if row.get("begins_with_term") else "one term"
+
+
+def listed(row):
+    """Give the groups of a list, or its only one: the synonyms of each term in their order."""
+    groups = [{}]
+    for line in row["messages"][0]["content"].splitlines():
+        if line.startswith("Group "):
+            assert int(line.split()[1]) == len(groups) - 1
+            groups.append({})
+        elif line.startswith("- "):
+            term, synonym = line.removeprefix("- ").split(": ")
+            groups[-1].setdefault(term, []).append(synonym)
+    return groups[1:] or groups
+
+
+def asked(row):
+    """Give the terms that a message names, in its order."""
+    words = row["messages"][1]["content"].replace("?", " ").replace(",", " ").split()
+    return [word for word in words if word in THESAURUS]
+
+
+def test_tasks_are_of_two_capabilities():
+    counts = Counter(row["capability"] for row in shipped_rows())
+
+    assert {*counts} == {"multiple intents", "information dependency"}
+    assert min(counts.values()) >= 10
+    assert Counter(kind_of(row) for row in shipped_rows()) == {
+        "one term": 60,
+        "trail": 12,
+        "two terms": 12,
+    }
+    for kind in ("one term", "trail", "two terms"):
+        levels = [row["difficulty"] for row in shipped_rows(kind)]
+        assert levels == ["easy", "medium", "hard"] * (len(levels) // 3)
+
+
+def test_tasks_set_a_minefield_that_no_synonym_hits():
+    for row in shipped_rows():
+        term, synonyms = row["minefield_label"], row["expected_synonyms"]
+
+        assert row["expected_synonym_values"] == [value_of(synonym) for synonym in synonyms]
         assert value_of(term) == row["minefield_label_value"]
         assert row["minefield_label_value"] not in row["expected_synonym_values"]
-        assert (term in row["messages"][1]["content"]) == (row["difficulty"] != "hard")
+        assert asked(row)[:1] == ([] if row["difficulty"] == "hard" else [term])
+        hint, _ = THESAURUS[term]
+        assert row["messages"][1]["content"].startswith(hint) == (row["difficulty"] == "hard")
+
+
+def test_tasks_of_one_term_expect_its_synonyms_in_the_order_of_the_list():
+    for row in shipped_rows("one term"):
+        [synonyms] = listed(row)
+
+        assert row["expected_synonyms"] == synonyms[row["minefield_label"]]
+
+
+def test_tasks_of_two_terms_expect_the_synonyms_of_both():
+    for row in shipped_rows("two terms"):
+        [synonyms] = listed(row)
+        message = row["messages"][1]["content"]
+        hinted = [term for term in synonyms if THESAURUS[term][0] in message]
+        terms = asked(row) or sorted(hinted, key=lambda term: message.index(THESAURUS[term][0]))
+
+        assert len({*terms}) == 2
+        assert row["minefield_label"] == terms[0]
+        assert row["expected_synonyms"] == synonyms[terms[0]] + synonyms[terms[1]]
+
+
+def test_tasks_of_a_trail_find_each_synonym_by_the_value_of_the_word_before():
+    for row in shipped_rows("trail"):
+        groups, term = listed(row), row["minefield_label"]
+        found, group = [], groups[value_of(term) % 10]
+        while term in group:
+            [synonym] = group[term]
+            found.append(synonym)
+            group = groups[value_of(synonym) % 10]
+
+        assert len(groups) == 10
+        assert row["expected_synonyms"] == found
+        assert len(found) == {"easy": 2, "medium": 3, "hard": 4}[row["difficulty"]]
+        in_list = [synonym for group in groups for synonym in group.get(term, [])]
+        assert sorted(in_list) == sorted(THESAURUS[term][1]), "those off the trail are there too"
+
+
+def test_tasks_hand_over_what_only_a_call_has_told():
+    for line in shipped_rows():
+        row = task_row("example_multi_step", line)
+        prompt = " ".join(message["content"] for message in line["messages"])
+        *looked_up, handed_over = played(row).tool_calls
+        told = [value_of(msgspec.json.decode(call.arguments)["synonym"]) for call in looked_up]
+        values = msgspec.json.decode(handed_over.arguments)["synonym_values"]
+
+        assert {*values} <= {*told}
+        assert not any(str(value) in prompt for value in values)
+
+
+def test_oracle_enters_a_trail_with_the_term():
+    rollout = played(task_row("example_multi_step", {**TASK, "begins_with_term": True}))
+
+    words = [msgspec.json.decode(call.arguments).get("synonym") for call in rollout.tool_calls]
+    assert words == ["Hot", "Blazing", "Warm", None]
+    assert scored(rollout).reward == 1.0
+
+
+def test_generate_goes_on_with_rows_of_every_kind():
+    rows = list(ExampleMultiStep.generate(Random(4), 252))
+
+    assert [row["id"] for row in rows] == [f"synonyms-{number}" for number in range(252)]
+    assert len({msgspec.json.encode(row["messages"]) for row in rows}) == 252
+    assert Counter(map(kind_of, rows)) == {"one term": 180, "trail": 36, "two terms": 36}

@@ -5,6 +5,7 @@ import csv
 import itertools
 import statistics
 import time
+from collections import Counter
 from random import Random
 
 import msgspec
@@ -27,6 +28,8 @@ from tests.envs.episodes import calls, played, row_of_file, says, scored, task_r
 
 NAME = "workplace_assistant"
 CRM = "customer_relationship_manager"
+DEPENDENCY = "information dependency"
+NUMBERS = ("1.", "2.", "3.")
 IMARA = "imara.voss@brightmoor.example"
 
 TOOLS = {
@@ -1110,7 +1113,8 @@ def test_tasks_change_the_tables_and_end_in_time():
 def looks_for(row):
     """Give what has to be looked up for a request: its colleagues, and one search a wish."""
     text, gold = row.messages[1].text, row.fields["ground_truth"]
-    if row.fields["difficulty"] == "easy":
+    # Here every id is in the request, and there the gold calls look it up.
+    if row.fields["difficulty"] == "easy" or row.fields["capability"] == DEPENDENCY:
         return []
     people = [name.split()[0] for name in TEAM if name.split()[0] in text]
     found = [call("company_directory_find_email_address", name=person) for person in people]
@@ -1129,7 +1133,7 @@ def looks_for(row):
 
 
 def test_tasks_leave_turns_to_look_things_up_and_once_more():
-    """Everything one call a turn: seven at most, as the README says, and three are left."""
+    """Everything one call a turn: nine at most, as the README says, and one is left."""
     lengths = []
     for row in shipped_rows():
         gold = [(one["name"], one["arguments"]) for one in row.fields["ground_truth"]]
@@ -1140,9 +1144,9 @@ def test_tasks_leave_turns_to_look_things_up_and_once_more():
         assert (rollout.stop_reason, rollout.reward) == ("done", 1.0), row.id
         assert not rollout.tool_errors
 
-    assert max(lengths) == 7
+    assert max(lengths) == 9
     readme = (shipped_tasks(NAME).parent / "README.md").read_text()
-    assert "takes seven turns at most" in " ".join(readme.split())
+    assert "takes nine turns at most" in " ".join(readme.split())
 
 
 def test_episode_ends_after_ten_turns():
@@ -1155,9 +1159,10 @@ def test_episode_ends_after_ten_turns():
 def test_tasks_name_ids_only_where_they_are_easy():
     for row in shipped_rows():
         text = row.messages[1].text
-        if row.fields["difficulty"] == "easy":
+        is_easy = row.fields["difficulty"] == "easy"
+        if is_easy and row.fields["capability"] == "tool use":
             assert len(row.fields["ground_truth"]) == 1
-        else:
+        if not is_easy or row.fields["capability"] == DEPENDENCY:
             assert "0000" not in text
             assert "@" not in text
 
@@ -1165,8 +1170,10 @@ def test_tasks_name_ids_only_where_they_are_easy():
 def test_tasks_are_of_every_kind():
     fields = [row.fields for row in shipped_rows()]
 
-    acting = {gold["name"] for row in fields for gold in row["ground_truth"]}
     tools = WorkplaceAssistant.method_tools()
+    gold = [(row, tools[gold["name"]]) for row in fields for gold in row["ground_truth"]]
+    assert all(row["capability"] == DEPENDENCY for row, tool in gold if tool.reads_only)
+    acting = {tool.name for _, tool in gold if not tool.reads_only}
     assert acting == {name for name, tool in tools.items() if not tool.reads_only}
     assert {row["category"] for row in fields} == {
         "email",
@@ -1176,6 +1183,72 @@ def test_tasks_are_of_every_kind():
         CRM,
         "multiple",
     }
+
+
+def test_tasks_are_of_every_capability():
+    fields = [row.fields for row in shipped_rows()]
+    counts = Counter(row["capability"] for row in fields)
+
+    assert {*counts} == {"tool use", "multiple intents", DEPENDENCY}
+    assert min(counts.values()) >= 10
+    for capability in counts:
+        levels = {row["difficulty"] for row in fields if row["capability"] == capability}
+        assert levels == {"easy", "medium", "hard"}
+
+
+def test_tasks_of_several_intents_change_several_tables():
+    for row in shipped_rows():
+        if row.fields["capability"] == "multiple intents":
+            rollout = scored(played(row))
+
+            assert row.fields["category"] == "multiple"
+            assert len(rollout.details["changed_tables"]) >= 2, row.id
+
+
+def test_tasks_of_numbered_intents_can_be_done_in_any_order():
+    """The wishes have nothing to do with each other: each changes a table of its own."""
+    num_seen = 0
+    for row in shipped_rows():
+        wishes = [line for line in row.messages[1].text.splitlines() if line[:2] in NUMBERS]
+        if not wishes:
+            continue
+        gold = [(one["name"], one["arguments"]) for one in row.fields["ground_truth"]]
+        rollout = scored(played(row, *map(calls, reversed(gold)), says("Done.")))
+
+        assert rollout.reward == 1.0
+        assert len(rollout.details["changed_tables"]) == len(wishes) == len(gold) >= 2
+        num_seen += 1
+    assert num_seen == 12
+
+
+def told_before(rollout):
+    """Give each call with the arguments that a result before told, and the prompt did not."""
+    prompt = " ".join(message.text for message in rollout.messages[: rollout.num_prompt_messages])
+    results = ""
+    for message in rollout.responses:
+        for made in message.tool_calls or []:
+            texts = [str(value) for value in msgspec.json.decode(made.arguments).values()]
+            yield made, [text for text in texts if text in results and text not in prompt]
+        if message.role == "tool":
+            results += message.text
+
+
+def test_tasks_of_dependency_need_what_an_earlier_call_has_told():
+    tools = WorkplaceAssistant.method_tools()
+    for row in shipped_rows():
+        if row.fields["capability"] != DEPENDENCY:
+            continue
+        found = list(told_before(scored(played(row))))
+        changes = [told for made, told in found if not tools[made.name].reads_only]
+        looks = [told for made, told in found if tools[made.name].reads_only]
+
+        assert changes, row.id
+        assert all(changes), row.id
+        if row.fields["difficulty"] == "easy":
+            assert (len(looks), len(changes)) == (1, 1)
+        else:
+            assert any(looks[1:]), "a look-up needs what the one before has told"
+        assert len(changes) == (2 if row.fields["difficulty"] == "hard" else 1)
 
 
 def test_tasks_fit_no_gold_of_another():
