@@ -1,0 +1,197 @@
+r"""Gives instructions that go against habit; a judge looks at each criterion of a rubric.
+
+Source: the resources server inverse_if of NVIDIA NeMo Gym (Apache-2.0), its rules written anew. The
+judge is asked about each criterion, all at once, and shown the last message without what stands in
+`<think>`. A row may bring the judge's prompt, as a template of `str.format`, and system message;
+what a row does not have is looked for in its `metadata`, else ours are used. A verdict is a JSON
+object with `result`, else PASS or FAIL in the last five lines, from the last one up, PASS before
+FAIL in a line: a judge that writes "does not pass" in place of an object says PASS. Where this
+differs:
+
+- Of several objects the last one counts, so that none does that the judge only considers.
+- What the judge quotes from the response is no verdict: not an object, and not a whole line.
+- The judge's endpoint is asked to keep to a schema; the verdict is read whether it did or not.
+- A verdict that cannot be read is a reason of its own; the criterion is not met all the same.
+- A judge that fails leaves the attempt unscored.
+- A row without criteria is refused, since it would get 0 whatever is said; so is a template that
+  leaves out the response or the criterion, or has a placeholder that nothing fills.
+- Where a row has no `prompt`, the judge is shown the one that the model was.
+- `weighted` is the mean, as there: criteria have no weights.
+
+One row:
+{"id": "inverse-0", "difficulty": "easy", "prompt": "List the numbers 7, 8, 9 in the order in which
+nobody would ...", "rubric": [{"id": "C1", "criteria": "Is the number of lines in the response,
+blank ones aside, 3?"}, {"id": "C2", "criteria": "Is line 1, blank ones aside, exactly \"9\"?"}],
+"reference_response": "9\n8\n7"}
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from statistics import fmean
+from typing import Literal
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from gymcli import (
+    Context,
+    Environment,
+    EnvironmentOptions,
+    JSONObject,
+    Judge,
+    Message,
+    Model,
+    Properties,
+    Rollout,
+    Score,
+    Task,
+)
+
+from .exercises import JUDGE_SYSTEM, JUDGE_TEMPLATE, exercise
+from .judging import BRACES, Label, as_template, judge_by, label_of, without_thoughts
+from .stand_in import judging
+
+__all__ = ["Criterion", "InverseInstruction", "InverseInstructionFollowing"]
+
+Aggregation = Literal["mean", "min", "max", "all", "any", "weighted"]
+
+AGGREGATIONS: Mapping[Aggregation, Callable[[list[float]], float]] = {
+    "mean": fmean,
+    "min": min,
+    "max": max,
+    "all": min,
+    "any": max,
+    "weighted": fmean,
+}
+"""A criterion is worth 0 or 1, so that the least says whether all are met, the largest whether any
+is."""
+
+
+class Criterion(BaseModel):
+    """One line of a rubric."""
+
+    id: str | int = ""
+    criteria: str = Field(pattern=r"\S")
+    """A question about the response that is to be answered with yes."""
+
+
+class InverseInstruction(Task):
+    """An instruction, and what a response to it has to be like."""
+
+    rubric: list[Criterion] = Field(min_length=1)
+    prompt: str | None = None
+    """The instruction as the judge sees it; None: as the model does."""
+    reference_response: str | None = None
+    """A response that meets all criteria."""
+    judge_prompt_template: str | None = None
+    """With `{prompt}`, `{model_response}`, `{standard_response}` and `{criteria}`; other braces are
+    doubled."""
+    judge_system_prompt: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_metadata(cls, fields: JSONObject) -> JSONObject:
+        """Take what is missing or empty from the row's `metadata`."""
+        metadata = fields.get("metadata")
+        if not isinstance(metadata, dict):
+            return fields
+        found = {name: metadata.get(name) for name in cls.model_fields if not fields.get(name)}
+        return {**fields, **{name: value for name, value in found.items() if value}}
+
+    @field_validator("judge_prompt_template")
+    @classmethod
+    def _is_template(cls, text: str | None) -> str | None:
+        if text:
+            as_template(text)
+        return text
+
+    @property
+    def judge(self) -> Judge:
+        """The judge as the row wants it asked."""
+        return judge_by(self.judge_prompt_template, self.judge_system_prompt)
+
+
+class InverseInstructionFollowing(Environment[InverseInstruction]):
+    """Follow instructions that go against habit; a judge looks at each criterion."""
+
+    required_roles = ("judge",)
+    properties = Properties(
+        "single-step", "counterintuitive instruction following", "writing", "text", "rubric, judge"
+    )
+
+    class Options(EnvironmentOptions):
+        """What a rubric is worth."""
+
+        aggregation: Aggregation = "mean"
+        """`mean` and `weighted` give the share of the criteria that are met; for 1 `min` and `all`
+        want every one, `max` and `any` one of them."""
+
+    options: Options
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward the share of criteria that the judge says are met, or what `aggregation` says."""
+        assert isinstance(context.options, cls.Options)
+        task = cls.parse_task(rollout.task)
+        shown = "\n\n".join(m.text for m in rollout.messages[: rollout.num_prompt_messages])
+        response = without_thoughts(rollout.last_text)
+        common = {
+            "prompt": task.prompt or shown,
+            "model_response": response,
+            "standard_response": task.reference_response or "",
+            **BRACES,
+        }
+        items = [{**common, "criteria": item.criteria} for item in task.rubric]
+        judge = task.judge
+        verdicts = await judge.ask_all(context.roles["judge"], items)
+        labels = [label_of(verdict.text, judge, response) for verdict in verdicts]
+        passed = [float(label == "PASS") for label in labels]
+        records: list[JSONObject] = [
+            {"id": item.id, "label": label, "text": verdict.text}
+            for item, verdict, label in zip(task.rubric, verdicts, labels, strict=True)
+        ]
+        return Score(
+            AGGREGATIONS[context.options.aggregation](passed),
+            metrics={"num_passed": sum(passed), "num_total": float(len(passed))},
+            details={"reason": _reason(labels), "verdicts": [*records]},
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message | None:
+        """Give the row's reference; None where it has none."""
+        reference = self.task.reference_response
+        return Message(role="assistant", content=reference) if reference else None
+
+    @classmethod
+    def stand_ins(cls, task: InverseInstruction) -> Mapping[str, Model]:
+        """Give a judge that decides our own criteria by rule, and others by the reference."""
+        return {"judge": judging(task.judge, task.reference_response or "")}
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write instructions with one right response each; some rows bring their own judge."""
+        seen: set[str] = set()
+        for number in range(num):
+            difficulty, made = exercise(rng, number)
+            while made.prompt in seen:
+                _, made = exercise(rng, number)
+            seen.add(made.prompt)
+            rubric = [
+                {"id": f"C{place}", "criteria": text} for place, text in enumerate(made.criteria, 1)
+            ]
+            row: JSONObject = {
+                "id": f"inverse-{number}",
+                "difficulty": difficulty,
+                "prompt": made.prompt,
+                "rubric": [*rubric],
+                "reference_response": made.response,
+            }
+            if number % 4 == 3:
+                row["judge_prompt_template"] = JUDGE_TEMPLATE
+                row["judge_system_prompt"] = JUDGE_SYSTEM
+            yield row
+
+
+def _reason(labels: Sequence[Label | None]) -> str:
+    if None in labels:
+        return "unparseable_verdict"
+    passed = labels.count("PASS")
+    return "all_passed" if passed == len(labels) else "some_passed" if passed else "none_passed"

@@ -1,0 +1,103 @@
+"""Random directed graphs, and what is asked about them."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Literal, NamedTuple
+
+__all__ = ["PROBLEM_TYPES", "SIZES", "Problem", "ProblemType", "problem"]
+
+ProblemType = Literal["parents", "bfs"]
+PROBLEM_TYPES: tuple[ProblemType, ...] = ("parents", "bfs")
+Edge = tuple[str, str]
+
+
+class Size(NamedTuple):
+    """How large a graph is, and how far a search goes."""
+
+    num_nodes: int
+    num_edges: int
+    depth: int
+
+
+class Problem(NamedTuple):
+    """A graph, a question, and its answer."""
+
+    edges: list[Edge]
+    question: str
+    nodes: list[str]
+    """The answer, sorted."""
+
+
+SIZES: Mapping[str, Size] = {
+    "easy": Size(14, 20, 1),
+    "medium": Size(34, 60, 2),
+    "hard": Size(130, 260, 3),
+}
+MAX_NODES = 8
+"""Nodes of an answer."""
+CONSONANTS, VOWELS, HEX_DIGITS = "bdfgklmnprstvz", "aeiou", "0123456789abcdef"
+
+
+def problem(rng: Random, difficulty: str, kind: ProblemType, *, is_empty: bool) -> Problem:
+    """Make up a problem; without an answer where that is to be empty."""
+    size = SIZES[difficulty]
+    while True:
+        edges = _edges(rng, size)
+        found = {node: ANSWERS[kind](edges, node, size.depth) for node in _nodes(edges)}
+        fits = [
+            node
+            for node, answer in found.items()
+            if (not answer if is_empty else 0 < len(answer) <= MAX_NODES)
+        ]
+        if fits:
+            node = rng.choice(fits)
+            question = QUESTIONS[kind].format(node=node, depth=size.depth)
+            return Problem(edges, question, sorted(found[node]))
+
+
+def _edges(rng: Random, size: Size) -> list[Edge]:
+    """Draw different edges, none from a node to itself."""
+    name = rng.choice((_syllables, _hex))
+    names: dict[str, None] = {}
+    while len(names) < size.num_nodes:
+        names[name(rng)] = None
+    edges: dict[Edge, None] = {}
+    while len(edges) < size.num_edges:
+        start, end = rng.sample(list(names), 2)
+        edges[start, end] = None
+    return list(edges)
+
+
+def _syllables(rng: Random) -> str:
+    return "".join(rng.choice(CONSONANTS) + rng.choice(VOWELS) for _ in range(3))
+
+
+def _hex(rng: Random) -> str:
+    return "".join(rng.choice(HEX_DIGITS) for _ in range(8))
+
+
+def _nodes(edges: list[Edge]) -> list[str]:
+    return list(dict.fromkeys(node for edge in edges for node in edge))
+
+
+def _parents(edges: list[Edge], node: str, depth: int) -> set[str]:
+    return {start for start, end in edges if end == node}
+
+
+def _at_distance(edges: list[Edge], node: str, depth: int) -> set[str]:
+    """Search breadth first, and give the nodes that are met in the last round."""
+    seen = last = {node}
+    for _ in range(depth):
+        last = {end for start, end in edges if start in last} - seen
+        seen = seen | last
+    return last
+
+
+ANSWERS: Mapping[ProblemType, Callable[[list[Edge], str, int], set[str]]] = {
+    "parents": _parents,
+    "bfs": _at_distance,
+}
+QUESTIONS: Mapping[ProblemType, str] = {
+    "parents": "Which nodes are the parents of {node}?",
+    "bfs": "Which nodes are at a distance of exactly {depth} from {node}?",
+}
