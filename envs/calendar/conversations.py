@@ -1,0 +1,248 @@
+"""Makes up talks about a calendar: a day that works out, and the wishes that describe it."""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import NamedTuple
+
+from gymcli import JSONObject
+
+from .events import ExpectedEvent, schedule, twelve_hour
+from .wording import ADDITIONS, CHANGES, CHATS, OPENINGS, SYSTEM, THEMES, WISHES
+
+__all__ = ["Listed", "rows", "written"]
+
+
+class Listed(NamedTuple):
+    """One event as a calendar shows it."""
+
+    event_id: int | str
+    name: str
+    start: int
+    duration: int
+
+
+class Size(NamedTuple):
+    """How much a talk asks for."""
+
+    num_events: int
+    durations: range
+    slack: int
+    """Minutes of the day that stay free, rounded up to the next half hour."""
+    leeway: int
+    """Minutes that a constraint may leave to its event, at either end."""
+    num_free: int
+    """Events without a constraint."""
+    num_changes: int
+    """Constraints that replace another one."""
+    num_chats: int
+    """Turns that ask for nothing."""
+
+
+class Step(NamedTuple):
+    """What the user says in one turn, and what holds then."""
+
+    text: str
+    event: int
+    constraint: str | None
+
+
+class Day(NamedTuple):
+    """A day that works out."""
+
+    names: list[str]
+    events: list[ExpectedEvent]
+    """By id; their constraints are those that hold in the end."""
+    first_wishes: dict[int, str | None]
+    """Events whose constraint comes in a turn of its own, with the one they have till then."""
+
+
+SIZES = {
+    "easy": Size(3, range(30, 105, 15), 180, 60, 1, 0, 1),
+    "medium": Size(5, range(30, 90, 15), 90, 45, 1, 0, 2),
+    "hard": Size(7, range(30, 75, 15), 30, 15, 1, 1, 3),
+}
+
+
+def rows(rng: Random, num: int) -> Iterator[JSONObject]:
+    """Write talks of three sizes, no two of them alike."""
+    found: dict[str, JSONObject] = {}
+    while (number := len(found)) < num:
+        difficulty = list(SIZES)[number % len(SIZES)]
+        size = SIZES[difficulty]
+        day = _day(rng, size)
+        messages = _messages(rng, day, size)
+        events = {str(n): {"event_id": n, **e.model_dump()} for n, e in enumerate(day.events)}
+        found.setdefault(
+            json.dumps(messages),
+            {
+                "id": f"calendar-{number}",
+                "difficulty": difficulty,
+                "messages": messages,
+                "exp_cal_state": events,
+            },
+        )
+    yield from found.values()
+
+
+def written(entries: Iterable[Listed]) -> str:
+    """Write a calendar as JSON, in the order of time."""
+    return json.dumps(
+        [
+            {
+                "event_id": entry.event_id,
+                "event_name": entry.name,
+                "start_time": _clock(entry.start),
+                "duration": entry.duration,
+            }
+            for entry in sorted(entries, key=lambda entry: entry.start)
+        ]
+    )
+
+
+def _day(rng: Random, size: Size) -> Day:
+    """Plan a day, then describe it by constraints that it keeps to."""
+    durations = [rng.choice(size.durations) for _ in range(size.num_events)]
+    opens = rng.choice(range(8 * 60, 11 * 60, 30))
+    closes = opens + -(-(sum(durations) + size.slack) // 30) * 30
+    cuts = sorted(rng.choices(range(0, size.slack + 1, 15), k=size.num_events))
+    order = rng.sample(range(size.num_events), size.num_events)
+    busy = itertools.accumulate((durations[number] for number in order), initial=opens)
+    starts = {number: start + gap for number, start, gap in zip(order, busy, cuts, strict=False)}
+    hours = {"min_time": _clock(opens), "max_time": _clock(closes)}
+    free = rng.sample(range(size.num_events), size.num_free)
+    events = [
+        ExpectedEvent(
+            duration=duration,
+            constraint=None
+            if number in free
+            else _constraint(rng, starts[number], duration, (opens, closes), size.leeway),
+            **hours,
+        )
+        for number, duration in enumerate(durations)
+    ]
+    bound = [number for number in range(size.num_events) if number not in free]
+    later = rng.sample(bound, (len(bound) + 1) // 2)
+    first_wishes: dict[int, str | None] = dict.fromkeys(later)
+    for number in later[: size.num_changes]:
+        start = rng.randrange(opens, closes - durations[number] + 1, 15)
+        wish = _constraint(rng, start, durations[number], (opens, closes), size.leeway)
+        if schedule(_with(events, {number: wish})):
+            first_wishes[number] = wish
+    return Day(rng.sample(rng.choice(THEMES), size.num_events), events, first_wishes)
+
+
+def _constraint(
+    rng: Random, start: int, duration: int, day: tuple[int, int], max_leeway: int
+) -> str:
+    """Write a constraint that an event of this start keeps to."""
+    slack = range(0, max_leeway + 1, 15)
+    first = max(day[0], start - rng.choice(slack))
+    last = min(day[1], start + duration + rng.choice(slack))
+    forms = (
+        f"before {twelve_hour(last)}",
+        f"after {twelve_hour(first)}",
+        f"between {twelve_hour(first)} and {twelve_hour(last)}",
+        f"at {twelve_hour(start)}",
+    )
+    return rng.choices(forms, weights=(3, 3, 3, 1))[0]
+
+
+def _with(events: list[ExpectedEvent], wishes: dict[int, str | None]) -> list[ExpectedEvent]:
+    """Give the events with other constraints for some of them."""
+    return [
+        event.model_copy(update={"constraint": wishes.get(number, event.constraint)})
+        for number, event in enumerate(events)
+    ]
+
+
+def _steps(rng: Random, day: Day) -> list[Step]:
+    """Put what the user asks for in an order whose last turn needs another calendar."""
+    last = next((n for n, wish in day.first_wishes.items() if _is_broken(day, n)), None)
+    num_events = len(day.events)
+    waiting: list[int] = []
+    steps: list[Step] = []
+    for number, event in enumerate(day.events):
+        is_final = last is None and number == num_events - 1
+        num_ready = len(waiting) if is_final else rng.randint(0, len(waiting))
+        steps += [_wish(rng, day, waiting.pop(0)) for _ in range(num_ready)]
+        is_split = number in day.first_wishes and not is_final
+        constraint = day.first_wishes[number] if is_split else event.constraint
+        steps.append(_addition(rng, day, number, constraint))
+        if is_split and number != last:
+            waiting.append(number)
+    steps += [_wish(rng, day, number) for number in waiting]
+    return steps if last is None else [*steps, _wish(rng, day, last)]
+
+
+def _is_broken(day: Day, number: int) -> bool:
+    """Say whether the calendar before an event's own turn does not keep to its constraint."""
+    starts = schedule(_with(day.events, {number: day.first_wishes[number]}))
+    wish = day.events[number].wish
+    return starts is not None and not wish.earliest <= starts[number] <= wish.latest
+
+
+def _addition(rng: Random, day: Day, number: int, constraint: str | None) -> Step:
+    duration = day.events[number].duration
+    text = rng.choice(ADDITIONS).format(name=day.names[number], id=number, duration=duration)
+    return Step(
+        f"{text} It has to {_asked(constraint)}." if constraint else text, number, constraint
+    )
+
+
+def _wish(rng: Random, day: Day, number: int) -> Step:
+    """Ask for an event's constraint in a turn of its own."""
+    constraint = day.events[number].constraint
+    assert constraint is not None  # others have no turn of their own
+    texts = CHANGES if day.first_wishes[number] else WISHES
+    text = rng.choice(texts).format(name=day.names[number], id=number, wish=_asked(constraint))
+    return Step(text, number, constraint)
+
+
+def _asked(constraint: str) -> str:
+    """Say a constraint in plain words."""
+    word, _, times = constraint.partition(" ")
+    return {
+        "before": f"be over by {times}",
+        "after": f"start at {times} or later",
+        "between": f"start and end between {times}",
+        "at": f"start at {times} sharp",
+    }[word]
+
+
+def _messages(rng: Random, day: Day, size: Size) -> list[JSONObject]:
+    """Write the whole talk up to the user's last turn, with a right calendar after every other."""
+    steps = _steps(rng, day)
+    hours = day.events[0]
+    system = SYSTEM.format(first=hours.min_time, last=hours.max_time)
+    messages: list[JSONObject] = [{"role": "system", "content": system}]
+    places = rng.sample(range(1, len(steps)), size.num_chats)
+    chats = dict(zip(places, rng.sample(CHATS, size.num_chats), strict=True))
+    known: dict[int, str | None] = {}
+    for place, step in enumerate(steps):
+        if place in chats:
+            text, answer = chats[place]
+            messages.append({"role": "user", "content": text})
+            messages.append({"role": "assistant", "content": f"{answer}\n\n{_shown(day, known)}"})
+        messages.append({"role": "user", "content": step.text})
+        known[step.event] = step.constraint
+        if place < len(steps) - 1:
+            opening = rng.choice(OPENINGS)
+            messages.append({"role": "assistant", "content": f"{opening}{_shown(day, known)}"})
+    return messages
+
+
+def _shown(day: Day, known: dict[int, str | None]) -> str:
+    """Write a calendar that keeps to what the user has asked for so far."""
+    events = _with(day.events, known)
+    starts = schedule([events[number] for number in known])
+    assert starts is not None  # the planned day, or the one tried for a first wish, keeps to it
+    return written(
+        Listed(number, day.names[number], start, day.events[number].duration)
+        for number, start in zip(known, starts, strict=True)
+    )
+
+
+def _clock(minutes: int) -> str:
+    return "{:02}:{:02}".format(*divmod(minutes, 60))
