@@ -1,0 +1,151 @@
+"""Asks for a click on the circle of a colour; the first call of the tool `click` counts.
+
+Source: the resources server circle_click of NVIDIA NeMo Gym (Apache-2.0), its rules written anew:
+coordinates are read as Python's `int` does, so that 12.9, "12" and true are 12, 12 and 1, and the
+edge of a circle belongs to it. One message is all that the model has. Kept, though a picture may
+show several circles of the colour: only the row's first one counts. Where this differs:
+
+- A row without a circle of the colour, where no click could be right, is refused.
+- Coordinates that are no numbers, infinite ones among them, are a miss, not an error.
+
+One row, but for the picture, which is a part of the message:
+{"id": "click-0", "difficulty": "easy", "messages": [{"role": "user", "content": [{"type":
+"image_url", "image_url": {"url": "data:image/png;base64,..."}}, {"type": "text", "text": "..."}]}],
+"circles": [{"x": 48, "y": 61, "radius": 30, "color": "red"}], "target_color": "red"}
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple, Self
+
+from pydantic import model_validator
+
+from gymcli import (
+    Context,
+    Environment,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Step,
+    ToolCall,
+    tool,
+)
+
+from .circle_count import COLORS, SIZE, Circle, CircleTask, places, shown
+
+__all__ = ["CircleClick", "ClickTask"]
+
+MAX_COORDINATE = 1_000_000
+"""Clicks beyond it hit no circle; floats could not hold the distance of some."""
+
+
+class ClickTask(CircleTask):
+    """What a picture shows, and the colour of the circle to click."""
+
+    @model_validator(mode="after")
+    def _has_target(self) -> Self:
+        if not self.targets:
+            raise ValueError(f'no circle has the "target_color" {self.target_color!r}')
+        return self
+
+
+class Level(NamedTuple):
+    """What pictures of a difficulty show."""
+
+    num_circles: tuple[int, int]
+    num_columns: int
+    """Of the grid in which circles lie."""
+    radius: tuple[int, int]
+
+
+LEVELS = {
+    "easy": Level((2, 4), 4, (26, 36)),
+    "medium": Level((6, 10), 5, (16, 24)),
+    "hard": Level((14, 24), 8, (6, 11)),
+}
+REQUESTS = [
+    "Click the {color} circle.",
+    "One of the circles is {color}: click it.",
+    "Find the {color} circle and click anywhere inside it.",
+    "Where is the {color} circle? Show it with a click.",
+]
+
+
+class CircleClick(Environment[ClickTask]):
+    """Click the circle of a given colour in a picture."""
+
+    properties = Properties("single-step", "perception", "images", "pointing", "distance")
+
+    @tool
+    def click(self, x: int, y: int) -> JSONObject:
+        """Click a point of the picture, in pixels: x from its left edge, y from its top edge."""
+        return {"x": x, "y": y}
+
+    async def step(self, message: Message) -> Step:
+        """Run the calls of the only message and end the episode."""
+        return Step(await self.call_tools(message.tool_calls), stop_reason="env_done")
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the first click is not farther from the centre than the radius."""
+        target = cls.parse_task(rollout.task).targets[0]
+        clicks = [call.arguments for call in rollout.tool_calls if call.name == "click"]
+        if not clicks:
+            return Score(0.0, details={"reason": "no_click"})
+        point = _point(clicks[0])
+        if point is None:
+            return Score(0.0, details={"reason": "unreadable_click"})
+        x, y = point
+        is_hit = math.sqrt((x - target.x) ** 2 + (y - target.y) ** 2) <= target.radius
+        return Score(
+            float(is_hit), answer=f"{x}, {y}", details={"reason": "hit" if is_hit else "miss"}
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Click the centre."""
+        target = self.task.targets[0]
+        arguments = json.dumps({"x": round(target.x), "y": round(target.y)})
+        call = ToolCall(id="call_0", function=FunctionCall("click", arguments))
+        return Message(role="assistant", tool_calls=[call])
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Draw pictures with one circle of the colour; the harder, the more and the smaller."""
+        for number in range(num):
+            difficulty = list(LEVELS)[number % len(LEVELS)]
+            circles, target = _scene(rng, LEVELS[difficulty])
+            request = rng.choice(REQUESTS).format(color=target)
+            text = f"The picture is {SIZE} pixels wide and {SIZE} pixels high. {request}"
+            yield {
+                "id": f"click-{number}",
+                "difficulty": difficulty,
+                **shown(circles, target, text),
+            }
+
+
+def _point(arguments: str) -> tuple[int, int] | None:
+    """Read the coordinates of a call; None where they are none of a picture."""
+    try:
+        found = json.loads(arguments)
+        x, y = int(found["x"]), int(found["y"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    return (x, y) if max(abs(x), abs(y)) <= MAX_COORDINATE else None
+
+
+def _scene(rng: Random, level: Level) -> tuple[list[Circle], str]:
+    """Choose circles of several sizes, and a colour that only one of them has."""
+    target, *others = rng.sample(list(COLORS), len(COLORS))
+    num_circles = rng.randint(*level.num_circles)
+    colors = rng.sample([target, *rng.choices(others, k=num_circles - 1)], num_circles)
+    centres = places(rng, num_circles, level.num_columns, level.radius[1])
+    circles = [
+        Circle(x=x, y=y, radius=rng.randint(*level.radius), color=color)
+        for (x, y), color in zip(centres, colors, strict=True)
+    ]
+    return circles, target

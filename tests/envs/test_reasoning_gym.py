@@ -1,0 +1,384 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gymcli.envs.reasoning_gym import Puzzle, ReasoningGym, extracted
+from gymcli.envs.reasoning_gym.guard import evaluate, guarded
+from gymcli.envs.reasoning_gym.library import UNPLAYABLE, Address, entry_at
+from gymcli.envs.reasoning_gym.series import SERIES
+from gymcli.errors import MissingPackageError, VerifierError, VerifierTimeoutError
+from gymcli.types import Rollout, TaskRow
+from tests.envs.episodes import answered, played, row_of_file, says, scored
+
+SIX = "2 \u00d7 3"
+
+WITHOUT_ORACLE = {"boxnet", "rush_hour"}
+"""Generators whose entries have neither an answer nor an example."""
+
+UNCLOSED = "ignore:unclosed file:ResourceWarning"
+"""A package that reasoning-gym uses leaves a data file open."""
+
+
+def row(**fields):
+    return TaskRow(id="t", env="reasoning_gym", hash="0", messages=[], fields=fields)
+
+
+def entry(name, gold, **metadata):
+    return {"question": "?", "answer": gold, "metadata": {"source_dataset": name, **metadata}}
+
+
+def judged(name, gold, text, options=None, **metadata):
+    record = answered("reasoning_gym", entry(name, gold, **metadata), text)
+    return scored(record, **options or {})
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        pytest.param("<answer>12</answer>", "12", id="tags"),
+        pytest.param("<answer>\n 1 2\n3 \n</answer>", "1 2\n3", id="lines"),
+        pytest.param("<answer>1</answer> no, <answer>2</answer>", "2", id="last tags"),
+        pytest.param("<answer>1</answer> no, <answer>2", "1", id="not closed"),
+        pytest.param("<answer>1 <answer>2</answer>", "1 <answer>2", id="opened twice"),
+        pytest.param("<answer>1</answer> 2</answer>", "1", id="closed twice"),
+        pytest.param("<answer></answer> 3", "", id="empty tags"),
+        pytest.param("<ANSWER>1</ANSWER>", "<ANSWER>1</ANSWER>", id="capitals"),
+        pytest.param(r"\boxed{2} <answer>1</answer>", "1", id="tags before boxes"),
+        pytest.param(r"\boxed{1} or \boxed{2}", "1", id="first box"),
+        pytest.param(r"\boxed{ 1 }", "1", id="box with spaces"),
+        pytest.param(r"\boxed{}\boxed{2}", "2", id="empty box"),
+        pytest.param(r"\boxed{\frac{1}{2}}", r"\frac{1", id="up to the first brace"),
+        pytest.param(r"\boxed{1", r"\boxed{1", id="open box"),
+        pytest.param("  It is 12.\n", "It is 12.", id="all of it"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_extracted_finds_the_answer(text, answer):
+    assert extracted(text) == answer
+
+
+@given(st.lists(st.sampled_from(["<answer>", "</answer>", "\\boxed{", "}", "{", " ", "\n", "a"])))
+def test_extracted_finds_what_the_patterns_of_the_source_do(pieces):
+    text = "".join(pieces)
+
+    tags = re.findall(r"<answer>\s?(.*?)\s?</answer>", text, re.DOTALL)
+    box = re.search(r"\\boxed\{([^}]+)\}", text)
+    assert extracted(text) == (tags[-1] if tags else box[1] if box else text).strip()
+
+
+@pytest.mark.parametrize("piece", ["<answer>", "</answer>", "\\boxed{", "\\boxed{}"])
+def test_extracted_takes_all_of_a_text_that_only_opens_and_closes(piece):
+    """The patterns of the source would take minutes over some of these."""
+    assert extracted(piece * 100_000) == piece * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "gold", "text", "reward", "reason"),
+    [
+        pytest.param("caesar_cipher", "OLD HAT", "OLD HAT", 1.0, "right", id="right"),
+        pytest.param("caesar_cipher", "OLD HAT", "NEW HAT", 0.0, "wrong", id="wrong"),
+        pytest.param("caesar_cipher", "OLD", "OLD HAT", 3 / 7, "partly_right", id="partial"),
+        pytest.param("caesar_cipher", "OLD", "", 0.0, "wrong", id="empty"),
+        pytest.param(
+            "binary_matrix", "0 1\n1 0", "[[0, 1], [1, 0]]", 0.1, "partly_right", id="list"
+        ),
+        pytest.param("chain_sum", "7", "7.0", 1.0, "right", id="number"),
+        pytest.param("prime_factorization", SIX, "3 \u00d7 2", 1.0, "right", id="another order"),
+        pytest.param("prime_factorization", SIX, "nan", 0.0, "unreadable", id="raises"),
+        pytest.param("prime_factorization", SIX, "9" * 5000, 0.0, "unreadable", id="digits"),
+    ],
+)
+def test_verify_gives_the_reward_of_the_scorer(name, gold, text, reward, reason):
+    rollout = judged(name, gold, f"<answer>{text}</answer>")
+
+    assert rollout.reward == pytest.approx(reward)
+    assert (rollout.details, rollout.answer) == ({"reason": reason}, text[:1000])
+
+
+def test_verify_reads_the_text_of_all_turns():
+    record = answered("reasoning_gym", entry("chain_sum", "7"), "<answer>7", "</answer> So it is.")
+
+    assert scored(record).reward == 1.0
+
+
+def test_verify_scores_nothing_where_the_gold_answer_fails_too():
+    with pytest.raises(VerifierError, match=r"cannot score the gold answer .* ValueError: invalid"):
+        judged("prime_factorization", "two", "nan")
+    with pytest.raises(VerifierError, match=r"cannot score the gold answer .* KeyError"):
+        judged("rubiks_cube", None, "U U", example_correct_answer="R")
+
+
+def test_verify_scores_nothing_where_the_library_runs_away():
+    with pytest.raises(VerifierTimeoutError, match=r"took longer than 0\.5 seconds"):
+        judged("polynomial_multiplication", "x", "9**9**9**9 + x", {"library_timeout": 0.5})
+    assert ReasoningGym.Options().library_timeout == 10.0
+
+
+@pytest.mark.parametrize(
+    ("name", "gold", "metadata", "text"),
+    [
+        pytest.param("spiral_matrix", "1 2", {}, "[{call}]", id="list"),
+        pytest.param("polynomial_multiplication", "x", {}, "{call} + x", id="sympy"),
+        pytest.param("polynomial_multiplication", "x", {}, "sqrt({text}) + x", id="text in sympy"),
+        pytest.param("puzzle24", "4*6", {}, "({call}) or 24", id="parse_expr"),
+        pytest.param(
+            "simple_integration", "x", {"variable": "x", "integrand": "{call}"}, "x", id="metadata"
+        ),
+        pytest.param("bitwise_arithmetic", "0x1", {"problem": "{call}"}, "0x1", id="the row"),
+    ],
+)
+def test_verify_runs_no_answer_as_a_program(tmp_path, name, gold, metadata, text):
+    touched = tmp_path / "touched"
+    call = f"__import__('pathlib').Path({str(touched)!r}).touch()"
+    values = {"call": call, "text": repr(call)}
+    filled = {key: value.format(**values) for key, value in metadata.items()}
+
+    rollout = judged(name, gold, text.format(**values), **filled)
+    assert rollout.reward <= 0.01
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("[['a', 1], (-2.5,)]", [["a", 1], (-2.5,)]),
+        (" {'a': [True, None]}", {"a": [True, None]}),
+        ("(0x42 - 0x1) << 2", 260),
+        ("2**3 // 3 % 2", 0),
+    ],
+)
+def test_evaluate_gives_what_eval_does(source, value):
+    assert evaluate(source) == value
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(1).real",
+        "open('x')",
+        "abs(x=1)",
+        "[n for n in (1, 2)]",
+        "lambda: 1",
+        "f'{1}'",
+        "'a'[0]",
+        "1 if 2 else 3",
+        "__import__",
+        "(x := 1)",
+        "sqrt(4)(5)",
+        "await x",
+        "-" * 100_000 + "1",
+        "[" * 5000,
+    ],
+)
+def test_evaluate_refuses_all_but_terms_and_lists(source):
+    with pytest.raises((ValueError, SyntaxError)):
+        evaluate(source)
+
+
+def test_evaluate_calls_functions_of_the_given_names_alone():
+    assert evaluate("sqrt(x)", {"sqrt": str}, {"x": 2}) == "2"
+    with pytest.raises(ValueError, match="no term and no list: 'root"):
+        evaluate("root(x)", {"root": str}, {"x": 2})
+
+
+def test_guarded_covers_the_library_for_as_long_as_it_scores():
+    from reasoning_gym.algorithmic import spiral_matrix
+    from sympy.parsing import sympy_parser
+
+    with guarded():
+        assert spiral_matrix.eval is sympy_parser.eval is evaluate
+    assert not hasattr(spiral_matrix, "eval")
+    assert not hasattr(sympy_parser, "eval")
+
+
+def test_setup_asks_the_question_of_an_address():
+    rollout = played(row(generator="chain_sum", seed=4, index=2), says("?"))
+
+    [asked] = rollout.messages[:1]
+    made = entry_at(Address("chain_sum", {}, 4, 2))
+    assert asked.role == "user"
+    assert asked.text.startswith(made["question"])
+    assert "<answer>" in asked.text
+    assert rollout.num_prompt_messages == 1
+    assert rollout.final_state == {"library_version": version("reasoning-gym"), "entry": made}
+
+
+def test_setup_takes_the_config_of_an_address():
+    config = {"min_terms": 9, "max_terms": 9, "size": 3000}
+    made = entry_at(Address("chain_sum", config, 0, 2000))
+
+    assert len(re.findall(r"[+-]", made["question"])) == 8
+
+
+def test_verify_scores_the_question_on_record_not_the_one_of_today():
+    rollout = played(row(generator="caesar_cipher"), says("<answer>OLD HAT</answer>"))
+    assert scored(rollout).reward == 0.0
+
+    rollout.final_state["entry"]["answer"] = "OLD HAT"
+    assert scored(rollout).reward == 1.0
+
+
+def test_verify_says_where_a_record_has_no_question():
+    record = answered("reasoning_gym", {"generator": "chain_sum"}, "7")
+    with pytest.raises(VerifierError, match="the record has no final_state"):
+        scored(record)
+
+    unasked = scored(Rollout(env="reasoning_gym", task={"generator": "chain_sum"}))
+    assert (unasked.reward, unasked.details) == (0.0, {"reason": "no_answer"})
+
+
+def test_verify_scores_grids_that_json_has_changed():
+    """An address keeps the tuples that the scorer compares; a row of the source's form cannot."""
+    rollout = scored(played(row(generator="rearc")))
+    assert rollout.reward == 1.0
+
+    as_row = answered("reasoning_gym", rollout.final_state["entry"], rollout.last_text)
+    assert scored(as_row).reward == 0.05
+
+
+def test_verify_scores_an_entry_that_json_cannot_write():
+    """Its metadata has a fraction."""
+    rollout = scored(played(row(generator="gsm_symbolic", index=7)))
+
+    assert rollout.reward == 1.0
+    assert "Fraction" not in json.dumps(rollout.final_state)
+
+
+def test_verify_scores_a_gold_answer_with_an_integral():
+    rollout = scored(played(row(generator="intermediate_integration", seed=3, index=2)))
+
+    assert "Integral(" in rollout.answer
+    assert rollout.reward == 1.0
+
+
+def test_verify_scores_with_the_config_of_an_address():
+    """The scorer of time differences measures an error by the largest one that is asked."""
+    config = {"max_time_difference_seconds": 3600, "task_types": ["time"]}
+    rollout = played(row(generator="time_intervals", config=config))
+    hours, minutes = rollout.final_state["entry"]["answer"].split(":")
+    off = f"<answer>{hours}:{(int(minutes) + 6) % 60:02}</answer>"
+
+    narrow = scored(played(row(generator="time_intervals", config=config), says(off)))
+    as_row = scored(answered("reasoning_gym", rollout.final_state["entry"], off))
+    assert 0.0 < narrow.reward < as_row.reward < 1.0
+
+
+def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path):
+    given_row = {
+        "responses_create_params": {"input": [{"role": "user", "content": "3 + 4 = ?"}]},
+        **entry("chain_sum", "7", difficulty={"num_terms": 2}, source_index=0),
+    }
+    rollout = played(row_of_file(tmp_path, "reasoning_gym", given_row))
+
+    assert [message.text for message in rollout.messages] == ["3 + 4 = ?", "<answer>7</answer>"]
+    assert rollout.final_state is None
+    assert scored(rollout).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"generator": "chain_sums"}, "has no generator 'chain_sums'; did you mean 'chain_sum'"),
+        ({"generator": "zzz"}, "has no generator 'zzz' "),
+        ({"generator": "composite"}, "the generator 'composite' has no tasks: it mixes other"),
+        (entry("chain_sums", "7"), "has no generator 'chain_sums'"),
+        (entry("composite", "7"), "the generator 'composite' has no tasks"),
+        (
+            {"generator": "chain_sum", "config": {"max_term": 3}},
+            "the config of 'chain_sum' has no option 'max_term'; did you mean 'max_terms'",
+        ),
+        (
+            {"generator": "chain_sum", "config": {"seed": 3}},
+            "the config of 'chain_sum' has no option 'seed'",
+        ),
+        (
+            {"generator": "chain_sum", "config": {"min_terms": 0}},
+            "the config of 'chain_sum' is refused: min_terms must be positive",
+        ),
+        (
+            {"generator": "chain_sum", "config": {"min_terms": "few"}},
+            "the config of 'chain_sum' is refused: '>' not supported",
+        ),
+        (
+            {"generator": "spell_backward", "config": {"data_file": "/etc/hostname"}},
+            "names '/etc/hostname', which is no file of the library",
+        ),
+        ({"generator": "aiw", "index": 10}, "there is no entry 10 of 'aiw': its \"size\" is 10"),
+        ({"generator": "aiw", "index": -1}, "greater than or equal to 0"),
+        ({"question": "?", "answer": "1"}, 'neither a "generator" nor "question"'),
+        ({"answer": "1", "metadata": {"source_dataset": "aiw"}}, 'neither a "generator" nor'),
+        ({"question": "?", "metadata": {"source_dataset": 1}}, 'neither a "generator" nor'),
+    ],
+)
+def test_parse_task_refuses_what_cannot_be_played(fields, words):
+    with pytest.raises(ValidationError, match=re.escape(words)):
+        ReasoningGym.parse_task(fields)
+
+
+def test_environment_names_the_package_that_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    words = r"reasoning_gym needs reasoning-gym: pip install 'gymcli\[reasoning-gym\]'"
+
+    assert isinstance(ReasoningGym.parse_task({"generator": "zzz"}), Puzzle)
+    with pytest.raises(MissingPackageError, match=words):
+        ReasoningGym.prepare(ReasoningGym.Options())
+    with pytest.raises(MissingPackageError, match=words):
+        judged("chain_sum", "7", "7")
+
+
+def test_generate_names_every_series_in_three_degrees():
+    rows = list(ReasoningGym.generate(Random(0), 300))
+
+    assert len({msgspec.json.encode(one["messages"]) for one in rows}) == 300
+    found = {(one["generator"], one["difficulty"]) for one in rows}
+    assert found == {(name, level) for name in SERIES for level in ("easy", "medium", "hard")}
+    assert len(SERIES) >= 12
+
+
+@pytest.mark.slow
+def test_generate_gives_addresses_whose_questions_are_the_same_everywhere():
+    """Sets of texts are in another order where PYTHONHASHSEED is another."""
+    script = (
+        "import hashlib, json; from random import Random\n"
+        "from gymcli.envs.reasoning_gym import ReasoningGym\n"
+        "from gymcli.envs.reasoning_gym.library import entry_at\n"
+        "tasks = map(ReasoningGym.parse_task, ReasoningGym.generate(Random(0), 60))\n"
+        "print('found', json.dumps([entry_at(task.address) for task in tasks]))"
+    )
+
+    def found(hash_seed):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", script]
+        output = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+        return json.loads(output.decode().rpartition("found")[2])
+
+    assert found("1") == found("2")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(UNCLOSED)
+def test_every_generator_gives_gold_answers_that_its_scorer_finds_right():
+    from reasoning_gym.factory import DATASETS
+
+    assert len(DATASETS) > 100
+    assert UNPLAYABLE.keys() | WITHOUT_ORACLE <= DATASETS.keys()
+    for name in sorted(DATASETS.keys() - UNPLAYABLE.keys() - WITHOUT_ORACLE):
+        assert scored(played(row(generator=name))).reward == 1.0, name
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_ORACLE))
+def test_generators_without_an_answer_are_scored(name):
+    rollout = scored(played(row(generator=name), says("<answer>5</answer>")))
+
+    assert rollout.final_state["entry"]["answer"] is None
+    assert rollout.reward <= 0.01
