@@ -85,7 +85,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
     # A simulator that is slow is no failure of the call; its client has time limits of its own.
     tool_timeout = 3600.0
     properties = Properties(
-        "multi-turn", "tool use in conversation", "customer service", "dialogue", "staged judge"
+        "multi-turn", "proactive asking", "customer service", "dialogue", "staged judge"
     )
 
     class Options(EnvironmentOptions):

@@ -15,16 +15,37 @@ def envs(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="One environment, in full.")
     ] = None,
+    structure: Annotated[
+        str | None, typer.Option(help="Those of a structure, such as multi-turn.")
+    ] = None,
+    capability: Annotated[
+        str | None, typer.Option(help="Those that test a capability, by a part of its name.")
+    ] = None,
+    domain: Annotated[str | None, typer.Option(help="Those of a domain.")] = None,
+    task_type: Annotated[str | None, typer.Option(help="Those with tasks of a type.")] = None,
+    verification: Annotated[
+        str | None, typer.Option(help="Those that are verified in a way.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the environments, or describe one."""
     import msgspec
 
-    from gymcli.errors import EnvironmentImportError
+    from gymcli.errors import EnvironmentImportError, UsageError
     from gymcli.registry import Registry, describe
 
+    given = {
+        "structure": structure,
+        "capability": capability,
+        "domain": domain,
+        "task_type": task_type,
+        "verification": verification,
+    }
+    wanted = {column: text for column, text in given.items() if text is not None}
     registry = Registry((name,) if name else ())
     if name is not None:
+        if wanted:
+            raise UsageError(f"options choose from the list of all; leave {name} out")
         found = describe(registry.find(name))
         if json:
             print_json(msgspec.json.encode(found))
@@ -38,9 +59,31 @@ def envs(
             described.append(describe(registry.find(known)))
         except EnvironmentImportError as error:
             described.append({"name": known, "description": "", "error": str(error)})
+    for column, text in wanted.items():
+        described = _chosen(described, column, text)
     if json:
         print_json(msgspec.json.encode(described))
         return
+    _print_table(described)
+
+
+def _chosen(described: list[dict[str, object]], column: str, text: str) -> list[dict[str, object]]:
+    """Choose by a part of a property, in upper or lower case.
+
+    Raises:
+        UsageError: There is no such environment.
+
+    """
+    from gymcli.errors import UsageError
+
+    chosen = [one for one in described if text.casefold() in str(one.get(column, "")).casefold()]
+    if not chosen:
+        known = ", ".join(sorted({str(one[column]) for one in described if column in one}))
+        raise UsageError(f"no environment has the {column.replace('_', ' ')} {text!r}: {known}")
+    return chosen
+
+
+def _print_table(described: list[dict[str, object]]) -> None:
     columns = ("name", "structure", "capability", "domain", "task_type", "verification")
     rows = [[str(one.get(column, "")) for column in columns] for one in described]
     rows.insert(0, [column.replace("_", " ") for column in columns])

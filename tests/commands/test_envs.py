@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.commands.running import gym
 
@@ -33,6 +34,49 @@ def test_envs_describes_one():
     assert fields["structure"] == "stateful"
     assert fields["tasks"].endswith("tasks.jsonl")
     assert "grading_mode: " in gym("envs", "mcqa").stdout
+
+
+CAPABILITIES = {
+    "information dependency": "example_multi_step",
+    "proactive asking": "conversational_tool_use_simulation",
+    "schema adherence": "structured_outputs",
+    "meta-data instruction following": "instruction_following",
+    "counterintuitive instruction following": "inverse_if",
+    "information relevance": "lc_niah",
+    "multiple intents": "workplace_assistant",
+}
+
+
+@pytest.mark.parametrize(("capability", "name"), CAPABILITIES.items())
+def test_envs_finds_an_environment_for_each_capability(capability, name):
+    listed = msgspec.json.decode(gym("envs", "--capability", capability, "--json").stdout)
+
+    assert name in {one["name"] for one in listed}
+    assert {one["capability"] for one in listed} == {capability}
+
+
+def test_envs_chooses_by_every_property_that_is_given():
+    done = gym("envs", "--structure", "Multi-Turn", "--domain", "games", "--json")
+    listed = msgspec.json.decode(done.stdout)
+
+    assert {one["name"] for one in listed} == {"blackjack", "sokoban"}
+    assert gym("envs", "--task-type", "card game").stdout.splitlines()[1].startswith("blackjack")
+    assert len(gym("envs", "--verification", "end-state").stdout.splitlines()) == 2
+
+
+def test_envs_names_what_there_is_where_nothing_fits():
+    done = gym("envs", "--capability", "flying")
+
+    assert done.exit_code == 2
+    assert "no environment has the capability 'flying'" in done.stderr
+    assert "multiple intents" in done.stderr
+
+
+def test_envs_takes_no_choice_beside_a_name():
+    done = gym("envs", "mcqa", "--domain", "general")
+
+    assert done.exit_code == 2
+    assert "leave mcqa out" in done.stderr
 
 
 def test_envs_json():
