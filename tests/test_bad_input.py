@@ -104,6 +104,16 @@ CASES = [
         {"tasks.jsonl": ROW + '{"env": "arithmetic", "prompt": "x", "answer": "two"}\n'},
     ),
     Case(
+        "a field that an environment refuses",
+        COLLECT,
+        2,
+        "tasks.jsonl:1: no circle has the \"target_color\" 'red' (environment circle_click)",
+        {
+            "tasks.jsonl": '{"env": "circle_click", "prompt": "x", "circles": [], '
+            '"target_color": "red"}\n'
+        },
+    ),
+    Case(
         "several wrong rows",
         COLLECT,
         2,

@@ -75,7 +75,9 @@ def collect(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start another run.")] = False,
     repeats: Annotated[int, typer.Option(min=1, help="Attempts of each task.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many rows of each file.")
+    ] = None,
     task: Annotated[list[str] | None, typer.Option(help="Only the task of this id.")] = None,
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="Take the tasks in a random order (in memory).")

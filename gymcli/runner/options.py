@@ -35,7 +35,7 @@ class CollectOptions(BaseModel):
     repeats: int = Field(default=1, ge=1)
     """Attempts of each row."""
     limit: int | None = Field(default=None, ge=1)
-    """Only the first rows, after `shuffle`."""
+    """Only the first rows of each file, after `shuffle`."""
     task_ids: tuple[str, ...] = ()
     """Only these tasks."""
     shuffle: bool = False

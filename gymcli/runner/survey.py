@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,7 @@ from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
 from gymcli.types import JSONObject, TaskRow
 
-__all__ = ["Survey", "TaskSource", "survey"]
+__all__ = ["Problems", "Survey", "TaskSource", "TasksFile", "named_file", "row_problems", "survey"]
 
 _MAX_LISTED = 20
 
@@ -37,7 +36,7 @@ class TaskSource:
     def __init__(
         self, tasks: Iterable[str | Path], options: CollectOptions, registry: Registry
     ) -> None:
-        named = [_named_file(task) for task in tasks]
+        named = [named_file(task) for task in tasks]
         if options.env is not None:
             registry.find(options.env)
         self.paths = [file.path for file in named]
@@ -73,7 +72,7 @@ class TaskSource:
         return (row for row in self.read() if isinstance(row, TaskRow))
 
     def takes(self, row: TaskRow, num_before: int) -> bool:
-        """Say whether a row is selected, given how many before it in the files are.
+        """Say whether a row is selected, given how many before it in its file are.
 
         Of a sample that cannot be said row by row.
         """
@@ -90,7 +89,11 @@ class TaskSource:
             held = list(rows)
             random.Random(options.seed or 0).shuffle(held)
             rows = iter(held)
-        return itertools.islice(rows, options.limit)
+        num_of_file: Counter[str] = Counter()
+        for row in rows:
+            num_of_file[_file_of(row)] += 1
+            if options.limit is None or num_of_file[_file_of(row)] <= options.limit:
+                yield row
 
 
 class Survey:
@@ -128,11 +131,14 @@ def survey(source: TaskSource, registry: Registry) -> Survey:
     """
     result = Survey()
     num_rows_of_file: Counter[str] = Counter()
+    num_selected_of_file: Counter[str] = Counter()
     missing = set(source.asked_ids)
     for row in _checked(source, registry, result):
-        num_rows_of_file[row.place.rpartition(":")[0]] += 1
+        file = _file_of(row)
+        num_rows_of_file[file] += 1
         missing.discard(row.id)
-        if source.takes(row, result.num_selected):
+        if source.takes(row, num_selected_of_file[file]):
+            num_selected_of_file[file] += 1
             result.num_rows[row.env] += 1
             result.num_tasks += row.first_attempt == 0
             _count_group(result, row, source.repeats)
@@ -152,6 +158,10 @@ def survey(source: TaskSource, registry: Registry) -> Survey:
     return result
 
 
+def _file_of(row: TaskRow) -> str:
+    return row.place.rpartition(":")[0]
+
+
 def _count_group(result: Survey, row: TaskRow, repeats: int) -> None:
     if result.environments[row.env].environment.scores_groups():
         result.group_sizes[row.env, row.id] += repeats
@@ -159,7 +169,7 @@ def _count_group(result: Survey, row: TaskRow, repeats: int) -> None:
 
 def _checked(source: TaskSource, registry: Registry, result: Survey) -> Iterator[TaskRow]:
     """Give the rows with a look at each; at the end, complain of those that are wrong."""
-    problems = _Problems()
+    problems = Problems()
     for item in source.read():
         if isinstance(item, RowProblem):
             problems.add(item)
@@ -168,36 +178,41 @@ def _checked(source: TaskSource, registry: Registry, result: Survey) -> Iterator
         else:
             found = result.environments[item.env] = registry.find(item.env)
             result.param_names.update(item.params)
-            for text in _row_problems(item, found):
+            for text in row_problems(item, found):
                 problems.add(RowProblem(item.place, text))
             yield item
     problems.check()
 
 
-class _Problems:
+class Problems:
     """The wrong rows: the first ones, and how many there are in all."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._num_rows = 0
+        self.num_rows = 0
+        self._first: list[str] = []
         self._last_place = ""
 
     def add(self, problem: RowProblem) -> None:
+        """Count a problem; those of one row come one after another."""
         if problem.place != self._last_place:
-            self._num_rows += 1
+            self.num_rows += 1
             self._last_place = problem.place
-        if self._num_rows <= _MAX_LISTED:
-            self._lines.append(f"{problem.place}: {problem.reason}")
+        if self.num_rows <= _MAX_LISTED:
+            self._first.append(f"{problem.place}: {problem.reason}")
+
+    def lines(self) -> list[str]:
+        """Give the problems of the first rows, and how many more there are."""
+        num_more = self.num_rows - _MAX_LISTED
+        more = [f"and {num_more} more rows are wrong"] if num_more > 0 else []
+        return [*self._first, *more]
 
     def check(self) -> None:
         """Raise what was added, if anything was."""
-        if self._num_rows > _MAX_LISTED:
-            self._lines.append(f"and {self._num_rows - _MAX_LISTED} more rows are wrong")
-        if self._lines:
-            raise TasksError("\n".join(self._lines))
+        if self._first:
+            raise TasksError("\n".join(self.lines()))
 
 
-def _row_problems(row: TaskRow, found: Found) -> Iterator[str]:
+def row_problems(row: TaskRow, found: Found) -> Iterator[str]:
     """Say what is wrong with a row for its environment."""
     environment = found.environment
     try:
@@ -208,7 +223,9 @@ def _row_problems(row: TaskRow, found: Found) -> Iterator[str]:
             if detail["type"] == "missing":
                 yield f'"{field}" is missing (environment {found.name} needs it)'
             else:
-                yield f'"{field}": {detail["msg"]} (environment {found.name})'
+                what = f'"{field}": ' if field else ""
+                reason = detail["msg"].removeprefix("Value error, ")
+                yield f"{what}{reason} (environment {found.name})"
     is_open = not environment.executes_tools or environment.tools is not Environment.tools
     if not row.tools or is_open:
         return
@@ -221,20 +238,27 @@ def _row_problems(row: TaskRow, found: Found) -> Iterator[str]:
             yield f'tool "{name}" is not one of environment {found.name} (it has: {known})'
 
 
-class _TasksFile(NamedTuple):
+class TasksFile(NamedTuple):
+    """A tasks file as it was named on the command line."""
+
     path: Path
     env: str | None
     """The environment that ships the file."""
 
 
-def _named_file(task: str | Path) -> _TasksFile:
-    """Give the file that is meant: the path, or the tasks that ship with an environment."""
+def named_file(task: str | Path) -> TasksFile:
+    """Give the file that is meant: the path, or the tasks that ship with an environment.
+
+    Raises:
+        TasksError: It is neither, or no regular file.
+
+    """
     path = Path(task)
     if path.is_file():
-        return _TasksFile(path, None)
+        return TasksFile(path, None)
     shipped = shipped_tasks(str(task))
     if shipped is not None:
-        return _TasksFile(shipped, str(task))
+        return TasksFile(shipped, str(task))
     if path.is_dir():
         raise TasksError(f"{path}: is a folder; give a JSONL file")
     if path.exists():

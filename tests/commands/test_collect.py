@@ -377,3 +377,21 @@ def test_collect_with_the_local_model(tmp_path, monkeypatch):
     (run,) = Path("runs").iterdir()
     assert run.name.startswith("arithmetic-local-")
     assert {line["model"] for line in lines_of(run / "rollouts.jsonl")} == {"SmolLM2-135M-Instruct"}
+
+
+@pytest.mark.slow
+@pytest.mark.local_model
+def test_collect_says_what_the_local_model_cannot_take(tmp_path, monkeypatch):
+    """An image that it cannot see is a failure, a prompt too long for it a scored episode."""
+    pytest.importorskip("xllamacpp")
+    monkeypatch.chdir(tmp_path)
+    row = {"env": "arithmetic", "prompt": "What is 1 + 1? " * 8000, "answer": 2}
+    Path("long.jsonl").write_bytes(msgspec.json.encode(row))
+    line = ("collect", "circle_count", "long.jsonl", "--limit", "1", "--model", "local")
+    done = gym(*line, "--out", "run", "--min-coverage", "0.5")
+    assert done.exit_code == 0, done.output
+    (failure,) = lines_of(Path("run/failures.jsonl"))
+    assert failure["error"]["class"] == "RequestRefusedError"
+    assert "image input is not supported" in failure["error"]["message"]
+    (rollout,) = lines_of(Path("run/rollouts.jsonl"))
+    assert (rollout["stop_reason"], rollout["reward"]) == ("context_overflow", 0.0)

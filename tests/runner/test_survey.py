@@ -32,8 +32,10 @@ def test_survey_counts_what_is_selected(tmp_path_factory, limit, shuffle, task_i
     """Whatever is asked for, the first pass knows how many rows the second will give."""
     tasks = tmp_path_factory.mktemp("tasks") / "t.jsonl"
     write_sums(tasks, 9).write_text(tasks.read_text() + tasks.read_text()[:200].split("\n")[0])
+    more = write_sums(tasks.with_name("more.jsonl"), 4)
+    more.write_text(more.read_text().replace("sum-", "more-"))
     options = {"limit": limit, "shuffle": shuffle, "task_ids": tuple(task_ids), "seed": seed}
-    source, found = looked_at([tasks], **options)
+    source, found = looked_at([tasks, more], **options)
     rows = list(source.selected())
     assert found.num_selected == len(rows)
     if shuffle and limit:
@@ -50,11 +52,13 @@ def test_selected_shuffles_the_same_for_one_seed(tmp_path):
     assert selected([tasks], shuffle=True, seed=2) != first
 
 
-def test_selected_takes_the_first_rows_of_all_files(tmp_path):
+def test_selected_takes_the_first_rows_of_each_file(tmp_path):
     first = write_sums(tmp_path / "a.jsonl", 2)
     second = tmp_path / "b.jsonl"
     second.write_text(write_sums(second, 3).read_text().replace("sum", "more"))
-    assert selected([first, second], limit=3) == ["sum-0", "sum-1", "more-0"]
+    assert selected([first, second], limit=2) == ["sum-0", "sum-1", "more-0", "more-1"]
+    assert selected([first, second], limit=3)[2:] == ["more-0", "more-1", "more-2"]
+    assert len(selected([first, second], limit=1, shuffle=True)) == 2
 
 
 def test_survey_describes_files(tmp_path):
