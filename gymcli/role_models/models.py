@@ -126,7 +126,9 @@ class RoleModels:
         self, role: str, request: Request, schema: JSONObject | None, total: RoleUse
     ) -> Message:
         if schema is not None:
-            named = {"name": "answer", "schema": schema, "strict": True}
+            # Endpoints refuse an open schema that is called strict.
+            is_closed = schema.get("additionalProperties") is False
+            named = {"name": "answer", "schema": schema, "strict": is_closed}
             form = {"type": "json_schema", "json_schema": named}
             request = Request(
                 messages=request.messages, params={**request.params, "response_format": form}

@@ -199,3 +199,14 @@ def test_a_dialect_is_part_of_what_an_answer_depends_on():
 def test_waits_to_score(attributes, roles, expected):
     environment = type("Made", (Environment,), attributes)
     assert waits_to_score(environment, roles) is expected
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_schema_is_strict_where_it_is_closed(is_closed):
+    schema = {"type": "object", "properties": {}, "additionalProperties": not is_closed}
+
+    async def use(asking):
+        return await asking.model(await asking.judge()).complete(PROMPT, schema=schema)
+
+    _, server = asked(lambda request: "{}", use)
+    assert server.requests[0].body["response_format"]["json_schema"]["strict"] is is_closed
