@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +36,19 @@ def test_last_boxed_finds_what_was_put_in_a_box(before, inner):
         (r"a \text{b \text{c}} d", "a b c d"),
         (r"\text{E", r"\text{E"),
         (r"\textbf{E}", r"\textbf{E}"),
+        (r"\text{a {b}}", r"\text{a {b}}"),
+        (r"{\text{a}}}", "{a}}"),
+        ("\\text{" * 100_000 + "E" + "}" * 100_000, "E"),
     ],
 )
 def test_without_text_commands_keeps_what_stands_in_them(text, plain):
+    assert without_text_commands(text) == plain
+
+
+@given(st.lists(st.sampled_from([r"\text{", "{", "}", "a", " "])).map("".join))
+def test_without_text_commands_takes_the_inner_ones_off_first(text):
+    plain = text
+    while (shorter := re.sub(r"\\text\{([^{}]*)\}", r"\1", plain)) != plain:
+        plain = shorter
+
     assert without_text_commands(text) == plain
