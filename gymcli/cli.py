@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 import gymcli
-from gymcli.commands import check, collect, envs, init, metrics, show, verify
+from gymcli.commands import check, collect, data, envs, init, metrics, show, verify
 from gymcli.commands.console import LOGGER, harmless, message
 from gymcli.errors import GymError
 
@@ -111,6 +111,7 @@ app.command("envs")(envs.envs)
 app.command("show")(show.show)
 app.command("init")(init.init)
 app.command("check")(check.check)
+app.add_typer(data.app, name="data")
 
 
 def _print_version(is_wanted: bool) -> None:

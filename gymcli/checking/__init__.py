@@ -3,12 +3,10 @@
 from gymcli.checking.checks import CHECKS, DEFAULT_LIMIT, check, check_async
 from gymcli.checking.creation import NewFiles, Pattern, create
 from gymcli.checking.report import CheckReport, Finding
-from gymcli.checking.tasks import NUM_GENERATED
 
 __all__ = [
     "CHECKS",
     "DEFAULT_LIMIT",
-    "NUM_GENERATED",
     "CheckReport",
     "Finding",
     "NewFiles",

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import gymcli
-from gymcli.checking.tasks import generated_lines
 from gymcli.errors import UsageError
-from gymcli.registry import Registry
+from gymcli.registry import Registry, generated_lines
 
 __all__ = ["NewFiles", "Pattern", "create"]
 
@@ -52,7 +51,7 @@ def create(name: str, pattern: Pattern, folder: Path) -> NewFiles:
     _write(files.environment, _rendered(source, name, class_name).encode())
     _write(files.test, _rendered(test, name, class_name).encode())
     spec = f"{files.environment}:{class_name}"
-    _write(files.tasks, generated_lines(Registry((spec,)).find(spec)))
+    _write(files.tasks, b"".join(generated_lines(Registry((spec,)).find(spec))))
     return files
 
 

@@ -6,25 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import msgspec
 from pydantic import ValidationError
 
-from gymcli.boundary import boundary
 from gymcli.checking.report import Finding, failed, passed
 from gymcli.errors import AttemptError, EpisodeError, TasksError
-from gymcli.registry import Found, Registry, shipped_tasks
+from gymcli.registry import (
+    NUM_GENERATED,
+    Found,
+    Registry,
+    generated_lines,
+    generates,
+    own_tasks,
+)
 from gymcli.runner import CollectOptions
 from gymcli.runner.survey import TaskSource, survey
 from gymcli.types import TaskRow
 
-__all__ = ["NUM_GENERATED", "TaskSet", "generated_lines", "read_task_set"]
-
-NUM_GENERATED = 60
-"""Tasks that are asked of a generator."""
+__all__ = ["TaskSet", "read_task_set"]
 
 
 class TaskSet(NamedTuple):
@@ -57,33 +58,19 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
         return TaskSet([], "none", failed(str(error)))
 
 
-def generated_lines(found: Found) -> bytes:
-    """Give the rows that an environment generates from `Random(0)`, a JSON object a line.
-
-    Raises:
-        EpisodeError: It generates none, or fails.
-
-    """
-    with boundary(EpisodeError):
-        try:
-            rows = list(found.environment.generate(Random(0), NUM_GENERATED))
-        except NotImplementedError as error:
-            raise EpisodeError(f"{error} and ships none; give --tasks FILE") from error
-        return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-
-
 @contextmanager
 def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
     """Give the file to read, and how its origin is shown."""
-    # A file of somebody else's may have the name of an environment of ours.
-    is_ours = found.environment.__module__.startswith("gymcli.envs.")
-    path = given or (shipped_tasks(found.name) if is_ours else None)
+    path = given or own_tasks(found)
     if path is not None:
         yield path, str(path)
         return
+    if not generates(found):
+        name = found.environment.__name__
+        raise EpisodeError(f"{name} generates no tasks and ships none; give --tasks FILE")
     with TemporaryDirectory() as folder:
         path = Path(folder, "generated.jsonl")
-        path.write_bytes(generated_lines(found))
+        path.write_bytes(b"".join(generated_lines(found)))
         yield path, f"{NUM_GENERATED} generated with Random(0)"
 
 

@@ -73,11 +73,17 @@ def _print(text: str, stream: TextIO) -> None:
     stream.write(shown + "\n")
 
 
-def print_json(data: bytes) -> None:
-    """Print encoded JSON, indented, to stdout; what a terminal would obey is escaped as JSON."""
+def print_json(data: bytes, *, indent: int = 2) -> None:
+    """Print encoded JSON to stdout; what a terminal would obey is escaped as JSON.
+
+    Args:
+        data: The encoded value.
+        indent: Spaces of each level; 0 gives one line.
+
+    """
     import msgspec  # late: heavy
 
-    text = _UNSAFE.sub(_json_escaped, msgspec.json.format(data, indent=2).decode())
+    text = _UNSAFE.sub(_json_escaped, msgspec.json.format(data, indent=indent or -1).decode())
     if "utf" not in (sys.stdout.encoding or "utf-8").lower():
         text = _NOT_ASCII.sub(_json_escaped, text)
     result(text)

@@ -9,7 +9,7 @@ import gymcli.envs
 from gymcli.registry.find import Found, candidates
 from gymcli.types import JSONObject
 
-__all__ = ["describe", "shipped_tasks"]
+__all__ = ["describe", "own_tasks", "shipped_tasks"]
 
 
 def shipped_tasks(name: str) -> Path | None:
@@ -24,11 +24,20 @@ def shipped_tasks(name: str) -> Path | None:
     return None
 
 
+def own_tasks(found: Found) -> Path | None:
+    """Give the tasks file that ships with an environment, if there is one.
+
+    An environment of somebody else's has none, even if it bears the name of one of ours.
+    """
+    is_ours = found.environment.__module__.startswith("gymcli.envs.")
+    return shipped_tasks(found.name) if is_ours else None
+
+
 def describe(found: Found) -> JSONObject:
     """Give what `gym envs` shows of an environment."""
     environment = found.environment
     lines = (inspect.getdoc(environment) or "").splitlines()
-    tasks = shipped_tasks(found.name)
+    tasks = own_tasks(found)
     return {
         "name": found.name,
         "description": lines[0] if lines else "",

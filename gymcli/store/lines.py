@@ -17,7 +17,7 @@ from gymcli.errors import RunDirectoryError, UsageError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["Line", "LineAppender", "iterate_lines", "open_bytes"]
+__all__ = ["Line", "LineAppender", "iterate_lines", "open_bytes", "read_errors"]
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COMPRESSED_BYTES = 1 << 11
@@ -106,7 +106,7 @@ def iterate_lines(path: Path) -> Iterator[Line]:
         UsageError: The file is missing, cannot be read or is damaged where it is compressed.
 
     """
-    with open_bytes(path) as file, _read_errors(path):
+    with open_bytes(path) as file, read_errors(path):
         for number, data in enumerate(file, 1):
             stripped = (data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data).strip()
             if stripped:
@@ -114,8 +114,13 @@ def iterate_lines(path: Path) -> Iterator[Line]:
 
 
 @contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
-    """Name the file in an error that comes while it is read (a folder, a damaged archive)."""
+def read_errors(path: Path) -> Iterator[None]:
+    """Name the file in an error that comes while it is read (a folder, a damaged archive).
+
+    Raises:
+        UsageError: There was one.
+
+    """
     damaged: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, *_zstd_errors(path))
     try:
         yield

@@ -10,7 +10,7 @@ import yaml
 from gymcli.errors import UsageError
 from gymcli.types import JSONObject, Message, digest
 
-__all__ = ["PromptTemplate"]
+__all__ = ["PromptTemplate", "read_yaml"]
 
 
 class PromptTemplate:
@@ -33,12 +33,7 @@ class PromptTemplate:
             UsageError: The file is missing, no YAML mapping, or has other keys than these two.
 
         """
-        try:
-            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+        loaded = read_yaml(path)
         if not isinstance(loaded, dict) or not isinstance(loaded.get("user"), str):
             raise UsageError(f'{path}: a prompt file is a YAML mapping with the text "user"')
         unknown = sorted(str(key) for key in loaded if key not in ("user", "system"))
@@ -93,3 +88,19 @@ class PromptTemplate:
                 f'"{error.args[0]}" is missing (the prompt needs it; the row has: {available})'
             ) from error
         return messages
+
+
+def read_yaml(path: Path) -> object:
+    """Read a YAML file of plain values.
+
+    Raises:
+        UsageError: The file is missing or no YAML.
+
+    """
+    try:
+        loaded: object = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    return loaded

@@ -1,11 +1,7 @@
 """What docs/environments.md shows runs as it stands, and what it lists is what there is."""
 
 import inspect
-import os
 import re
-import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -20,90 +16,44 @@ from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, num_turns
 from gymcli.registry.find import ALIASES, ENTRY_POINT_GROUP
 from gymcli.roles import Judge, Verdict
-from tests.commands.running import gym, gym_line, lines_of
+from tests.commands.running import gym, lines_of
+from tests.docs.pages import (
+    CHECKOUT,
+    blocks,
+    missing_lines,
+    output_of,
+    page,
+    shown_commands,
+    table_rows,
+    write_blocks,
+)
 
-CHECKOUT = Path(__file__).parents[2]
-TEXT = (CHECKOUT / "docs" / "environments.md").read_text(encoding="utf-8")
+TEXT = page("environments.md")
 PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
-
-
-def blocks(language: str, text: str = TEXT) -> list[re.Match[str]]:
-    """Find the fenced blocks of a language."""
-    return list(re.finditer(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
-
-
-def table_rows(head: str) -> list[list[str]]:
-    """Give the cells of a table, which is named by the start of its head."""
-    lines = TEXT.split(f"\n| {head}")[1].splitlines()[2:]
-    rows = [line.strip("|").split(" | ") for line in lines[: lines.index("")]]
-    return [[cell.strip() for cell in row] for row in rows]
-
-
-def write_modules(folder: Path) -> list[str]:
-    """Write every Python block to the file that the text before it names last."""
-    names = []
-    for block in blocks("python"):
-        names.append(re.findall(r"`(\w+\.py)`", TEXT[: block.start()])[-1])
-        (folder / names[-1]).write_text(block[1], encoding="utf-8")
-    return names
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """Give a folder with every module of the page, and work in it."""
     monkeypatch.chdir(tmp_path)
-    write_modules(tmp_path)
+    write_blocks(TEXT, "python", "py", tmp_path)
     return tmp_path
 
 
 def test_every_block_has_a_file_of_its_own(tmp_path):
-    names = write_modules(tmp_path)
+    names = write_blocks(TEXT, "python", "py", tmp_path)
     environments = ["shelf.py", "pattern.py", "shortest.py", "letters.py", "desk.py"]
 
     assert names == [*environments, "write_tasks.py"]
 
 
-def shown_commands(text: str = TEXT) -> list[tuple[str, list[str]]]:
-    """Give the commands of the console blocks, each with the lines that it is shown to print."""
-    commands: list[tuple[str, list[str]]] = []
-    for block in blocks("console", text):
-        for line in block[1].splitlines():
-            if line.startswith("$ "):
-                commands.append((line.removeprefix("$ "), []))
-            elif line != "...":
-                commands[-1][1].append(line)
-    return commands
-
-
-def output_of(line: str, folder: Path) -> str:
-    """Run a command that has to go well: `gym` here, others as processes."""
-    program, *arguments = shlex.split(line)
-    if program == "gym":
-        result = gym_line(line.removeprefix("gym "))
-        assert result.exit_code == 0, result.stderr
-        return result.stdout
-    module = ["-m", "pytest", "-p", "no:cacheprovider"] if program == "pytest" else []
-    done = subprocess.run(
-        [sys.executable, *module, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(CHECKOUT)))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 def test_commands_print_what_is_shown(folder):
     """Then the script that writes the tasks gives those that `gym init` wrote."""
-    commands = shown_commands()
+    commands = shown_commands(TEXT)
     assert len(commands) == 5
     for line, shown in commands:
-        printed = iter(output_of(line, folder).splitlines())
-        missing = [expected for expected in shown if expected not in printed]
-        assert not missing, f"$ {line}"
+        assert not missing_lines(line, shown, folder), f"$ {line}"
 
     before = Path("demo_env.jsonl").read_bytes()
     Path("demo_env.jsonl").unlink()
@@ -232,7 +182,7 @@ def test_desk_lets_the_visitor_open_and_end_the_talk(folder, mock_server):
 
 
 def test_attributes_have_the_defaults_that_are_shown():
-    rows = {row[0].strip("`"): row[2].strip('`"') for row in table_rows("attribute | ")}
+    rows = {row[0].strip("`"): row[2].strip('`"') for row in table_rows("attribute | ", TEXT)}
     hints = inspect.get_annotations(Environment, eval_str=True)
     public = {name for name in hints if hasattr(Environment, name)}
 
@@ -244,12 +194,16 @@ def test_attributes_have_the_defaults_that_are_shown():
 
 
 def test_options_that_are_shown_for_a_judge_are_its_own():
-    names = [name for row in table_rows("argument | ") for name in re.findall(r"`(\w+)`", row[0])]
+    names = [
+        name for row in table_rows("argument | ", TEXT) for name in re.findall(r"`(\w+)`", row[0])
+    ]
     parameters = inspect.signature(Judge).parameters
 
     assert set(names) == parameters.keys() - {"template"}
     for name in ("rule", "votes", "version"):
-        [shown] = [row[2].strip('`"') for row in table_rows("argument | ") if f"`{name}`" in row[0]]
+        [shown] = [
+            row[2].strip('`"') for row in table_rows("argument | ", TEXT) if f"`{name}`" in row[0]
+        ]
         assert shown == str(parameters[name].default)
 
 
@@ -273,13 +227,15 @@ def test_public_names_for_authors_are_described():
 
 
 def test_checks_are_all_listed_in_their_order():
-    names = [name for row in table_rows("check | ") for name in re.findall(r"`(\w+)`", row[0])]
+    names = [
+        name for row in table_rows("check | ", TEXT) for name in re.findall(r"`(\w+)`", row[0])
+    ]
 
     assert names == list(CHECKS)
 
 
 def test_errors_have_the_phases_that_are_shown():
-    cells = [re.findall(r"`(\w+)`", row[1]) for row in table_rows("what | class")]
+    cells = [re.findall(r"`(\w+)`", row[1]) for row in table_rows("what | class", TEXT)]
     named = [cell for cell in cells if cell[0].endswith("Error")]
 
     assert len(named) == 10
@@ -289,7 +245,7 @@ def test_errors_have_the_phases_that_are_shown():
 
 def test_names_of_others_are_those_that_are_known():
     assert all(f"`{name}`" in TEXT for name in ALIASES)
-    [wheel] = blocks("toml")
+    [wheel] = blocks("toml", TEXT)
     assert tomllib.loads(wheel[1])["project"]["entry-points"] == {
         ENTRY_POINT_GROUP: {"shelf": "my_package.shelf:Shelf"}
     }

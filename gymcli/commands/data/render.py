@@ -1,0 +1,51 @@
+"""`gym data render`: rows of any shape in the plain one, their prompts filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcli.commands.console import message, print_json
+
+__all__ = ["render"]
+
+
+def render(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A JSONL file (.gz, .zst), or an environment for its own tasks."
+        ),
+    ],
+    prompt: Annotated[
+        Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
+    ] = None,
+    id_field: Annotated[str | None, typer.Option(help="The field that holds a task's id.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file to write (.gz, .zst); else rows are printed."),
+    ] = None,
+) -> None:
+    """Write rows as `messages`, `tools`, `params` and fields, to be collected without --prompt.
+
+    NeMo Gym's rows and rows with a plain prompt are read too. A file is written whole or not at
+    all.
+    """
+    import msgspec
+
+    from gymcli.data import rendered_rows, whole_file
+
+    rows = rendered_rows(file, prompt=prompt, id_field=id_field, limit=limit)
+    if out is None:
+        for row in rows:
+            print_json(msgspec.json.encode(row), indent=0)
+        return
+    num_rows = 0
+    with whole_file(out) as written:
+        for row in rows:
+            written.write(msgspec.json.encode(row) + b"\n")
+            num_rows += 1
+    message(f"wrote {out}: {num_rows} rows")

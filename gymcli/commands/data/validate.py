@@ -1,0 +1,60 @@
+"""`gym data validate`: everything that is wrong with task files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcli.commands.console import print_json, result, warn
+
+__all__ = ["validate"]
+
+_USAGE = 2
+
+
+def validate(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
+        ),
+    ],
+    env: Annotated[
+        str | None,
+        typer.Option(help="Check fields and tools; the environment of rows that name none."),
+    ] = None,
+    prompt: Annotated[
+        Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
+    ] = None,
+    id_field: Annotated[str | None, typer.Option(help="The field that holds a task's id.")] = None,
+    id_by_file: Annotated[
+        bool, typer.Option("--id-by-file", help="Ids count within their file.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List every row that is wrong, with its line; exit code 2 where there is one.
+
+    With --env, all that `gym collect` would refuse; without it the shape of the rows alone.
+    """
+    import msgspec
+
+    from gymcli.data import validate as validate_files
+
+    found = validate_files(files, env=env, prompt=prompt, id_field=id_field, id_by_file=id_by_file)
+    for text in found.warnings:
+        warn(text)
+    if json:
+        problems = [problem._asdict() for problem in found.problems]
+        report = {**msgspec.to_builtins(found), "problems": problems}
+        print_json(msgspec.json.encode(report))
+    else:
+        for problem in found.problems:
+            result(" ".join(f"{problem.place}: {problem.reason}".split()))
+        looked = "fields and tools too" if found.is_checked else "shape alone; --env checks fields"
+        result(
+            f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
+        )
+    if found.problems:
+        raise typer.Exit(_USAGE)

@@ -1,0 +1,113 @@
+"""The rows of data sets on the Hugging Face hub, fetched as they are read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from gymcli.data.sources import SourceRow
+from gymcli.errors import MissingPackageError, RunError, UsageError
+
+__all__ = ["PREFIX", "HubDataset", "open_dataset"]
+
+PREFIX = "hf:"
+
+
+class HubDataset(NamedTuple):
+    """A data set of the hub at one commit."""
+
+    rows: Iterator[SourceRow]
+    split: str
+    revision: str
+    """The commit that is read."""
+    license: str | None
+    """As its card says."""
+
+
+def open_dataset(
+    source: str, *, config: str | None = None, split: str | None = None, revision: str | None = None
+) -> HubDataset:
+    """Open `hf:ORG/NAME`; a split must be named where there are several.
+
+    Raises:
+        UsageError: Data set, configuration, split or revision are not there, or not for everybody.
+        MissingPackageError: `datasets` is not installed.
+        RunError: The hub cannot be reached, or gives no answer of use.
+
+    """
+    name = source.removeprefix(PREFIX)
+    try:
+        # By its name: for checkers of this checkout `datasets` is the folder of our own.
+        datasets = importlib.import_module("datasets")  # late: heavy, and an extra
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{source} needs the package datasets: pip install 'gymcli[hf]'"
+        ) from error
+    if not name:
+        raise UsageError(f"{source}: expected {PREFIX}ORG/NAME")
+    if Path(name).exists():
+        raise UsageError(f"{source}: a file or folder {name} is here and would be read instead")
+    with _hub_errors(source):
+        info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
+        # No row is fetched before it is asked for. Without a name, all splits are looked at.
+        found = datasets.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
+        if split is None:
+            split = _only_split(source, list(found))
+            found = found[split]
+        rows = found.decode(False)  # images and sounds stay what they are on disk
+    license_name = info.card_data.get("license") if info.card_data else None
+    return HubDataset(_numbered(source, rows), split, str(info.sha), license_name)
+
+
+def _only_split(source: str, names: list[str]) -> str:
+    if len(names) > 1:
+        raise UsageError(f"{source}: has the splits {', '.join(names)}; give one with --split")
+    return names[0]
+
+
+def _numbered(source: str, rows: Iterator[dict[str, object]]) -> Iterator[SourceRow]:
+    with _hub_errors(source):
+        for number, row in enumerate(rows, 1):
+            yield SourceRow(number, row)
+
+
+@contextmanager
+def _hub_errors(source: str) -> Iterator[None]:
+    """Give what the libraries raise in one line, which never shows a token."""
+    from huggingface_hub import errors
+
+    dataset_errors = importlib.import_module("datasets.exceptions")
+    # With what the HTTP library raises that this release of the hub's happens to use.
+    bases = cast("tuple[type[Exception], ...]", errors.HfHubHTTPError.__bases__)
+    wire: tuple[type[Exception], ...] = (OSError, *bases)
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise UsageError(
+            f"{source}: is gated; accept its terms on its page, and set HF_TOKEN"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise UsageError(f"{source}: has no such --revision") from error
+    except (errors.RepositoryNotFoundError, dataset_errors.DatasetNotFoundError) as error:
+        raise UsageError(
+            f"{source}: is not on the hub, or not for everybody: check the name, or set HF_TOKEN"
+        ) from error
+    except errors.HfHubHTTPError as error:  # some of them are ValueErrors too
+        raise RunError(f"{source}: the hub refused: {_first_line(error)}") from error
+    except (ValueError, RuntimeError, dataset_errors.DatasetsError) as error:
+        raise UsageError(f"{source}: {_first_line(error)}") from error
+    except wire as error:
+        raise RunError(f"{source}: the hub cannot be reached: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    from huggingface_hub import get_token
+
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    token = get_token()
+    return text.replace(token, "***") if token else text

@@ -1,0 +1,189 @@
+"""A map: which rows of a table are taken, and how their columns become the row of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Self
+
+import msgspec
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from gymcli.data.json_values import json_value
+from gymcli.data.transforms import TRANSFORMS
+from gymcli.errors import UsageError
+from gymcli.store.prompt import PromptTemplate, read_yaml
+from gymcli.types import JSON, JSONObject
+
+__all__ = ["Column", "RowMap", "Step", "read_map"]
+
+
+class Step(BaseModel):
+    """One transform of a value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    argument: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: object) -> object:
+        """Read `name`, or `name: argument`."""
+        if isinstance(data, str):
+            return {"name": data}
+        if isinstance(data, dict) and len(data) == 1:
+            [(name, argument)] = data.items()
+            return {"name": name, "argument": argument}
+        raise ValueError("a transform is its name, or name: argument")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        transform = TRANSFORMS.get(self.name)
+        if transform is None:
+            raise ValueError(f'no transform "{self.name}" (there are {", ".join(TRANSFORMS)})')
+        if (self.argument is None) != (transform.argument is None):
+            takes = f"a {transform.argument}" if transform.argument else "nothing"
+            raise ValueError(f'the transform "{self.name}" takes {takes}')
+        return self
+
+
+def _as_column(data: object) -> object:
+    return {"from": data} if isinstance(data, str) else data
+
+
+def _as_list(data: object) -> object:
+    return data if isinstance(data, list) else [data]
+
+
+def _as_json(constants: JSONObject) -> JSONObject:
+    return {name: json_value(value, name) for name, value in constants.items()}
+
+
+class Column(BaseModel):
+    """Where a field comes from: the column, and what is done to its value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str = Field(alias="from", min_length=1)
+    """A column's name, or a path into it: `answers.text.0`."""
+    apply: Annotated[tuple[Step, ...], BeforeValidator(_as_list)] = ()
+
+
+class RowMap(BaseModel):
+    """What a map file says; without any of it a row is taken as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    where: dict[str, Annotated[list[JSON], BeforeValidator(_as_list)]] = {}
+    """Only rows whose columns have these values, or one of them."""
+    fields: dict[str, Annotated[Column, BeforeValidator(_as_column)]] | None = None
+    """The row's fields and their columns; None: every column under its own name."""
+    constants: Annotated[JSONObject, AfterValidator(_as_json)] = {}
+    """Fields that are the same in every row, over those of the columns."""
+    user: str | None = None
+    """A prompt template over the row's fields, as in a prompt file."""
+    system: str | None = None
+
+    @model_validator(mode="after")
+    def _check_prompt(self) -> Self:
+        if self.system is not None and self.user is None:
+            raise ValueError('"system" needs the text "user"')
+        return self
+
+    @cached_property
+    def template(self) -> PromptTemplate | None:
+        """The prompt that the map writes into every row."""
+        return None if self.user is None else PromptTemplate(self.user, self.system)
+
+    def takes(self, row: Mapping[str, object]) -> bool:
+        """Say whether a row of the table is wanted.
+
+        Raises:
+            ValueError: A column is not there.
+
+        """
+        return all(
+            json_value(_at(row, path), path) in values for path, values in self.where.items()
+        )
+
+    def apply(self, row: Mapping[str, object]) -> JSONObject:
+        """Give the task row that a row of the table becomes.
+
+        Raises:
+            ValueError: A column is not there, or its value does not fit; the text says which.
+
+        """
+        if self.fields is None:
+            mapped = {name: json_value(value, name) for name, value in row.items()}
+        else:
+            mapped = {name: _value(column, row) for name, column in self.fields.items()}
+        mapped.update(self.constants)
+        if self.template is not None:
+            if mapped.get("messages") is not None:
+                raise ValueError(
+                    'the row has "messages" already; they and "user" exclude each other'
+                )
+            mapped["messages"] = msgspec.to_builtins(self.template.messages(mapped))
+        return mapped
+
+
+def read_map(path: Path) -> RowMap:
+    """Read a map file.
+
+    Raises:
+        UsageError: The file is missing, is no YAML mapping, or says something unknown.
+
+    """
+    loaded = read_yaml(path)
+    if not isinstance(loaded, dict):
+        raise UsageError(f"{path}: a map is a YAML mapping")
+    try:
+        row_map = RowMap.model_validate(loaded)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        place = ".".join(str(step) for step in detail["loc"])
+        reason = detail["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{path}: {place + ': ' if place else ''}{reason}") from error
+    if row_map.template is not None:
+        row_map.template.check(path)
+    return row_map
+
+
+def _value(column: Column, row: Mapping[str, object]) -> JSON:
+    value = json_value(_at(row, column.source), column.source)
+    for step in column.apply:
+        transform = TRANSFORMS[step.name]
+        argument: JSON = step.argument
+        if transform.argument == "column":
+            argument = json_value(_at(row, str(step.argument)), str(step.argument))
+        try:
+            value = transform.function(value, argument)
+        except ValueError as error:
+            raise ValueError(f'column "{column.source}": {step.name}: {error}') from error
+    return value
+
+
+def _at(row: Mapping[str, object], path: str) -> object:
+    """Give a column, or what a path leads to within it."""
+    if path in row:
+        return row[path]
+    value: object = row
+    for step in path.split("."):
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, list | tuple) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            names = ", ".join(str(name) for name in row)
+            raise ValueError(f'there is no column "{path}" (the row has: {names})')
+    return value

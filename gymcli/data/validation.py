@@ -1,0 +1,135 @@
+"""Everything that is wrong with task files, and what a reader of them should know."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gymcli.nemo_gym import own_task_id
+from gymcli.registry import Registry
+from gymcli.runner import CollectOptions
+from gymcli.runner.survey import TaskSource, named_file, row_problems
+from gymcli.store.prompt import PromptTemplate
+from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
+from gymcli.types import TaskRow
+
+__all__ = ["Validation", "validate"]
+
+
+class Validation(msgspec.Struct, kw_only=True):
+    """What was found in task files."""
+
+    files: list[str]
+    is_checked: bool
+    """Whether fields and tools were compared with the environments."""
+    num_rows: int = 0
+    num_tasks: int = 0
+    """Rows that are right, without their identical copies."""
+    num_wrong: int = 0
+    num_without_id: int = 0
+    """Tasks that are known by a hash of their content."""
+    environments: dict[str, int] = {}
+    """Right rows by environment; the key is empty where a row names none."""
+    ignored_params: dict[str, int] = {}
+    """Rows by the request parameter that they set and may not."""
+    problems: list[RowProblem] = []
+
+    @property
+    def num_copies(self) -> int:
+        """Rows that are attempts of a task which stands before them."""
+        return self.num_rows - self.num_wrong - self.num_tasks
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is no mistake, and may not be meant."""
+        texts = []
+        if self.num_copies:
+            texts.append(f"{self.num_copies} rows are copies of others: more attempts of one task")
+        if self.num_without_id:
+            texts.append(
+                f"{self.num_without_id} tasks have no id: a hash of their content is one, "
+                "which any edit changes"
+            )
+        if self.ignored_params:
+            names = ", ".join(sorted(self.ignored_params))
+            texts.append(f"rows set {names}: ignored, the command line decides these")
+        return texts
+
+
+def validate(
+    tasks: Sequence[str | Path],
+    *,
+    env: str | None = None,
+    prompt: Path | None = None,
+    id_field: str | None = None,
+    id_by_file: bool = False,
+) -> Validation:
+    """Read every row, with all that is wrong.
+
+    Where an environment is given, or a file is named by the environment that ships it, that is
+    what a collection would refuse; else the shape alone is looked at.
+
+    Raises:
+        UsageError: A file, the template or the environment cannot be read.
+
+    """
+    files = [named_file(task) for task in tasks]
+    is_checked = env is not None or any(file.env for file in files)
+    result = Validation(files=[str(file.path) for file in files], is_checked=is_checked)
+    if is_checked:
+        registry = Registry((env,) if env else ())
+        options = CollectOptions(
+            model="none", env=env, prompt=prompt, id_field=id_field, id_by_file=id_by_file
+        )
+        _count(TaskSource(tasks, options, registry).read(), result, registry)
+    else:
+        reading = TaskReading(
+            default_env="",
+            template=PromptTemplate.read(prompt) if prompt else None,
+            id_field=id_field,
+            id_by_file=id_by_file,
+        )
+        _count(read_tasks([file.path for file in files], reading), result, None)
+    if id_field is not None:
+        result.num_without_id = 0
+    if not result.num_rows:
+        names = ", ".join(result.files)
+        result.problems.append(RowProblem(names, "no tasks; expected one JSON object a line"))
+    return result
+
+
+def _count(
+    items: Iterator[TaskRow | RowProblem | IgnoredParameter],
+    result: Validation,
+    registry: Registry | None,
+) -> None:
+    """Count the rows and list their problems; with a registry, those of environments too."""
+    environments: Counter[str] = Counter()
+    ignored: Counter[str] = Counter()
+    for item in items:
+        if isinstance(item, IgnoredParameter):
+            ignored[item.name] += 1
+            continue
+        result.num_rows += 1
+        found = _problems(item, registry)
+        result.problems += found
+        if found or isinstance(item, RowProblem):
+            result.num_wrong += 1
+            continue
+        environments[item.env] += 1
+        if item.first_attempt == 0:
+            result.num_tasks += 1
+            result.num_without_id += own_task_id(item.fields) is None
+    result.environments, result.ignored_params = dict(environments), dict(ignored)
+
+
+def _problems(item: TaskRow | RowProblem, registry: Registry | None) -> list[RowProblem]:
+    if isinstance(item, RowProblem):
+        return [item]
+    if registry is None:
+        return []
+    found = registry.find(item.env)
+    return [RowProblem(item.place, text) for text in row_problems(item, found)]

@@ -1,0 +1,132 @@
+"""A Hugging Face hub on loopback with a few data sets, which keeps what it was asked for."""
+
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+SHA = "c0ffee00" * 5
+
+CARD = b"""---
+license: mit
+configs:
+- config_name: main
+  data_files:
+  - {split: test, path: test.jsonl}
+  - {split: train, path: train-*.jsonl}
+- config_name: other
+  data_files: [{split: train, path: other.jsonl}]
+---
+"""
+
+
+def lines(*numbers: int) -> bytes:
+    rows = ({"question": f"{n} + 1?", "answer": f"So: #### {n + 1}"} for n in numbers)
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+REPOSITORIES = {
+    "org/sums": {
+        "README.md": CARD,
+        "test.jsonl": lines(1, 2),
+        "train-0.jsonl": lines(3, 4),
+        "train-1.jsonl": lines(5, 6),
+        "other.jsonl": b'{"question": "7 + 1?", "answer": "unknown"}\n',
+    },
+    "org/single": {"README.md": b"---\n{}\n---\n", "data.jsonl": lines(1)},
+}
+"""Files by data set and name."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, format, *arguments):  # noqa: A002 - the name is the base class's
+        pass
+
+    def do_GET(self):
+        path = urlsplit(self.path).path
+        self.server.asked.append(path)
+        if found := re.fullmatch(r"/api/datasets/(\w+/\w+)(/.*)?", path):
+            self._answer_about(found[1], found[2] or "")
+        elif found := re.fullmatch(r"/datasets/(\w+/\w+)/resolve/\w+/(.*)", path):
+            self._send_file(REPOSITORIES.get(found[1], {}), found[2])
+        else:
+            self._refuse("EntryNotFound")
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def _answer_about(self, name, rest):
+        files = REPOSITORIES.get(name)
+        if name == "org/gated":
+            self._refuse("GatedRepo", 403)
+        elif name == "org/broken":
+            self._refuse("", 400)
+        elif files is None:
+            self._refuse("RepoNotFound")
+        elif rest.startswith("/revision/") and rest != f"/revision/{SHA}":
+            self._refuse("RevisionNotFound")
+        elif rest.startswith("/tree/"):
+            in_root = rest == f"/tree/{SHA}"
+            tree = [
+                {"type": "file", "oid": "0" * 40, "size": len(data), "path": path}
+                for path, data in files.items()
+            ]
+            self._send(json.dumps(tree if in_root else []).encode())
+        else:
+            card = {"license": "mit"} if b"license" in files["README.md"] else None
+            about = {"id": name, "sha": SHA, "cardData": card, "siblings": []}
+            self._send(json.dumps(about).encode())
+
+    def _send_file(self, files, name):
+        if name not in files:
+            self._refuse("EntryNotFound")
+            return
+        data = files[name]
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
+        if wanted:
+            data = data[int(wanted[1]) : int(wanted[2]) + 1]
+        self._send(data, 206 if wanted else 200)
+
+    def _send(self, data, status=200):
+        self.send_response(status)
+        self.send_header("X-Repo-Commit", SHA)
+        self.send_header("ETag", f'"{"1" * 40}"')
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+    def _refuse(self, code, status=404):
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("X-Repo-Commit", SHA)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """The server; `asked` are the paths of its requests."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@contextmanager
+def running_hub() -> Iterator[Hub]:
+    """Run a hub while the block does."""
+    with Hub() as hub:
+        thread = threading.Thread(target=hub.serve_forever)
+        thread.start()
+        try:
+            yield hub
+        finally:
+            hub.shutdown()
+            thread.join()

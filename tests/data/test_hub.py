@@ -1,0 +1,145 @@
+"""Data sets of a hub, which is faked on the wire: what is asked for, written, and refused."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.data.hub import SHA, running_hub
+
+TOKEN = "hf_" + "s3cret" * 5
+
+MAP = """
+fields:
+  question: question
+  answer: {from: answer, apply: [{after: "####"}, number]}
+user: "What is {question}"
+"""
+
+PROGRAM = """
+import contextlib, io, json, sys
+from gymcli.cli import main
+
+for command in json.loads(sys.argv[1]):
+    sys.argv[1:] = ["data", "pull", *command, "-o", "out.jsonl"]
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        try:
+            main()
+        except SystemExit as end:
+            print(json.dumps([end.code, told.getvalue()]))
+"""
+"""Pulls several times in one process."""
+
+
+@pytest.fixture(scope="module")
+def hub():
+    # Not the folder of this checkout that bears the name.
+    pytest.importorskip("datasets.load", reason="data sets of the hub are an extra")
+    with running_hub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def pull(tmp_path, hub):
+    """Give a function that pulls in a process of its own, as variables are read at import."""
+    (tmp_path / "map.yaml").write_text(MAP)
+    hub.asked.clear()
+
+    def pulled(*commands, address=hub.address):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, json.dumps(commands)],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "HF_ENDPOINT": address,
+                "HF_HOME": str(tmp_path / "home"),
+                "HF_TOKEN": TOKEN,
+                "PYTHONPATH": str(Path(__file__).parents[2]),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+    return pulled
+
+
+def rows_of(folder):
+    return [msgspec.json.decode(line) for line in (folder / "out.jsonl").read_bytes().splitlines()]
+
+
+@pytest.mark.slow
+def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
+    """The second file of the split is never opened, nor those of other configurations."""
+    options = ["--config", "main", "--split", "train", "--map", "map.yaml", "--limit", "2"]
+
+    assert pull(["hf:org/sums", *options]) == [(0, "wrote out.jsonl: 2 rows\n")]
+    assert [(row["answer"], row["messages"][0]["content"]) for row in rows_of(tmp_path)] == [
+        (4, "What is 3 + 1?"),
+        (5, "What is 4 + 1?"),
+    ]
+    record = msgspec.json.decode((tmp_path / "out.jsonl.source.json").read_bytes())
+    del record["sha256"], record["map_sha256"]
+    assert record == {
+        "source": "hf:org/sums",
+        "config": "main",
+        "split": "train",
+        "revision": SHA,
+        "license": "mit",
+        "limit": 2,
+        "num_rows": 2,
+    }
+    opened = {path.rpartition("/")[2] for path in hub.asked if "/resolve/" in path}
+    assert "train-0.jsonl" in opened
+    assert not {"train-1.jsonl", "other.jsonl"} & opened
+
+
+@pytest.mark.slow
+def test_pull_of_the_hub_takes_the_only_split(tmp_path, pull):
+    assert pull(["hf:org/single", "--revision", SHA]) == [(0, "wrote out.jsonl: 1 rows\n")]
+    assert rows_of(tmp_path) == [{"question": "1 + 1?", "answer": "So: #### 2"}]
+    record = msgspec.json.decode((tmp_path / "out.jsonl.source.json").read_bytes())
+    assert (record["split"], record["revision"]) == ("train", SHA)
+    assert "license" not in record
+
+
+REFUSED = [
+    (["hf:org/none"], 2, "is not on the hub, or not for everybody: check the name, or set HF_"),
+    (["hf:org/gated"], 2, "is gated; accept its terms on its page, and set HF_TOKEN"),
+    (["hf:org/broken"], 4, "the hub refused: "),
+    (["hf:org/sums", "--revision", "no"], 2, "has no such --revision"),
+    (["hf:org/sums", "--config", "no"], 2, "BuilderConfig 'no' not found. Available: ['main'"),
+    (["hf:org/sums"], 2, "Config name is missing"),
+    (["hf:org/sums", "--config", "main"], 2, "has the splits test, train; give one with --split"),
+    (["hf:org/sums", "--config", "main", "--split", "no"], 2, "Bad split: no. Available splits"),
+    (["hf:home"], 2, "a file or folder home is here and would be read instead"),
+    (["hf:"], 2, "expected hf:ORG/NAME"),
+]
+
+
+@pytest.mark.slow
+def test_pull_of_the_hub_ends_in_one_line(tmp_path, pull):
+    (tmp_path / "home").mkdir()
+    ends = pull(*(command for command, _, _ in REFUSED))
+
+    for (code, told), (command, expected, reason) in zip(ends, REFUSED, strict=True):
+        assert code == expected, told
+        assert told.startswith(f"error: {command[0]}: ")
+        assert reason in told
+        assert told.count("\n") == 1
+        assert TOKEN not in told
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_pull_of_the_hub_says_that_nobody_answers(pull):
+    [(code, told)] = pull(["hf:org/sums"], address="http://127.0.0.1:9")
+
+    assert code == 4
+    assert told.startswith("error: hf:org/sums: the hub cannot be reached: ")
+    assert told.count("\n") == 1

@@ -1,0 +1,61 @@
+"""A file is there whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from gymcli.data import whole_file
+from gymcli.errors import UsageError
+from gymcli.store.lines import iterate_lines
+
+
+def write(path, data=b"one\ntwo\n"):
+    with whole_file(path) as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_whole_file_is_compressed_by_its_suffix(tmp_path, name):
+    """The same content gives the same bytes, whatever was there before."""
+    path = tmp_path / name
+    write(path)
+    assert [line.data for line in iterate_lines(path)] == [b"one", b"two"]
+    before = path.read_bytes()
+    assert (before == b"one\ntwo\n") == (name == "a.jsonl")
+
+    write(path, b"other")
+    write(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_whole_file_leaves_what_was_there_when_the_block_fails(tmp_path, error):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"before")
+
+    def write_half():
+        with whole_file(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_whole_file_is_written_where_a_link_leads(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "a.jsonl")
+    write(tmp_path / "link")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "a.jsonl").read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("name", ["no/a.jsonl", "/dev/null", "."])
+def test_whole_file_refuses_what_it_cannot_replace(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    reason = "cannot be written" if name == "no/a.jsonl" else "is no regular file"
+    with pytest.raises(UsageError, match=f"{name}: {reason}"):
+        write(Path(name))

@@ -1,0 +1,155 @@
+"""Local tables become task files, whole or not at all, with a record of where they come from."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.data import pull, rendered_rows, validate
+from gymcli.errors import TasksError, UsageError
+
+MAP = """
+where: {level: [1, 2]}
+fields:
+  id: name
+  question: question
+  answer: {from: solution, apply: [{after: "####"}, number]}
+constants: {env: arithmetic}
+"""
+
+ROWS = [
+    {"name": "a", "question": "1 + 1?", "solution": "#### 2", "level": 1},
+    {"name": "b", "question": "2 + 1?", "solution": "none", "level": 1},
+    {"name": "c", "question": "3 + 1?", "solution": "#### 4", "level": 3},
+    {"name": "a", "question": "4 + 1?", "solution": "#### 5", "level": 2},
+    {"name": "d", "question": "5 + 1?", "solution": "#### 6", "level": 2},
+]
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    """Give where to write, in a folder with a table and a map."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "map.yaml").write_text(MAP)
+    write(Path("table.jsonl"), ROWS)
+    return Path("out.jsonl")
+
+
+def write(path, rows):
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return str(path)
+
+
+def rows_of(path):
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def test_pull_writes_rows_and_where_they_come_from(out):
+    table = write(Path("table.jsonl"), [ROWS[0], ROWS[2], ROWS[4]])
+    pulled = pull(str(Path(table).resolve()), out, map_file=Path("map.yaml"), limit=9)
+
+    assert rows_of(out) == [
+        {"id": "a", "question": "1 + 1?", "answer": 2, "env": "arithmetic"},
+        {"id": "d", "question": "5 + 1?", "answer": 6, "env": "arithmetic"},
+    ]
+    assert pulled.problems == []
+    hashes = [
+        hashlib.sha256(Path(name).read_bytes()).hexdigest()
+        for name in ("table.jsonl", "map.yaml", "out.jsonl")
+    ]
+    assert msgspec.json.decode(Path("out.jsonl.source.json").read_bytes()) == {
+        "source": "table.jsonl",
+        "source_sha256": hashes[0],
+        "map_sha256": hashes[1],
+        "limit": 9,
+        "num_rows": 2,
+        "sha256": hashes[2],
+    }
+
+
+def test_pull_lists_rows_that_cannot_be_tasks_and_writes_nothing(out):
+    out.write_bytes(b"before")
+    with pytest.raises(TasksError) as raised:
+        pull("table.jsonl", out, map_file=Path("map.yaml"))
+
+    assert str(raised.value).splitlines() == [
+        "table.jsonl:2: column \"solution\": after: 'none' has no '####'",
+        'table.jsonl:4: another row than table.jsonl:1 has the same id "a"; '
+        'map "id" to a column of its own',
+    ]
+    assert out.read_bytes() == b"before"
+    assert not Path("out.jsonl.source.json").exists()
+
+
+def test_pull_leaves_bad_rows_out_where_it_is_told_to(out):
+    pulled = pull("table.jsonl", out, map_file=Path("map.yaml"), skip_bad=True)
+
+    assert [row["id"] for row in rows_of(out)] == ["a", "d"]
+    assert (pulled.provenance.num_rows, pulled.provenance.num_skipped) == (2, 2)
+    assert [line.partition(": ")[0] for line in pulled.problems] == [
+        "table.jsonl:2",
+        "table.jsonl:4",
+    ]
+
+
+@pytest.mark.parametrize(("limit", "names"), [(1, ["a"]), (2, None), (9, None)])
+def test_pull_counts_the_rows_that_are_wanted(out, limit, names):
+    """The second one is bad, and counts."""
+    if names is None:
+        with pytest.raises(TasksError, match=r"table\.jsonl:2: column"):
+            pull("table.jsonl", out, map_file=Path("map.yaml"), limit=limit)
+    else:
+        pull("table.jsonl", out, map_file=Path("map.yaml"), limit=limit)
+        assert [row["id"] for row in rows_of(out)] == names
+
+
+def test_pull_without_a_map_takes_rows_as_they_are(out):
+    """Whatever their shape is; a copy of a row stays one."""
+    rows = [{"prompt": "Hi", "id": 1}, {"responses_create_params": {"input": "Hi"}}] * 2
+    pull(write(Path("own.jsonl"), rows), out)
+
+    assert rows_of(out) == rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([{"prompt": "Hi"}, {"prompt": 3}], 'own.jsonl:2: "prompt" must be text'),
+        ([{"prompt": "Hi"}, {"answer": 3}], "own.jsonl:2: no prompt"),
+        ([{"answer": 3}, {"prompt": "Hi"}], "own.jsonl:2: the row has a prompt of its own"),
+        ([{"answer": 3, "params": 3}], 'own.jsonl:1: "params" must be an object'),
+        ([{"messages": [{"role": "wizard"}]}], 'own.jsonl:1: "messages": Invalid enum value'),
+        ([[1]], "own.jsonl:1: must be a JSON object"),
+        ([], "own.jsonl: no rows to write"),
+    ],
+)
+def test_pull_writes_only_what_can_be_collected(out, rows, reason):
+    with pytest.raises(TasksError, match=reason):
+        pull(write(Path("own.jsonl"), rows), out)
+    assert not out.exists()
+
+
+def test_pull_with_a_template_gives_what_rendering_the_raw_rows_gives(out):
+    fields = "fields: {id: name, question: question}"
+    Path("raw.yaml").write_text(fields)
+    Path("filled.yaml").write_text(f'{fields}\nuser: "Answer: {{question}}"\nsystem: "Be brief."')
+    Path("prompt.yaml").write_text('user: "Answer: {question}"\nsystem: "Be brief."')
+    table = write(Path("own.jsonl"), ROWS[:3])
+    pull(table, Path("raw.jsonl"), map_file=Path("raw.yaml"))
+    pull(table, out, map_file=Path("filled.yaml"))
+
+    assert rows_of(out) == list(rendered_rows("raw.jsonl", prompt=Path("prompt.yaml")))
+
+
+def test_pull_of_csv_makes_tasks_that_hold(out):
+    Path("sums.csv").write_text('prompt,answer\n"What is 1 + 1?",2\n"What is 2 + 1?",3\n')
+    Path("map.yaml").write_text("fields: {prompt: prompt, answer: {from: answer, apply: number}}")
+    pull("sums.csv", out, map_file=Path("map.yaml"))
+
+    assert validate([out], env="arithmetic").problems == []
+
+
+def test_pull_refuses_options_of_the_hub_for_files(out):
+    with pytest.raises(UsageError, match="--config, --split and --revision are for hf:ORG/NAME"):
+        pull("table.jsonl", out, split="train")

@@ -1,0 +1,196 @@
+"""Rendered rows are the same tasks as the rows that they were made of."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.data import rendered_rows
+from gymcli.errors import TasksError, UsageError
+from gymcli.registry import shipped_tasks
+from gymcli.store.prompt import PromptTemplate
+from gymcli.store.tasks import TaskReading, read_tasks
+
+PROMPT = 'system: "Answer {how}."\nuser: "{question} {{x}}"\n'
+CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+FLAT_TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+RAW_ROWS = [
+    {"question": "1+1?", "how": "shortly", "id": 7},
+    {"question": "1+1?", "how": "shortly"},
+    {"question": "", "how": None, "prompt": "", "messages": None, "uuid": "u", "env": "maths"},
+    {"question": "?", "how": "", "params": {"temperature": 0, "n": 2}, "max_turns": 3},
+    {"question": "?", "how": "", "agent_ref": {"name": "maths"}, "_ng_task_index": 5},
+    {"question": "?", "how": "", "messages": [], "tools": [FLAT_TOOL]},
+    {"question": "?", "how": "", "responses_create_params": {"temperature": 0.5}},
+]
+
+CREATE_PARAMS = {
+    "input": [
+        {"role": "developer", "content": "Look."},
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"},
+                {"type": "input_text", "text": "What is it?"},
+            ],
+        },
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "Hm."}],
+            "encrypted_content": "gAAA",
+        },
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}", "id": "fc"},
+        {"type": "function_call_output", "call_id": "c", "output": "seen"},
+        {"type": "web_search_call", "id": "ws", "status": "completed"},
+        {"role": "assistant", "content": "A dot."},
+        {"role": "user", "content": "Sure?"},
+    ],
+    "tools": [FLAT_TOOL, {"type": "web_search"}],
+    "max_output_tokens": 9,
+    "reasoning": {"effort": "low"},
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}},
+    "tool_choice": {"type": "function", "name": "look"},
+    "model": "other",
+    "temperature": None,
+}
+
+ROWS = [
+    {"prompt": "Hi", "answer": 7},
+    {"prompt": "Hi", "messages": None, "tools": None, "id": None},
+    {"prompt": [{"role": "user", "content": [IMAGE]}], "tools": [], "id": "a"},
+    {
+        "messages": [
+            {"role": "user", "content": "Hi", "name": "ann"},
+            {"role": "assistant", "content": "", "tool_calls": [CALL], "reasoning_content": "Hm."},
+            {"role": "tool", "tool_call_id": "c", "content": "seen"},
+        ],
+        "tools": [FLAT_TOOL],
+        "prompt": "a field",
+        "verifier_metadata": {"answer": 1},
+        "params": {"top_p": 0.5, "stop": None},
+    },
+    {"messages": [], "task_id": "opens"},
+    {"responses_create_params": CREATE_PARAMS, "prompt": 3, "uuid": "u", "_ng_task_index": 1},
+    {"responses_create_params": {"input": "Hi"}, "agent_ref": {"name": "maths"}, "max_turns": 2},
+    {"responses_create_params": {"input": []}, "env": "maths"},
+]
+
+
+def written(path, rows):
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return path
+
+
+def tasks_of(path, template=None, **reading):
+    """Give what a run would be made of; fields without an id, which rendering may have to add."""
+    tasks = []
+    for task in read_tasks([path], TaskReading(default_env="quiz", template=template, **reading)):
+        if hasattr(task, "name"):  # an ignored parameter
+            continue
+        fields = {name: value for name, value in task.fields.items() if value != task.id}
+        task.fields = {k: v for k, v in fields.items() if (k, v) != ("messages", None)}
+        tasks.append(msgspec.structs.replace(task, hash="", place=""))
+    return tasks
+
+
+@pytest.mark.parametrize(("rows", "prompt"), [(ROWS, None), (RAW_ROWS, PROMPT)])
+def test_rendered_rows_are_the_same_tasks(tmp_path, rows, prompt):
+    """Two of each: identical rows stay one task."""
+    path = written(tmp_path / "raw.jsonl", [row for row in rows for _ in range(2)])
+    template = None
+    if prompt:
+        (tmp_path / "prompt.yaml").write_text(prompt)
+        template = PromptTemplate.read(tmp_path / "prompt.yaml")
+    rendered = list(rendered_rows(path, prompt=prompt and tmp_path / "prompt.yaml"))
+
+    expected = tasks_of(path, template)
+    assert len(expected) == 2 * len(rows)
+    assert tasks_of(written(tmp_path / "plain.jsonl", rendered)) == expected
+    assert not any("responses_create_params" in row or "agent_ref" in row for row in rendered)
+    again = rendered_rows(tmp_path / "plain.jsonl")
+    assert list(again) == rendered
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-1, 1) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=4,
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(ROWS), st.dictionaries(st.sampled_from("abcd"), JSON))),
+)
+def test_rendered_rows_keep_any_fields(tmp_path_factory, parts):
+    folder = tmp_path_factory.mktemp("rows")
+    path = written(
+        folder / "raw.jsonl",
+        [{**more, **row, "task_id": f"t{n}"} for n, (row, more) in enumerate(parts)],
+    )
+    plain = written(folder / "plain.jsonl", rendered_rows(path))
+
+    assert tasks_of(plain) == tasks_of(path)
+
+
+def test_rendered_rows_of_an_environment_name_it():
+    [row] = rendered_rows("mcqa", limit=1)
+
+    assert row["env"] == "mcqa"
+    first = msgspec.json.decode(shipped_tasks("mcqa").read_bytes().splitlines()[0])
+    assert row["messages"] == [{"role": "user", "content": first["prompt"]}]
+
+
+@pytest.mark.parametrize(
+    ("ids", "name"),
+    [({}, "id"), ({"id": None}, "task_id"), ({"id": "", "task_id": 1.5, "uuid": None}, "id")],
+)
+def test_rendered_row_without_id_is_named_by_the_hash_of_the_raw_one(tmp_path, ids, name):
+    path = written(tmp_path / "raw.jsonl", [{"prompt": "Hi", **ids}])
+    [row] = rendered_rows(path)
+
+    assert row.pop(name) == tasks_of(path)[0].id
+    messages = [{"role": "user", "content": "Hi"}]
+    assert row == {**{key: ids[key] for key in ids if key != name}, "messages": messages}
+
+
+def test_rendered_rows_keep_the_field_that_holds_the_id(tmp_path):
+    """The rows have the same `id`, which is none for this user."""
+    rows = [{"id": 1, "name": name, "prompt": "Hi"} for name in "ab"]
+    path = written(tmp_path / "raw.jsonl", rows)
+    plain = written(tmp_path / "plain.jsonl", rendered_rows(path, id_field="name"))
+
+    assert tasks_of(plain, id_field="name") == tasks_of(path, id_field="name")
+
+
+@pytest.mark.parametrize("name", ["messages", "tools"])
+def test_rendered_rows_refuse_a_field_that_would_be_a_prompt(tmp_path, name):
+    row = {"responses_create_params": {"input": "Hi"}, name: []}
+    path = written(tmp_path / "raw.jsonl", [row])
+
+    with pytest.raises(TasksError) as raised:
+        list(rendered_rows(path))
+    expected = f'the field "{name}" would be read as the {name} of the prompt; rename it'
+    assert str(raised.value) == f"{path}:1: {expected}"
+
+
+def test_rendered_rows_end_with_the_wrong_ones(tmp_path):
+    path = written(tmp_path / "raw.jsonl", [{"prompt": 3}, {"prompt": "Hi"}, {"answer": 1}])
+    rows = rendered_rows(path)
+
+    assert next(rows)["messages"][0]["content"] == "Hi"
+    with pytest.raises(TasksError) as raised:
+        next(rows)
+    assert [line.partition(": ")[0] for line in str(raised.value).splitlines()] == [
+        f"{path}:1",
+        f"{path}:3",
+    ]
+
+
+def test_rendered_rows_need_a_file_that_is_there():
+    with pytest.raises(UsageError, match="no such file, and no environment"):
+        next(rendered_rows(Path("no.jsonl")))

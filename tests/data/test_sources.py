@@ -1,0 +1,84 @@
+"""Rows of local tables, each with its number and what is wrong with it."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from gymcli.data.sources import local_rows
+from gymcli.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def rows_of(name, data):
+    Path(name).write_bytes(data)
+    return [tuple(row) for row in local_rows(Path(name))]
+
+
+def test_local_rows_of_json_lines():
+    rows = rows_of("a.jsonl", b'{"x": 1}\n\n[1]\n{"x": NaN}\n')
+
+    assert rows[:2] == [(1, {"x": 1}), (3, "must be a JSON object")]
+    assert rows[2][0] == 4
+    assert rows[2][1].startswith("is not JSON")
+    assert rows_of("a.jsonl.gz", gzip.compress(b'{"x": 1}')) == [(1, {"x": 1})]
+
+
+def test_local_rows_of_a_json_array():
+    assert rows_of("a.json", b'[{"x": 1}, 2]') == [(1, {"x": 1}), (2, "must be a JSON object")]
+
+
+def test_local_rows_of_csv():
+    data = '\ufeffname,text\n1,"two\nlines"\n2\n3,a,b\n4,é\n'.encode()
+
+    assert rows_of("a.csv", data) == [
+        (3, {"name": "1", "text": "two\nlines"}),
+        (4, "has not as many cells as the line of names"),
+        (5, "has not as many cells as the line of names"),
+        (6, {"name": "4", "text": "é"}),
+    ]
+
+
+def test_local_rows_of_parquet():
+    """More rows than one batch holds, in several row groups."""
+    pa = pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="reading Parquet is an extra")
+    table = pa.table({"n": list(range(2500)), "nested": [{"a": [1]}] * 2500})
+    parquet.write_table(table, "a.parquet", row_group_size=800)
+    rows = list(local_rows(Path("a.parquet")))
+
+    assert [row.number for row in rows] == list(range(1, 2501))
+    assert rows[-1].row == {"n": 2499, "nested": {"a": [1]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.txt", b"", r"a.txt: cannot tell what it is; expected hf:ORG/NAME or a file \(.jsonl,"),
+        ("a", b"", "cannot tell what it is"),
+        ("a.json", b'{"x": 1}', "a.json: is no JSON array of objects"),
+        ("a.csv", b'x\n"1', "a.csv: cannot be read after line 1: unexpected end of data"),
+        ("a.csv", b"x\n\xff\n", "a.csv: cannot be read after line 0: 'utf-8' codec"),
+        ("a.csv.zst", b"no archive", "a.csv.zst: cannot be read: "),
+        ("a.json.gz", b"no archive", "a.json.gz: cannot be read: Not a gzipped file"),
+        ("a.jsonl.gz", b"no archive", "a.jsonl.gz: cannot be read: Not a gzipped file"),
+        ("a.parquet", b"PAR1", "a.parquet: cannot be read after row 0: "),
+    ],
+)
+def test_local_rows_refuse_what_they_cannot_read(name, data, reason):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+    with pytest.raises(UsageError, match=reason):
+        rows_of(name, data)
+
+
+@pytest.mark.parametrize("name", ["no.jsonl", "no.json", "no.csv", "no.parquet"])
+def test_local_rows_refuse_a_file_that_is_not_there(name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+    with pytest.raises(UsageError, match=rf"{name}: cannot be read"):
+        list(local_rows(Path(name)))

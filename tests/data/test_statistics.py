@@ -1,0 +1,108 @@
+"""What task files hold, counted by hand."""
+
+import gzip
+import statistics
+
+import msgspec
+import pytest
+
+from gymcli.data import describe_tasks
+
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {}}} for name in ("look", "go")
+]
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+
+def described(tmp_path, *rows, **options):
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    return describe_tasks([path], **options)
+
+
+def test_describe_tasks_measures_prompts(tmp_path):
+    talk = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "What is it?"}, IMAGE, IMAGE]},
+        {"role": "assistant", "content": "A dot."},
+        {"role": "user", "content": "Sure?"},
+    ]
+    found = described(tmp_path, {"prompt": "one two"}, {"messages": talk, "tools": TOOLS[:1]})
+
+    means = {name: (spread.num, spread.mean) for name, spread in found.spreads.items()}
+    assert means == {
+        "prompt_characters": (2, (7 + 9 + 11 + 6 + 5) / 2),
+        "prompt_words": (2, (2 + 2 + 3 + 2 + 1) / 2),
+        "messages": (2, 2.5),
+        "user_turns": (2, 1.5),
+        "tools": (1, 1.0),
+    }
+    assert found.num_images == 2
+    assert found.tool_names == {"look": 1}
+
+
+def test_describe_tasks_spreads_numbers(tmp_path):
+    values = [0.0, 0.25, 0.5, 1.0]
+    rows = [{"prompt": str(value), "params": {"temperature": value}} for value in values]
+    found = described(tmp_path, {"prompt": "?", "params": {"stop": "x", "logprobs": True}}, *rows)
+
+    spread = found.spreads["params.temperature"]
+    assert (spread.num, spread.mean, spread.min, spread.max) == (4, 0.4375, 0.0, 1.0)
+    assert spread.standard_deviation == pytest.approx(statistics.stdev(values))
+    assert (spread.median, spread.p90, spread.p99) == pytest.approx((0.375, 0.85, 0.985))
+    assert not {"params.stop", "params.logprobs"} & found.spreads.keys()
+
+
+def test_describe_tasks_counts_rows_tasks_and_prompts(tmp_path):
+    row = {"id": "a", "prompt": "?", "env": "maths"}
+    rows = [
+        row,
+        row,
+        {**row, "id": "b"},
+        {**row, "id": "c", "tools": TOOLS},
+        {"prompt": "!"},
+        {"prompt": 3},
+        {**row, "prompt": "!!"},
+    ]
+    found = described(tmp_path, *rows)
+
+    assert (found.num_rows, found.num_tasks, found.num_wrong) == (5, 4, 2)
+    assert (found.num_unique_prompts, found.num_unique_user_texts) == (3, 2)
+    assert found.num_without_id == 1
+    assert found.environments == {"maths": 4, "": 1}
+    assert found.tool_names == {"look": 1, "go": 1}
+
+
+def test_describe_tasks_counts_values_that_are_few_and_short(tmp_path):
+    rows = [
+        {
+            "id": str(n),
+            "prompt": "?",
+            "level": "easy" if n % 3 else "hard",
+            "is_odd": bool(n % 2),
+            "many": str(n // 2),
+            "long": "x" * 41,
+            "score": n % 2,
+            "often": None if n else "once",
+        }
+        for n in range(60)
+    ]
+    found = described(tmp_path, *rows)
+
+    assert found.fields == {
+        "level": {"easy": 40, "hard": 20},
+        "is_odd": {"false": 30, "true": 30},
+        "often": {"null": 59, "once": 1},
+    }
+
+
+def test_describe_tasks_reads_templates_environments_and_archives(tmp_path):
+    (tmp_path / "prompt.yaml").write_text('user: "Say {word}."')
+    with gzip.open(tmp_path / "raw.jsonl.gz", "wb") as file:
+        file.write(b'{"word":"yes"}\n{"word":"no"}\n')
+    found = describe_tasks([tmp_path / "raw.jsonl.gz"], prompt=tmp_path / "prompt.yaml")
+    assert found.num_unique_user_texts == 2
+
+    found = describe_tasks(["mcqa", "arithmetic"])
+    assert found.environments == {"mcqa": 60, "arithmetic": 60}
+    assert found.fields["difficulty"]["medium"] > 20

@@ -1,0 +1,77 @@
+"""Reads a page of docs/: its blocks, the commands that it shows, and what they print."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.commands.running import gym_line
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def page(name: str) -> str:
+    """Give the text of a page of docs/."""
+    return (CHECKOUT / "docs" / name).read_text(encoding="utf-8")
+
+
+def blocks(language: str, text: str) -> list[re.Match[str]]:
+    """Find the fenced blocks of a language."""
+    return list(re.finditer(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+
+
+def table_rows(head: str, text: str) -> list[list[str]]:
+    """Give the cells of a table, which is named by the start of its head."""
+    lines = text.split(f"\n| {head}")[1].splitlines()[2:]
+    rows = [line.strip("|").split(" | ") for line in lines[: lines.index("")]]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def write_blocks(text: str, language: str, suffix: str, folder: Path) -> list[str]:
+    """Write every block of a language to the file that the text before it names last."""
+    names = []
+    for block in blocks(language, text):
+        named = re.findall(rf"`([\w.-]+\.{suffix})`", text[: block.start()])
+        names.append(named[-1])
+        (folder / names[-1]).write_text(block[1], encoding="utf-8")
+    return names
+
+
+def shown_commands(text: str) -> list[tuple[str, list[str]]]:
+    """Give the commands of the console blocks, each with the lines that it is shown to print."""
+    commands: list[tuple[str, list[str]]] = []
+    for block in blocks("console", text):
+        for line in block[1].splitlines():
+            if line.startswith("$ "):
+                commands.append((line.removeprefix("$ "), []))
+            elif line != "...":
+                commands[-1][1].append(line)
+    return commands
+
+
+def output_of(line: str, folder: Path) -> str:
+    """Run a command that has to go well: `gym` here, others as processes."""
+    program, *arguments = shlex.split(line)
+    if program == "gym":
+        result = gym_line(line.removeprefix("gym "))
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+    module = ["-m", "pytest", "-p", "no:cacheprovider"] if program == "pytest" else []
+    done = subprocess.run(
+        [sys.executable, *module, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(CHECKOUT)))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def missing_lines(line: str, shown: list[str], folder: Path) -> list[str]:
+    """Run a command; give the lines that are shown and that it does not print, in this order."""
+    printed = iter(output_of(line, folder).splitlines())
+    return [expected for expected in shown if expected not in printed]

@@ -1,0 +1,76 @@
+"""What docs/data.md shows runs as it stands, and what it lists is what there is."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli import data
+from gymcli.commands.data import app
+from gymcli.data.mapping import RowMap
+from gymcli.data.sources import local_rows
+from gymcli.data.transforms import TRANSFORMS
+from gymcli.errors import UsageError
+from tests.commands.running import gym
+from tests.docs.pages import missing_lines, page, shown_commands, table_rows, write_blocks
+
+TEXT = page("data.md")
+
+FILES = {"yaml": "yaml", "json": "jsonl?", "csv": "csv"}
+"""Languages of the blocks that are files, and their suffixes."""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Give a folder with every file of the page, and work in it."""
+    monkeypatch.chdir(tmp_path)
+    for language, suffix in FILES.items():
+        write_blocks(TEXT, language, suffix, tmp_path)
+    return tmp_path
+
+
+def test_commands_print_what_is_shown(folder):
+    commands = shown_commands(TEXT)
+    assert len(commands) == 13
+    for line, shown in commands:
+        assert not missing_lines(line, shown, folder), f"$ {line}"
+
+    [solved] = map(msgspec.json.decode, (folder / "solved.jsonl").read_bytes().splitlines())
+    assert solved["expected_answer"] == "1003"
+    assert solved["messages"][0]["content"].endswith("Put the answer in \\boxed{}.")
+
+
+@pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
+def test_options_are_all_described(command):
+    section = TEXT.split(f"## gym data {command}\n")[1].split("\n## ")[0]
+    options = set(re.findall(r"--[a-z-]+", gym("data", command, "--help").stdout))
+
+    assert options >= {"--help"}
+    for option in options - {"--help", "--out", "--num"}:  # -o and -n are enough
+        assert option in section
+
+
+def test_map_has_the_keys_and_transforms_that_are_shown():
+    keys = [name for row in table_rows("key |", TEXT) for name in re.findall(r"`(\w+)`", row[0])]
+    transforms = [row[0].strip("`").partition(":")[0] for row in table_rows("transform |", TEXT)]
+
+    assert keys == list(RowMap.model_fields)
+    assert transforms == list(TRANSFORMS)
+
+
+def test_sources_are_those_that_are_shown():
+    suffixes = [
+        name for row in table_rows("SOURCE |", TEXT) for name in re.findall(r"`(\.\w+)`", row[0])
+    ]
+    with pytest.raises(UsageError) as raised:
+        local_rows(Path("table.xls"))
+
+    assert sorted(suffixes) == sorted(re.findall(r"\.\w+", str(raised.value).partition("(")[2]))
+
+
+def test_functions_are_those_that_are_shown():
+    names = re.findall(r"`(\w+)`", TEXT.split("The same as a library: ")[1].split(" in\n")[0])
+
+    assert len(names) == 5
+    assert set(names) <= set(data.__all__)
