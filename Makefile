@@ -1,4 +1,5 @@
 # What is needed: Python 3.11 or later, git and make. On Debian: python3, python3-venv, git, make.
+# The tests also build pycosat, which reasoning-gym needs and which has no wheels: gcc, python3-dev.
 
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
@@ -64,8 +65,9 @@ format: .venv/dev  ## Rewrite the sources in the project's format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-lint: .venv/dev  ## Check the sources with ruff
+lint: .venv/dev  ## Check the sources with ruff, and that the documentation is current
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/python docs/write.py --check
 
 layers: .venv/dev  ## Check that imports go down the layers
 	$(BIN)/lint-imports

@@ -1,5 +1,6 @@
-"""Writes what the documentation takes from the sources: JSON Schemas, and parts of the README."""
+"""Writes what the documentation takes from the sources: schemas, commands, parts of the README."""
 
+import argparse
 import ast
 import inspect
 import json
@@ -8,13 +9,18 @@ import re
 from pathlib import Path
 
 import msgspec
+import typer.main
+from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 import gymcli.envs
+from gymcli.cli import app
 from gymcli.registry import Registry
 from gymcli.types import Failure, Rollout
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMAS = {"rollout.schema.json": Rollout, "failure.schema.json": Failure}
 MARKED = "<!-- {name} -->\n```{language}\n{text}```\n<!-- end -->"
@@ -82,7 +88,47 @@ def readme(text: str) -> str:
     return text
 
 
+def commands() -> str:
+    """Give the help of every command, as `--help` prints it."""
+    parts = [
+        "# Commands\n\nWhat `--help` prints of each command; `make docs` writes this page anew.\n"
+    ]
+    for path in _command_paths((), typer.main.get_command(app)):
+        done = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80"}, prog_name="gym")
+        title = " ".join(("gym", *path))
+        parts.append(f"## {title}\n\n```text\n{done.stdout.strip()}\n```\n")
+    return "\n".join(parts)
+
+
+def _command_paths(path: tuple[str, ...], command: object) -> list[tuple[str, ...]]:
+    """List the names that lead to a command and to all below it."""
+    below = command.commands.items() if isinstance(command, TyperGroup) else ()
+    return [path, *(found for name, one in below for found in _command_paths((*path, name), one))]
+
+
+def pages() -> dict[Path, str]:
+    """Give the text of every file that is written here, wholly or in part."""
+    schemas = {DOCS / name: schema_text(kind) for name, kind in SCHEMAS.items()}
+    readme_text = readme(README.read_text(encoding="utf-8"))
+    return {**schemas, DOCS / "cli.md": commands(), README: readme_text}
+
+
+def main() -> None:
+    """Write the files, or only look whether they are current."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if one is old")
+    is_check = parser.parse_args().check
+    changed = {
+        path: text
+        for path, text in pages().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
+    if is_check and changed:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in changed)
+        raise SystemExit(f"{names}: not current; run make docs")
+    for path, text in changed.items():
+        path.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for file_name, kind in SCHEMAS.items():
-        Path(__file__).with_name(file_name).write_text(schema_text(kind), encoding="utf-8")
-    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    main()

@@ -1,0 +1,76 @@
+"""What a tutorial's commands print is what it shows; its code and rows are the environment's."""
+
+import json
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from gymcli.registry import shipped_tasks
+from gymcli.store.lines import iterate_lines
+from tests.docs.pages import CHECKOUT, blocks, missing_lines, page, shown_commands
+from tests.test_local import local_model
+
+FOLDER = CHECKOUT / "docs" / "tutorials"
+PATTERNS = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
+INDEX = page("tutorials/README.md")
+
+
+def text_of(pattern: str) -> str:
+    return page(f"tutorials/{pattern}.md")
+
+
+def environments_of(pattern: str) -> list[str]:
+    """Give the environments that a page is built on, as the index has them."""
+    [row] = [line for line in INDEX.splitlines() if f"({pattern}.md)" in line]
+    return re.findall(r"`(\w+)`", row.split("|")[3])
+
+
+def marked(pattern: str) -> object:
+    """Mark the pages that ask the embedded model."""
+    needs = local_model if "--model local" in text_of(pattern) else []
+    return pytest.param(pattern, marks=[pytest.mark.slow, *needs])
+
+
+def test_index_names_every_page():
+    named = re.findall(r"\((\S+)\.md\) \|", INDEX)
+
+    assert sorted(named) == PATTERNS
+    assert len(PATTERNS) == 8
+
+
+@pytest.mark.parametrize("pattern", [marked(pattern) for pattern in PATTERNS])
+def test_commands_print_what_is_shown(pattern, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    commands = shown_commands(text_of(pattern))
+
+    assert len(commands) >= 3
+    for line, shown in commands:
+        assert not missing_lines(line, shown, tmp_path), f"$ {line}"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_code_is_that_of_the_environment(pattern):
+    """Whole lines of it, so that a page cannot show what the environment no longer does."""
+    names = [f"{name}*" for name in environments_of(pattern)]
+    files = [path for name in names for path in (CHECKOUT / "envs").glob(name)]
+    paths = [path for file in files for path in ([file] if file.is_file() else file.glob("*.py"))]
+    sources = [path.read_text(encoding="utf-8") for path in paths]
+    shown = [block[1] for block in blocks("python", text_of(pattern))]
+
+    assert shown
+    for code in shown:
+        assert any(f"\n{code}" in source for source in sources), textwrap.dedent(code)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_rows_are_those_that_ship(pattern):
+    for block in blocks("json", text_of(pattern)):
+        row = json.loads(block[1])
+        lines = [
+            json.loads(line.data)
+            for name in environments_of(pattern)
+            for line in iterate_lines(Path(shipped_tasks(name)))
+        ]
+        assert row in lines
