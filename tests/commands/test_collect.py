@@ -152,7 +152,7 @@ def test_collect_dry_run_shows_tools_and_what_is_done(tmp_path, monkeypatch):
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
     line = ("collect", "example_multi_step", "--model", "oracle", "--out", "run", "--dry-run")
     done = gym(*line)
-    assert "scored        2, left 58" in done.stdout
+    assert "scored        2, left 82" in done.stdout
     assert '"name": "get_synonym_value"' in done.stdout
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
     mismatch = gym(*line, "--seed", "5")

@@ -169,7 +169,7 @@ def test_metrics_lets_no_name_pass_for_a_line_of_ours(run):
     line = lines_of(run / "rollouts.jsonl")[0]
     forged = "x\nmean reward 1"
     line |= {"task_id": forged, "env": forged, "tool_errors": {forged: 1}, "retries": {forged: 1}}
-    line |= {"components": {forged: 1.0}, "answer": forged}
+    line |= {"components": {forged: 1.0}, "answer": forged, "attempt": 0}
     others = [{**line, "task_id": "y"}, {**line, "attempt": 1, "reward": 0.0}]
     Path("r.jsonl").write_bytes(b"\n".join(msgspec.json.encode(x) for x in (line, *others)))
     done = gym("metrics", "r.jsonl", "--by-task")
@@ -199,7 +199,8 @@ def test_metrics_says_nothing_where_one_is_sure(tmp_path, monkeypatch):
 
 def test_metrics_names_the_environment_of_which_it_is_not_sure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    gym("collect", "mcqa", "arithmetic", "--model", "oracle", "--limit", "63", "--out", "run")
+    few = write_sums(tmp_path / "few.jsonl", 3)
+    gym("collect", "mcqa", few, "--model", "oracle", "--out", "run")
     shown = gym("metrics", "run").stdout.splitlines()
     assert "arithmetic: fewer than 10 tasks: the interval is rough" in shown
     assert sum("rough" in line for line in shown) == 1
