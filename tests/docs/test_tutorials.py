@@ -40,6 +40,18 @@ def test_index_names_every_page():
     assert len(PATTERNS) == 8
 
 
+def test_pages_can_be_followed_in_one_folder():
+    """No two of them write the same run, environment or file."""
+    named = [
+        name
+        for pattern in PATTERNS
+        for line, _ in shown_commands(text_of(pattern))
+        for name in re.findall(r"^gym init (\w+)|--out (\S+)|-o (\S+)", line)
+    ]
+
+    assert len(named) == len(set(named)) > len(PATTERNS)
+
+
 @pytest.mark.parametrize("pattern", [marked(pattern) for pattern in PATTERNS])
 def test_commands_print_what_is_shown(pattern, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
