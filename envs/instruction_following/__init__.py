@@ -7,21 +7,31 @@ followed, `fraction` the share of them. A row without instructions gets 1 in `bi
 `fraction`, whatever the answer. Looseness that is kept: a keyword is a regular expression and is
 found within other words, `exclude_word_harder` sees a word between two spaces only, "a" is a
 palindrome, a postscript may stand anywhere, one of the three sentences of `constrained_response`
-may stand among others, any JSON value is JSON, and of `repeat_phrase` only the last variant must
-differ. Where this differs:
+may stand among others, any JSON value is JSON, of `repeat_phrase` only the last variant must
+differ, and an answer of digits is in every language. Strictness that is kept, and said in the
+prompts of our own: the first word of an answer or a sentence has no mark before or after it, and a
+variant of `repeat_phrase` is looked for in the phrase's case, from wherever its first word stands.
+Where this differs:
 
 - An answer without text follows nothing, as in IFEval's own evaluation; the checks alone would
   take silence for an answer without commas.
-- `language:response_language` needs a language model and is not there. A row that names it, any
-  other unknown id, or lacks an argument is refused when it is read; the reference counts every
-  answer as wrong, or draws the argument anew each time.
+- A row that names an unknown id, or lacks an argument, is refused when it is read; the reference
+  counts every answer as wrong, or draws the argument anew each time. So is one that names
+  `language:response_language` where its package langdetect is not installed (the extra
+  `langdetect`), or that names a language which langdetect does not know.
+- `language:response_language` draws from a fixed seed and says the same of a text each time, right
+  or wrong, as it may be of a few words. It looks at the first 10,000 characters, web addresses
+  included. A damaged package leaves the rollout unscored, where IFEval takes the instruction for
+  followed.
+- `letter` may be any character; the reference draws one from A to Z in place of any other.
 - Sentences and words are split by rules of our own, not by NLTK's data: `number_sentences`,
   `first_word_sent`, `last_word_sent`, `sentence_hyphens`, `keyword_specific_position`,
   `counting_composition`, `count_unique`, `capital_word_frequency` and `start_end` may see them
   otherwise. Punctuation is no word, so that two full stops are no repetition.
-- `english_capital` and `english_lowercase` do not look at the language.
-- A keyword that is no regular expression is looked for as it stands; one that takes too long
-  leaves the rollout unscored.
+- `english_capital` and `english_lowercase` do not look at the language: no score hangs on what is
+  installed.
+- A keyword is a regular expression of the package regex. One that is none is looked for as it
+  stands; one that takes too long leaves the rollout unscored.
 - `n_start` of `copy_span_idx` and other arguments may be 0.
 
 One row:
@@ -77,9 +87,12 @@ class Instructions(Task):
         for name, given in self.instructions:
             if name not in CHECKS:
                 raise ValueError(f"there is no check {name!r}, only {', '.join(CHECKS)}")
-            missing = [need for need in CHECKS[name].needs if not given.has(need)]
+            check = CHECKS[name]
+            missing = [need for need in check.needs if not given.has(need)]
             if missing:
                 raise ValueError(f"{name} needs {', '.join(missing)} in kwargs")
+            if check.require:
+                check.require(given)
         return self
 
 
@@ -87,7 +100,11 @@ class InstructionFollowing(Environment[Instructions]):
     """Write a text that follows every instruction on its words and form."""
 
     properties = Properties(
-        "single-step", "instruction following", "general", "writing", "programmatic checks"
+        "single-step",
+        "meta-data instruction following",
+        "general",
+        "writing",
+        "programmatic checks",
     )
 
     @classmethod

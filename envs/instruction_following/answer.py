@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gymcli import Context
 
-__all__ = ["Answer", "as_pattern", "sentences", "stretches", "words"]
+__all__ = ["Answer", "sentences", "stretches", "words"]
 
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "vs", "e.g", "i.e")
@@ -29,14 +29,13 @@ class Answer(NamedTuple):
         """Give every match of a pattern that a row brings, within the time limit."""
         return self.context.search(pattern, self.text, flags=flags)
 
-
-def as_pattern(keyword: str) -> str:
-    """Give a keyword as the regular expression that it is, else one that finds it as it stands."""
-    try:
-        re.compile(keyword)
-    except re.error:
-        return re.escape(keyword)
-    return keyword
+    def pattern(self, keyword: str) -> str:
+        """Give a keyword as the pattern that it is, else one that finds it as it stands."""
+        try:
+            self.context.search(keyword, "")
+        except ValueError:
+            return re.escape(keyword)
+        return keyword
 
 
 def sentences(text: str) -> list[str]:

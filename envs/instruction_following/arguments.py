@@ -50,7 +50,8 @@ class Arguments(BaseModel):
     keywords: list[str] = []
     forbidden_words: list[str] = []
     frequency: Count = 0
-    letter: Annotated[Text, StringConstraints(pattern="^[A-Za-z]?$", to_lower=True)] = ""
+    letter: Annotated[Text, StringConstraints(max_length=1, to_lower=True)] = ""
+    """Or any other character."""
     let_frequency: Count = 0
     capital_frequency: Count = 0
     num_sentences: Count = 0
@@ -81,6 +82,8 @@ class Arguments(BaseModel):
     """Where a span of characters begins, from 0."""
     n_end: int = 0
     """The character after its last one."""
+    language: Text = ""
+    """As langdetect calls it: `en`, `zh-cn`."""
 
     @model_validator(mode="before")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import form, wording
+from . import form, language, wording
 from .answer import Answer
 from .arguments import Arguments
 
@@ -17,6 +17,8 @@ class Check(NamedTuple):
 
     is_followed: Callable[[Answer, Arguments], bool]
     needs: tuple[str, ...] = ()
+    require: Callable[[Arguments], None] | None = None
+    """Raises where no answer can be checked."""
 
 
 _FREQUENCY = Check(wording.has_keyword_often, ("keyword", "frequency", "relation"))
@@ -69,6 +71,9 @@ CHECKS = {
     "keywords:start_end": Check(wording.begins_and_ends_alike),
     "keywords:word_count_different_numbers": _FREQUENCY,
     "keywords:word_once": Check(wording.has_keyword_once, ("keyword",)),
+    "language:response_language": Check(
+        language.is_in_language, ("language",), language.require_language
+    ),
     "last_word:last_word_answer": Check(wording.ends_with_word, ("last_word",)),
     "last_word:last_word_sent": Check(wording.sentences_end_with_word, ("last_word",)),
     "length_constraints:nth_paragraph_first_word": Check(

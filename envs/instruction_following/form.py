@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from .answer import Answer, as_pattern, sentences, stretches, words
+from .answer import Answer, sentences, stretches, words
 from .arguments import Arguments, compare
 
 __all__ = [
@@ -112,7 +112,7 @@ def has_placeholders(answer: Answer, given: Arguments) -> bool:
 def has_postscript(answer: Answer, given: Arguments) -> bool:
     """Say whether the postscript's marker is found, wherever it stands and in any case."""
     marker = given.postscript_marker
-    return bool(answer.find(_POSTSCRIPTS.get(marker, as_pattern(marker))))
+    return bool(answer.find(_POSTSCRIPTS.get(marker, answer.pattern(marker))))
 
 
 def has_bullets(answer: Answer, given: Arguments) -> bool:
@@ -130,7 +130,7 @@ def has_highlights(answer: Answer, given: Arguments) -> bool:
 
 def has_sections(answer: Answer, given: Arguments) -> bool:
     """Say whether the word for a section stands before a number at least so many times."""
-    pattern = rf"(?:{as_pattern(given.section_spliter)})\s?\d+"
+    pattern = rf"(?:{answer.pattern(given.section_spliter)})\s?\d+"
     return len(answer.find(pattern, flags=0)) >= given.num_sections
 
 

@@ -30,26 +30,29 @@ FIRM = (
     Offer(
         "startend:end_checker",
         "edges case",
-        'Let the text end with "{end_phrase}", and put nothing after it.',
+        'Let the text end with "{end_phrase}", and put nothing after it, not even a full stop.',
         draws.end_phrase,
     ),
     Offer(
         "first_word:first_word_sent",
         "edges sentences",
-        'Begin every single sentence with the word "{first_word}".',
+        'Begin every single sentence with the word "{first_word}", with nothing before it, and '
+        "with a space and no punctuation after it.",
         draws.first_word,
     ),
     Offer(
         "length_constraints:nth_paragraph_first_word",
         "structure edges",
         "Write {num_paragraphs} paragraphs with one blank line between them, and let paragraph "
-        '{nth_paragraph} begin with the word "{first_word}".',
+        '{nth_paragraph} begin with the word "{first_word}", with a space and no punctuation after '
+        "it.",
         draws.paragraph_word,
     ),
     Offer(
         "count:count_increment_word",
         "words",
-        'Use the word "{keyword1}" exactly once and the word "{keyword2}" exactly twice.',
+        'Use the word "{keyword1}" exactly once and the word "{keyword2}" exactly twice, both '
+        "counted inside longer words too.",
         draws.one_and_two,
     ),
     Offer(
@@ -62,13 +65,15 @@ FIRM = (
         "copy:repeat_phrase",
         "words case",
         'Use the phrase "{phrase}" exactly {small_n} times, and each time replace one word in the '
-        "middle of it by another.",
+        "middle of it by one that it does not have. Keep its first and its last word as they are, "
+        "in small letters even at the start of a sentence, and use its first word nowhere else.",
         draws.phrase,
     ),
     Offer(
         "first_word:first_word_answer",
         "edges",
-        'Let "{first_word}" be the very first word of the text.',
+        'Let "{first_word}" be the very first word of the text, with nothing before it, and with a '
+        "space and no punctuation after it.",
         draws.first_word,
     ),
     Offer(
@@ -94,7 +99,10 @@ OTHERS = (
         draws.keywords,
     ),
     Offer(
-        "keywords:word_once", "words", 'Use the word "{keyword}" once and only once.', draws.keyword
+        "keywords:word_once",
+        "words",
+        'Use the word "{keyword}" once and only once, counted inside longer words too.',
+        draws.keyword,
     ),
     Offer(
         "keywords:letter_frequency",
@@ -117,7 +125,7 @@ OTHERS = (
     Offer(
         "length_constraints:number_words",
         "length",
-        "Write {relation} {num_words} words.",
+        'Write {relation} {num_words} words; "don\'t" and "well-lit" count as two each.',
         draws.length("num_words", (80, 160), (180, 240)),
     ),
     Offer(
@@ -129,7 +137,8 @@ OTHERS = (
     Offer(
         "keywords:palindrome",
         "palindrome",
-        "Use at least one word, with a space on either side, that reads the same backwards.",
+        "Use at least one word of three letters or more that reads the same backwards; let it "
+        "stand between two spaces, all in capitals or all in small letters.",
     ),
     Offer(
         "length_constraints:number_paragraphs",
@@ -156,7 +165,7 @@ OTHERS = (
         "detectable_format:number_bullet_lists",
         "ornament structure sentences",
         "Have a list of exactly {num_bullets} bullet points, each on a line that begins with a "
-        "hyphen, and no other such lines.",
+        "hyphen, and no other line that begins with a hyphen or a star.",
         draws.count("num_bullets", 2, 6),
     ),
     Offer(
@@ -212,7 +221,8 @@ OTHERS = (
     Offer(
         "count:lowercase_counting",
         "case",
-        "Have at most {N} words that are written in small letters alone.",
+        "Have at most {N} words that are written in small letters alone; what follows an "
+        "apostrophe or a hyphen is a word of its own.",
         draws.count("N", 2, 5),
     ),
     Offer(
@@ -221,7 +231,11 @@ OTHERS = (
         "Write {capital_relation} {capital_frequency} words in capital letters.",
         draws.capitals,
     ),
-    Offer("startend:quotation", "edges", "Put the whole text in double quotation marks."),
+    Offer(
+        "startend:quotation",
+        "edges",
+        'Put the whole text in straight double quotation marks, "like this".',
+    ),
     Offer(
         "keywords:start_end",
         "edges",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from .answer import Answer, as_pattern, sentences, words
+from .answer import Answer, sentences, words
 from .arguments import Arguments, compare
 
 __all__ = [
@@ -38,7 +38,7 @@ _PUNCTUATION = re.compile(r"[^\w\s]")
 
 
 def _num_found(answer: Answer, keyword: str) -> int:
-    return len(answer.find(as_pattern(keyword)))
+    return len(answer.find(answer.pattern(keyword)))
 
 
 def has_keywords(answer: Answer, given: Arguments) -> bool:
@@ -64,7 +64,8 @@ def has_one_and_two(answer: Answer, given: Arguments) -> bool:
 
 def has_no_forbidden_word(answer: Answer, given: Arguments) -> bool:
     """Say whether none of the forbidden words stands there as a whole word, in any case."""
-    return not any(answer.find(rf"\b(?:{as_pattern(word)})\b") for word in given.forbidden_words)
+    patterns = (rf"\b(?:{answer.pattern(word)})\b" for word in given.forbidden_words)
+    return not any(answer.find(pattern) for pattern in patterns)
 
 
 def has_no_loose_keyword(answer: Answer, given: Arguments) -> bool:
