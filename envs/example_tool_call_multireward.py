@@ -125,7 +125,8 @@ def _has_required(call: PredictedCall, tools: list[JSONObject]) -> bool:
         return False
     schema = declared[0].get("parameters")
     required = schema.get("required") if isinstance(schema, dict) else None
-    return all(name in call.arguments for name in required or [])
+    names = required if isinstance(required, list) else []
+    return all(name in call.arguments for name in names if isinstance(name, str))
 
 
 def _wish(rng: Random, difficulty: Difficulty) -> list[Wish]:

@@ -15,10 +15,12 @@ kept: a row's pattern that is no regular expression finds nothing. Where this di
   that is a range is vague.
 - A verdict that cannot be read is a reason of its own; its reward is that of "not equal".
 - A text that is empty has reward 0, and no judge is asked.
-- The judge is shown the last 20,000 characters of an answer or a text.
+- Only the last 20,000 characters of a text count. A pattern that searches them for longer than two
+  seconds leaves no answer, with reward 0; the pattern of an option that reads the question then
+  leaves the attempt unscored.
+- Where the answer is the whole text, the judge is not asked the same about it again.
 - Parts of a message are joined as they are, not by line breaks.
-- A row without an expected answer is refused, and so is an option that is no regular expression. A
-  pattern that takes longer than a second leaves the attempt unscored.
+- A row without an expected answer is refused, and so is an option that is no regular expression.
 
 One row:
 {"id": "equivalence-3", "difficulty": "easy", "prompt": "A concert begins at 14:17 and lasts 1 hour
@@ -47,6 +49,7 @@ from gymcli import (
     StandIn,
     Task,
     Verdict,
+    VerifierTimeoutError,
 )
 
 from .judging import JUDGE, SWAPPED_JUDGE, compare_words
@@ -55,11 +58,13 @@ from .questions import QUESTIONS
 __all__ = ["EquivalenceLLMJudge", "ShortAnswer", "extract"]
 
 MAX_SHOWN = 20_000
-"""Characters, the last ones, of an answer or a text that a judge is shown."""
+"""Characters, the last ones, of a text that are searched and that a judge is shown."""
 MAX_ANSWER = 1000
 """Characters, the last ones, of an answer that the score keeps."""
-PATTERN_SECONDS = 1.0
+PATTERN_SECONDS = 2.0
 """How long a pattern may search."""
+NO_PATTERN = (re.error, OverflowError, RecursionError)
+"""What `re` raises where a text is no regular expression."""
 
 
 class TemplateMetadata(BaseModel):
@@ -72,7 +77,7 @@ class TemplateMetadata(BaseModel):
 class ShortAnswer(Task):
     """A question's answer."""
 
-    expected_answer: str | None = None
+    expected_answer: str | None = Field(default=None, coerce_numbers_to_str=True)
     metadata: JSONObject | None = None
     """Its `expected_answer` counts where the row has none."""
     template_metadata: TemplateMetadata | None = None
@@ -129,7 +134,7 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
         def _is_pattern(cls, pattern: str | None) -> str | None:
             try:
                 re.compile(pattern or "")
-            except re.error as error:
+            except NO_PATTERN as error:
                 raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
             return pattern
 
@@ -141,24 +146,27 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
         options, task = context.options, cls.parse_task(rollout.task)
         assert isinstance(options, cls.Options)
         details: JSONObject = {"expected_answer": task.gold}
-        text = rollout.last_text.strip()
+        text = rollout.last_text.strip()[-MAX_SHOWN:]
         if not text:
             return Score(0.0, details={"reason": "no_answer", **details})
         own_pattern = task.pattern if options.use_per_record_regex else None
         threshold = options.extraction_length_threshold
         is_long = bool(own_pattern) and threshold is not None and len(task.gold) > threshold
         pattern = None if is_long else own_pattern or options.response_extract_regex
-        answer = await _found(pattern, text, context)
+        try:
+            answer = await _found(pattern, text, context)
+        except VerifierTimeoutError:
+            return Score(0.0, details={"reason": "too_slow", **details})
         question = await _found(options.question_extract_regex, _asked(rollout), context)
-        fields = {"question": question, "reference": task.gold, "answer": answer[-MAX_SHOWN:]}
+        fields = {"question": question, "reference": task.gold, "answer": answer}
         judge = context.roles["judge"]
         verdicts = [await JUDGE.ask(judge, **fields)]
         is_equal = verdicts[0].label == "equal"
         if is_equal and options.check_twice_swap and not is_long:
             verdicts.append(await SWAPPED_JUDGE.ask(judge, **fields))
-        has_more = bool(own_pattern) and not is_long
+        has_more = bool(own_pattern) and answer != text
         if not is_equal and options.check_full_generation_on_fail and has_more:
-            fields["answer"] = text[-MAX_SHOWN:]
+            fields["answer"] = text
             verdicts.append(await JUDGE.ask(judge, **fields))
         reward, details["reason"] = _outcome(verdicts, options)
         details["verdicts"] = [verdict.record() for verdict in verdicts]
@@ -205,7 +213,7 @@ def extract(pattern: str, text: str) -> str | None:
     try:
         matches = re.finditer(pattern, text, re.MULTILINE | re.DOTALL)
         last = deque(matches, maxlen=1)
-    except (re.error, OverflowError, RecursionError):
+    except NO_PATTERN:
         return None
     for match in last:
         groups = (group.strip() for group in match.groups() if group)
@@ -254,7 +262,7 @@ FORMS = (
     (
         "Explain it in a sentence, and put the answer itself in <<double angle brackets>>.",
         "This is what follows: <<{answer}>>",
-        r"<<(.+?)>>",
+        r"<<([^<>]+)>>",
     ),
 )
 """How prompts ask for the answer, how it is then written, and the pattern that reads it."""

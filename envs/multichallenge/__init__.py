@@ -10,8 +10,8 @@ may stand in `metadata`, too. Looseness that is kept: "I cannot say YES" in the 
 Where this differs:
 
 - A row without a rubric is refused, as nothing could pass (there it has reward 0), and so are a
-  `pass_criteria` other than YES and NO (there it is taken for YES) and a weight below 0. Weights
-  that are all 0 leave the attempt unscored under `weighted`.
+  `pass_criteria` other than YES and NO (there it is taken for YES), a weight below 0 or above a
+  million, and weights that are all 0. A null in a part of the row counts as absent.
 - An empty reply has reward 0, and no judge is asked: items whose answer is to be NO would pass.
 - Where a row has neither context nor `metadata.messages`, the judge is shown the prompt.
 - The judge is not told which answer passes. There it is told, and asked whether the reply satisfies
@@ -24,13 +24,15 @@ One row, cut:
 {"id": "memory-0", "difficulty": "easy", "messages": [{"role": "user", "content": "Hello! I never
 walk where there are stepping stones. ..."}, {"role": "assistant", "content": "I will."}, ...,
 {"role": "user", "content": "For tomorrow the map has: Abbey Walk with ledges, 23 kilometres; ...
-Which one is for me?"}], "rubric": [{"question": "Does the reply recommend \"Shepherd Round\"?",
-"pass_criteria": "YES", "weight": 2.0}, ...], "gold_reply": "I recommend Shepherd Round."}
+Which one is for me?"}], "rubric": [{"question": "Does the reply recommend \"Shepherd Round\"
+and none of \"Abbey Walk\", \"Otter Track\"?", "pass_criteria": "YES", "weight": 2.0}],
+"gold_reply": "I recommend Shepherd Round."}
 """
 
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from operator import mul
 from random import Random
 from typing import Annotated, Literal
 
@@ -50,7 +52,6 @@ from gymcli import (
     StandIn,
     Task,
     Verdict,
-    VerifierError,
 )
 
 from .chats import DIFFICULTIES, write_chat
@@ -90,7 +91,18 @@ WORD = re.compile(r"\b(?:YES|NO)\b", re.IGNORECASE)
 Scores = list[float]
 
 
-class RubricItem(BaseModel):
+class Part(BaseModel):
+    """A part of a row, in which null is the same as nothing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, fields: object) -> object:
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class RubricItem(Part):
     """A question about the reply."""
 
     question: str = Field(min_length=1)
@@ -98,18 +110,18 @@ class RubricItem(BaseModel):
         Literal["YES", "NO"], BeforeValidator(lambda text: str(text).strip().upper())
     ] = Field(default="YES")
     """The answer with which it passes."""
-    weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    weight: float = Field(default=1.0, ge=0.0, le=1e6, allow_inf_nan=False)
     """Its share of the reward under `weighted`."""
 
 
-class Turn(BaseModel):
+class Turn(Part):
     """A message of a conversation."""
 
     role: str = "unknown"
-    content: str | list[JSONObject] | None = None
+    content: str | list[JSONObject] = ""
 
 
-class Metadata(BaseModel):
+class Metadata(Part):
     """Where a row has no rubric, or no context, they may stand here."""
 
     rubric: list[RubricItem] = []
@@ -130,6 +142,8 @@ class Chat(Task):
     def _has_rubric(self) -> "Chat":
         if not self.items:
             raise ValueError('"rubric" is missing or empty; no reply can be scored')
+        if not any(item.weight for item in self.items):
+            raise ValueError("the weights of the rubric are all 0")
         return self
 
     @property
@@ -138,20 +152,13 @@ class Chat(Task):
         return self.rubric or (self.metadata.rubric if self.metadata else [])
 
 
-def _weighted(scores: Scores, weights: Scores) -> float:
-    total = math.fsum(weights)
-    if not total:
-        raise VerifierError("the weights of the rubric are all 0; there is no weighted mean")
-    return math.fsum(map(math.prod, zip(scores, weights, strict=True))) / total
-
-
 AGGREGATIONS: dict[str, Callable[[Scores, Scores], float]] = {
     "mean": lambda scores, _: math.fsum(scores) / len(scores),
     "min": lambda scores, _: min(scores),
     "max": lambda scores, _: max(scores),
     "all": lambda scores, _: float(all(scores)),
     "any": lambda scores, _: float(any(scores)),
-    "weighted": _weighted,
+    "weighted": lambda scores, weights: math.fsum(map(mul, scores, weights)) / math.fsum(weights),
 }
 """Make one reward of the items' scores and weights."""
 
@@ -160,10 +167,6 @@ class MultiChallenge(Environment[Chat]):
     """Go on with a chat and keep to what was said early in it; a judge answers a rubric."""
 
     required_roles = ("judge",)
-    skipped_checks = {
-        "guessing": "items that forbid something pass for a reply about something else, so that "
-        "any guess has a part of the mean"
-    }
     properties = Properties("single-step", "context", "conversation", "reply", "rubric, by judge")
 
     class Options(EnvironmentOptions):
@@ -277,15 +280,21 @@ def _label(verdict: Verdict) -> str | None:
 
 
 def look_for_words(messages: list[Message]) -> str:
-    """Judge without a model: count words, or look for those that the question has in quotes."""
+    """Judge without a model: look for what the question has in quotes, and count words."""
     shown = SHOWN.search(messages[-1].text)
     if shown is None:
         return NO
     reply, question = shown.groups()
-    limit = re.search(r"more than (\d+) words", question)
-    if limit is not None:
-        return YES if len(reply.split()) > int(limit[1]) else NO
     if (opening := re.search(r'begin with "(.*)"', question)) is not None:
         return YES if reply.startswith(opening[1]) else NO
-    named = (rf"\b{re.escape(name)}\b" for name in re.findall(r'"([^"]+)"', question))
-    return YES if any(re.search(name, reply, re.IGNORECASE) for name in named) else NO
+    wanted, _, unwanted = question.partition(" and none of ")
+    limit = re.search(r"no more than (\d+) words", question)
+    is_short = limit is None or len(reply.split()) <= int(limit[1])
+    is_told = _has_any(reply, wanted) and not _has_any(reply, unwanted)
+    return YES if is_told != question.endswith("missing from the reply?") and is_short else NO
+
+
+def _has_any(reply: str, question: str) -> bool:
+    """Say whether a reply has any of the words that stand in the quotes of a question."""
+    quoted = (rf"\b{re.escape(words)}\b" for words in re.findall(r'"([^"]+)"', question))
+    return any(re.search(words, reply, re.IGNORECASE) for words in quoted)

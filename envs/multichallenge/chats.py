@@ -138,7 +138,7 @@ def write_chat(rng: Random, difficulty: str) -> Chat:
         for name, (place, number) in zip(names, options, strict=True)
     ]
     facts = [theme.ban.format(features[BANNED]), theme.limit.format(limits[0])]
-    manners = _manners(rng, level)
+    manners = _manners(rng, level, right)
     told = " ".join(["Hello!", *rng.sample(facts, 2), *manners.wishes, "Please remember that."])
     pairs = [(told, "I will."), *rng.sample(ASIDES, level.num_asides)]
     if level.has_correction:
@@ -149,8 +149,7 @@ def write_chat(rng: Random, difficulty: str) -> Chat:
         [text for user, reply in pairs for text in (user, manners.opening + reply)]
         + [theme.request.format("; ".join(rng.sample(listed, len(listed))))],
         [
-            Item(f'Does the reply recommend "{right}"?', "YES", 2.0),
-            Item(f"Does the reply recommend any of {others}?", "NO"),
+            Item(f'Does the reply recommend "{right}" and none of {others}?', "YES", 2.0),
             *manners.rubric,
         ],
         f"{manners.opening}{manners.address}I recommend {right}.",
@@ -176,7 +175,8 @@ def _options(rng: Random, step: int, limits: list[int], level: Level) -> list[tu
     return [right, *banned, *beyond]
 
 
-def _manners(rng: Random, level: Level) -> Manners:
+def _manners(rng: Random, level: Level, right: str) -> Manners:
+    """Draw how replies are to be; no item passes for a reply that does nothing for it."""
     opening, name = rng.choice(OPENINGS), rng.choice(NAMES)
     max_words = rng.choice((20, 25, 30, 40))
     wishes = [
@@ -185,8 +185,8 @@ def _manners(rng: Random, level: Level) -> Manners:
         f'Begin every reply with "{opening}"',
     ]
     rubric = [
-        Item(f'Does the reply address the user as "{name}"?', "YES"),
-        Item(f"Does the reply have more than {max_words} words?", "NO"),
+        Item(f'Is the name "{name}" missing from the reply?', "NO"),
+        Item(f'Does the reply recommend "{right}" in no more than {max_words} words?', "YES"),
         Item(f'Does the reply begin with "{opening}"?', "YES"),
     ]
     num_wishes = 2 * level.has_manners + level.has_correction

@@ -17,8 +17,9 @@ whatever they say. Where this differs:
 - `word_count_similarity_threshold` has a default, 0.1, the value of the reference's configuration
   of the same name, and is refused above 0.5, where the reference takes equal texts for different.
 - A text of white space alone is no action.
-- An empty argument text counts as no arguments. NaN, Infinity, numbers out of range, arguments
-  nested deeper than 64 levels and those of more than 100,000 characters are not read.
+- An empty argument text counts as no arguments. NaN, Infinity, numbers out of range, half
+  surrogates, arguments nested deeper than 64 levels and those of more than 100,000 characters are
+  not read.
 - A row whose expected arguments are no JSON object is refused; the reference fails at it.
 
 One row (shortened):

@@ -91,7 +91,7 @@ def _reward(
         return float(num_matched == num_expected)
     if options.parallel_tool_call_reward_mode == "f1":
         return 2 * num_matched / (num_expected + num_predicted)
-    num_required = min(num_expected, num_predicted) if options.allow_subset else num_expected
+    num_required = min(num_expected, num_predicted)
     if options.parallel_tool_call_reward_mode == "fractional":
         return num_matched / num_required
     return float(num_matched == num_required)

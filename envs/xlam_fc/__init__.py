@@ -10,11 +10,12 @@ and true are equal), and text beside the calls is not looked at. Where this diff
 - Calls are paired so that as many as possible fit. The reference gives each expected call the first
   that fits, and so may reward a right set of calls in one order and not in another.
 - Arguments that are no JSON object fit nothing; the reference takes them for none at all. An empty
-  text counts as no arguments. NaN, Infinity and numbers out of range are no JSON, and neither is
-  what is nested deeper than 64 levels or has more than 100,000 characters.
+  text counts as no arguments. NaN, Infinity, numbers out of range and half surrogates are no JSON,
+  and neither is what is nested deeper than 64 levels or has more than 100,000 characters.
 - The calls end the episode. The reference's driver runs them, finds no such tools, and lets the
   model try again.
-- A row may write arguments as JSON text too; one whose arguments cannot be read is refused.
+- A row may write arguments as JSON text too, and null where there are none; one whose arguments
+  cannot be read is refused.
 
 One row (its tools left out):
 {"id": "calls-1", "difficulty": "medium", "messages": [{"role": "system", "content": "..."},

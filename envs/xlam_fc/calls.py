@@ -28,7 +28,9 @@ MAX_ANSWER_CHARACTERS = 2_000
 
 
 def _object(arguments: object) -> object:
-    """Read arguments that a row writes as JSON text; an empty text says none."""
+    """Read arguments that a row writes as JSON text; null or an empty text says none."""
+    if arguments is None:
+        return {}
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -42,7 +44,7 @@ class ExpectedCall(BaseModel):
 
     name: str
     arguments: Annotated[dict[str, object], BeforeValidator(_object)] = {}
-    """An object, or its JSON text."""
+    """An object, its JSON text, or null."""
 
 
 class PredictedCall(NamedTuple):

@@ -141,15 +141,19 @@ def test_extract_gives_what_the_last_match_holds(pattern, text, found):
     ],
 )
 def test_verify_reads_the_answer_by_the_pattern_of_the_row(text, found):
-    rollout, prompts = judged(asked(pattern=TAGGED), text, EQUAL, response_extract_regex=r"\d")
+    rollout, prompts = judged(asked(pattern=TAGGED), text, EQUAL, response_extract_regex="or")
 
     assert (rollout.answer, shown(prompts[0])) == (found, found)
 
 
-def test_verify_reads_the_whole_text_where_the_pattern_of_the_row_is_none():
-    _, prompts = judged(asked(pattern="(("), "So <<9>>", EQUAL)
+@pytest.mark.parametrize("said", [EQUAL, DIFFERENT])
+@pytest.mark.parametrize("pattern", ["((", "9", "(So.*)"])
+def test_verify_asks_once_where_the_answer_is_the_whole_text(pattern, said):
+    """The pattern is none, finds nothing or finds all; a second question would be the same."""
+    rollout, prompts = judged(asked(pattern=pattern), "So <<eight>>", said)
 
-    assert shown(prompts[0]) == "So <<9>>"
+    assert rollout.reward == float(said == EQUAL)
+    assert shown(prompts[0]) == "So <<eight>>"
 
 
 @pytest.mark.parametrize(
@@ -294,8 +298,9 @@ def test_parse_task_finds_the_expected_answer(fields):
     assert EquivalenceLLMJudge.parse_task(fields).gold == "nine"
 
 
-def test_parse_task_takes_a_number_of_the_metadata_as_text():
-    assert EquivalenceLLMJudge.parse_task({"metadata": {"expected_answer": 9}}).gold == "9"
+@pytest.mark.parametrize("fields", [{"expected_answer": 0}, {"metadata": {"expected_answer": 0}}])
+def test_parse_task_takes_a_number_as_text(fields):
+    assert EquivalenceLLMJudge.parse_task(fields).gold == "0"
 
 
 @pytest.mark.parametrize("fields", [{}, {"expected_answer": " "}, {"metadata": {}}])
@@ -308,6 +313,8 @@ def test_parse_task_refuses_a_row_without_an_answer(fields):
     "options",
     [
         {"response_extract_regex": "(("},
+        {"response_extract_regex": "a{99999999999}"},
+        {"response_extract_regex": "(" * 5000},
         {"question_extract_regex": "(("},
         {"reward_if_swap_fails": float("nan")},
         {"reward_if_full_generation_succeeds": float("inf")},
@@ -348,9 +355,38 @@ def test_verify_shows_the_judge_the_end_of_a_long_text():
     assert shown(prompts[0]).endswith("Well, nine.")
 
 
-def test_verify_scores_nothing_where_a_pattern_runs_away():
-    with pytest.raises(VerifierTimeoutError, match="extract took longer than 1 seconds"):
-        judged(asked(pattern="(a+)+b"), "a" * 60)
+def test_verify_searches_the_end_of_a_long_text():
+    rollout, _ = judged(asked(pattern=TAGGED), "<<8>>" + " " * 20_000 + "<<9>>", EQUAL)
+    assert rollout.answer == "9"
+
+    rollout, _ = judged(asked(pattern=TAGGED), "<<8>>" + "." * 20_000, EQUAL)
+    assert "8" not in rollout.answer
+
+
+def test_verify_scores_a_text_in_which_the_pattern_runs_away():
+    """Else a model could write a text that is never scored."""
+    rollout, prompts = judged(asked(pattern="(a+)+b"), "a" * 60)
+
+    assert (rollout.reward, rollout.answer) == (0.0, None)
+    assert rollout.details == {"reason": "too_slow", "expected_answer": "nine hours"}
+    assert not prompts
+
+
+def test_verify_scores_nothing_where_the_pattern_of_the_question_runs_away():
+    record = answered(NAME, asked(), "nine")
+    record.messages[0].content = "a" * 60
+
+    with pytest.raises(VerifierTimeoutError, match="extract took longer than 2 seconds"):
+        judged_record(record, question_extract_regex="(a+)+b")
+
+
+@pytest.mark.parametrize("part", ["<<", "<<>", ">>", "ANSWER:", "ANSWER:\n"])
+def test_generate_gives_patterns_that_no_text_keeps_busy(part):
+    found = (row.get("template_metadata", {}).get("output_regex") for row in rows())
+
+    for pattern in set(found):
+        rollout, _ = judged(asked(pattern=pattern), part * 10_000, EQUAL)
+        assert rollout.details["reason"] == "equal"
 
 
 def test_verify_passes_on_that_the_judge_failed():
@@ -418,7 +454,7 @@ def test_generate_has_all_forms_and_long_answers():
     assert {pattern: patterns.count(pattern) for pattern in patterns} == {
         None: 21,
         r"^ANSWER:(.+?)$": 21,
-        r"<<(.+?)>>": 18,
+        r"<<([^<>]+)>>": 18,
     }
     is_long = [len(row["expected_answer"]) > 120 for row in made]
     assert any(long and pattern for long, pattern in zip(is_long, patterns, strict=True))

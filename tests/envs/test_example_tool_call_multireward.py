@@ -100,6 +100,14 @@ def test_verify_without_declared_tools_finds_no_valid_call():
     assert components(calls(RIGHT), tools=None)[0] == (1, 0, 1)
 
 
+@pytest.mark.parametrize("required", [True, "cups", [["cups"]], {"cups": True}, None, [1]])
+def test_verify_requires_nothing_where_the_schema_names_nothing(required):
+    """Foreign rows bring any schema; what is no list of names says nothing."""
+    tools = [declared("brew", {"type": "object", "required": required})]
+
+    assert components(calls(("brew", "{}")), tools=tools)[0] == (0, 1, 1)
+
+
 def test_verify_ends_with_the_call_so_that_the_format_can_be_right():
     row = task_row(NAME, {"expected_call": {"name": "brew"}}, tools=TOOLS)
     rollout = scored(played(row, calls(RIGHT), says("Done.")))

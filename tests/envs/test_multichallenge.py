@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from gymcli import StandIn
 from gymcli.envs.multichallenge import JUDGE, MultiChallenge, look_for_words
-from gymcli.errors import RoleError, VerifierError
+from gymcli.errors import RoleError
 from gymcli.types import Message, Rollout
 from tests.envs.episodes import answered, calls, played, row_of_file, says, scored
 
@@ -56,7 +56,8 @@ def rows(num=60, seed=0):
         pytest.param(f"{NO}\nYES", "NO", id="label before the last line"),
         pytest.param("It is short.\nYes.", "YES", id="yes in the last line"),
         pytest.param("YES, it is short.\nSo: **no**\n\n", "NO", id="no in the last line"),
-        pytest.param("no, or yes", "YES", id="yes before no in the last line"),
+        pytest.param("no, or yes", "YES", id="no and yes in the last line"),
+        pytest.param("YES, not NO", "YES", id="yes and no in the last line"),
         pytest.param("YES\nthat is it", None, id="yes in another line"),
         pytest.param("I do not KNOW", None, id="no in another word"),
         pytest.param("EYES", None, id="yes in another word"),
@@ -122,12 +123,12 @@ def test_verify_takes_the_mean_by_default():
     assert rollout.reward == 0.5
 
 
-def test_verify_leaves_a_row_without_weight_unscored_where_weights_count():
-    rollout = replied(item("a", weight=0), item("b", weight=0.0))
+@pytest.mark.parametrize("weight", [1e6, 5e-324])
+def test_verify_bears_weights_of_any_size(weight):
+    rubric = [item("a", weight=weight), item("b", weight=weight), item("c", weight=0)]
+    rollout, _ = judged(replied(*rubric), YES, YES, NO, aggregation="weighted")
 
-    assert judged(rollout, YES, YES)[0].reward == 1.0
-    with pytest.raises(VerifierError, match="weights of the rubric are all 0"):
-        judged(rollout, YES, YES, aggregation="weighted")
+    assert rollout.reward == 1.0
 
 
 def test_verify_asks_all_questions_at_once():
@@ -167,7 +168,7 @@ def test_verify_shows_the_judge_one_question_and_not_what_passes():
                         {"role": "user", "content": "Hi."},
                         {"role": "thinking", "content": "Who is it?"},
                         {"role": "assistant", "content": [{"type": "output_text", "text": "Yo."}]},
-                        {"content": None},
+                        {"role": None, "content": None},
                     ]
                 }
             },
@@ -257,6 +258,12 @@ def test_verify_passes_on_that_the_judge_failed():
     ("fields", "criteria"),
     [
         pytest.param({"rubric": [{"question": "a"}]}, ["YES"], id="default"),
+        pytest.param({"rubric": [item(pass_criteria=None, weight=None)]}, ["YES"], id="nulls"),
+        pytest.param(
+            {"rubric": [item()], "metadata": {"rubric": None, "messages": None}},
+            ["YES"],
+            id="nulls in the metadata",
+        ),
         pytest.param({"rubric": [item("a", " no "), item("b", "Yes")]}, ["NO", "YES"], id="case"),
         pytest.param({"metadata": {"rubric": [item("a", "NO")]}}, ["NO"], id="in the metadata"),
         pytest.param(
@@ -280,10 +287,13 @@ def test_parse_task_finds_the_rubric(fields, criteria):
         ({"rubric": []}, '"rubric" is missing or empty'),
         ({"rubric": [], "metadata": {"topic": "tea"}}, '"rubric" is missing or empty'),
         ({"rubric": [item(pass_criteria="MAYBE")]}, "pass_criteria"),
-        ({"rubric": [item(pass_criteria=None)]}, "pass_criteria"),
+        ({"rubric": None, "metadata": {"rubric": None}}, '"rubric" is missing or empty'),
+        ({"rubric": ["Is it short?"]}, "rubric"),
         ({"rubric": [item("")]}, "question"),
         ({"rubric": [item(weight=-1)]}, "weight"),
         ({"rubric": [item(weight=float("nan"))]}, "weight"),
+        ({"rubric": [item(weight=1e308)]}, "weight"),
+        ({"rubric": [item(weight=0), item(weight=0.0)]}, "weights of the rubric are all 0"),
     ],
 )
 def test_parse_task_refuses_a_rubric_that_cannot_be_scored(fields, words):
@@ -328,8 +338,14 @@ def test_oracle_says_nothing_where_there_is_no_gold_reply():
         ('Does it contain any of "tea", "milk"?', "Steam, then.", NO),
         ('Does it begin with "Ahoy!"?', "Ahoy! Tea.", YES),
         ('Does it begin with "Ahoy!"?', "Tea. Ahoy!", NO),
-        ("Does it have more than 3 words?", "Tea for two.", NO),
-        ("Does it have more than 3 words?", "Tea for two, please.", YES),
+        ('Does it name "tea" in no more than 3 words?', "Tea for two.", YES),
+        ('Does it name "tea" in no more than 3 words?', "Tea for two, please.", NO),
+        ('Does it name "tea" in no more than 3 words?', "Milk.", NO),
+        ('Does it name "tea" and none of "milk", "rum"?', "Tea.", YES),
+        ('Does it name "tea" and none of "milk", "rum"?', "Tea, rum.", NO),
+        ('Does it name "tea" and none of "milk", "rum"?', "Water.", NO),
+        ('Is the name "Ida" missing from the reply?', "Tea, Ida.", NO),
+        ('Is the name "Ida" missing from the reply?', "Tea.", YES),
         ("Is it friendly?", "Tea, dear.", NO),
     ],
 )
@@ -350,11 +366,22 @@ def test_generate_gives_every_prompt_once():
     assert len({row["id"] for row in made}) == 300
 
 
-def test_generate_alternates_turns_and_asks_for_yes_and_no():
+def test_generate_alternates_turns():
     for row in rows():
         roles = [message["role"] for message in row["messages"]]
         assert roles == [*["user", "assistant"] * (len(roles) // 2), "user"]
-        assert {asked["pass_criteria"] for asked in row["rubric"]} == {"YES", "NO"}
+
+
+def test_generate_asks_for_yes_and_no_but_in_easy_chats():
+    for row in rows():
+        criteria = {asked["pass_criteria"] for asked in row["rubric"]}
+        assert criteria == ({"YES"} if row["difficulty"] == "easy" else {"YES", "NO"})
+
+
+@pytest.mark.parametrize("text", ["I do not know.", "Take any of them, or none."])
+def test_generate_lets_no_item_pass_for_a_reply_that_says_nothing(text):
+    for row in rows():
+        assert scored(answered(NAME, row, text)).reward == 0.0
 
 
 def test_generate_makes_harder_chats_longer():
@@ -362,7 +389,7 @@ def test_generate_makes_harder_chats_longer():
         row["difficulty"]: (len(row["messages"]), len(row["rubric"])) for row in reversed(rows())
     }
 
-    assert sizes == {"easy": (5, 2), "medium": (7, 4), "hard": (11, 5)}
+    assert sizes == {"easy": (5, 1), "medium": (7, 3), "hard": (11, 4)}
 
 
 def options_of(row):
@@ -393,11 +420,10 @@ def test_generate_leaves_one_option_that_keeps_to_what_was_said():
         *old, limit = limits_of(row)
         right = fitting(row, limit)
 
-        assert row["rubric"][0]["question"] == f'Does the reply recommend "{right[0]}"?'
         assert len(right) == 1
         assert len(old) == (row["difficulty"] == "hard")
         wrong = sorted(name for name, *_ in options_of(row) if name not in right)
-        assert re.findall(r'"([^"]+)"', row["rubric"][1]["question"]) == wrong
+        assert re.findall(r'"([^"]+)"', row["rubric"][0]["question"]) == [*right, *wrong]
 
 
 def test_generate_corrects_limits_that_decide():

@@ -143,11 +143,13 @@ def test_options_refuse_a_threshold_that_no_text_can_meet():
 def test_options_widen_the_tolerance_of_numbers():
     assert fault(0.5, 0.75) == VALUE
     assert fault(0.5, 0.75, floating_point_comparison_threshold=0.3) is None
+    assert fault(0.5, 0.75, floating_point_comparison_threshold=0.25) == VALUE
 
 
 A, B = expected_call(x=1), expected_call(x=2)
 GATED = {"parallel_tool_call_rewarding": True}
-OPEN = {**GATED, "allow_subset": True, "allow_superset": True}
+FEWER, MORE = {**GATED, "allow_subset": True}, {**GATED, "allow_superset": True}
+OPEN = {**FEWER, **MORE}
 FRACTION = {**OPEN, "parallel_tool_call_reward_mode": "fractional"}
 F1 = {**OPEN, "parallel_tool_call_reward_mode": "f1"}
 NUMBER, BATCH = "function_call_batch_length_different", "expected_tool_call_batch"
@@ -167,6 +169,10 @@ NUMBER, BATCH = "function_call_batch_length_different", "expected_tool_call_batc
         pytest.param([A, B], (1,), GATED, (0, NUMBER), id="gate: too few"),
         pytest.param([A, B], (1, 2, 3), GATED, (0, NUMBER), id="gate: too many"),
         pytest.param([A], (1, 1), GATED, (0, NUMBER), id="gate: too many for one"),
+        pytest.param([A, B], (1,), FEWER, (1, BATCH), id="gate: fewer are admitted"),
+        pytest.param([A, B], (1, 2, 3), FEWER, (0, NUMBER), id="gate: more are not"),
+        pytest.param([A, B], (1, 2, 3), MORE, (1, BATCH), id="gate: more are admitted"),
+        pytest.param([A, B], (1,), MORE, (0, NUMBER), id="gate: fewer are not"),
         pytest.param([A, B], (1,), OPEN, (1, BATCH), id="strict: subset"),
         pytest.param([A, B], (9,), OPEN, (0, VALUE), id="strict: wrong subset"),
         pytest.param([A, B], (1, 2, 3), OPEN, (1, BATCH), id="strict: superset"),
@@ -174,13 +180,7 @@ NUMBER, BATCH = "function_call_batch_length_different", "expected_tool_call_batc
         pytest.param([A, B], (1, 9), FRACTION, (0.5, VALUE), id="fractional: half"),
         pytest.param([A, B], (1,), FRACTION, (1, BATCH), id="fractional: subset"),
         pytest.param([A, B], (1, 2, 3), FRACTION, (1, BATCH), id="fractional: superset"),
-        pytest.param(
-            [A, B],
-            (1, 8, 9),
-            {**FRACTION, "allow_subset": False},
-            (0.5, VALUE),
-            id="fractional: no subset",
-        ),
+        pytest.param([A, B], (1, 8, 9), FRACTION, (0.5, VALUE), id="fractional: half of three"),
         pytest.param([A, B], (1, 2), F1, (1, BATCH), id="f1: right"),
         pytest.param([A, B], (1,), F1, (2 / 3, NUMBER), id="f1: too few"),
         pytest.param([A, B], (1, 2, 9, 9), F1, (2 / 3, NUMBER), id="f1: too many"),

@@ -50,6 +50,12 @@ MINT, HALL = call("brew", tea="mint", cups=2), call("light", lamp="hall")
         pytest.param([TEA, LAMP], calls(MINT), (0.0, "missing_calls", 1), id="one is missing"),
         pytest.param([TEA], calls(MINT, HALL), (0.0, "surplus_calls", 1), id="one too many"),
         pytest.param([TEA], calls(HALL), (0.0, "wrong_calls", 0), id="another tool"),
+        pytest.param(
+            [TEA],
+            calls(call("pour", **TEA["arguments"])),
+            (0.0, "wrong_calls", 0),
+            id="another tool, same arguments",
+        ),
         pytest.param([TEA], says("Mint tea, twice."), (0.0, "no_call", 0), id="text"),
         pytest.param([TEA], says(""), (0.0, "no_call", 0), id="nothing"),
         pytest.param([], says("I cannot."), (1.0, "correctly_no_call", 0), id="none wanted"),
@@ -188,11 +194,19 @@ def test_parse_task_refuses_expected_arguments_that_cannot_be_read(arguments):
         XlamFunctionCalls.parse_task({"expected_answers": [{"name": "f", "arguments": arguments}]})
 
 
-def test_parse_task_reads_expected_arguments_from_json_text():
-    fields = {"expected_answers": [{"name": "f", "arguments": '{"a": 1}'}, {"name": "g"}]}
-    first, second = XlamFunctionCalls.parse_task(fields).expected_answers
+@pytest.mark.parametrize(
+    ("fields", "arguments"),
+    [
+        pytest.param({"arguments": '{"a": 1}'}, {"a": 1}, id="JSON text"),
+        pytest.param({"arguments": " "}, {}, id="empty text"),
+        pytest.param({"arguments": None}, {}, id="null"),
+        pytest.param({}, {}, id="absent"),
+    ],
+)
+def test_parse_task_reads_expected_arguments(fields, arguments):
+    task = XlamFunctionCalls.parse_task({"expected_answers": [{"name": "f", **fields}]})
 
-    assert (first.arguments, second.arguments) == ({"a": 1}, {})
+    assert task.expected_answers[0].arguments == arguments
 
 
 def test_oracle_makes_the_calls_of_a_foreign_row_or_says_something(tmp_path):
