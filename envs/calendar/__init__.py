@@ -13,6 +13,8 @@ not. Where this differs:
   not closed hide no list. Texts are read in one pass; what is nested too deeply is no JSON.
 - An event that is listed twice is an error; the reference lets the last one count.
 - A message of several parts is read as a whole. One that calls tools is no answer, nor is silence.
+- Blanks or signs within a time, "10 : 30" or "+9:00", make it one that cannot be read; the
+  reference takes them.
 - A row with a time or a constraint that cannot be read is refused; the reference gives every
   answer 0, or passes over a constraint of another form.
 

@@ -38,6 +38,8 @@ class Size(NamedTuple):
     """Constraints that replace another one."""
     num_chats: int
     """Turns that ask for nothing."""
+    moves_others: bool
+    """Whether the last turn makes an event move that it does not name."""
 
 
 class Step(NamedTuple):
@@ -59,9 +61,9 @@ class Day(NamedTuple):
 
 
 SIZES = {
-    "easy": Size(3, range(30, 105, 15), 180, 60, 1, 0, 1),
-    "medium": Size(5, range(30, 90, 15), 90, 45, 1, 0, 2),
-    "hard": Size(7, range(30, 75, 15), 30, 15, 1, 1, 3),
+    "easy": Size(3, range(30, 105, 15), 180, 60, 1, 0, 1, moves_others=False),
+    "medium": Size(5, range(30, 90, 15), 90, 45, 1, 0, 2, moves_others=True),
+    "hard": Size(7, range(30, 75, 15), 30, 15, 1, 1, 3, moves_others=True),
 }
 
 
@@ -72,7 +74,10 @@ def rows(rng: Random, num: int) -> Iterator[JSONObject]:
         difficulty = list(SIZES)[number % len(SIZES)]
         size = SIZES[difficulty]
         day = _day(rng, size)
-        messages = _messages(rng, day, size)
+        endings = _endings(day, size)
+        if not endings:
+            continue
+        messages = _messages(rng, day, size, rng.choice(endings))
         events = {str(n): {"event_id": n, **e.model_dump()} for n, e in enumerate(day.events)}
         found.setdefault(
             json.dumps(messages),
@@ -157,9 +162,17 @@ def _with(events: list[ExpectedEvent], wishes: dict[int, str | None]) -> list[Ex
     ]
 
 
-def _steps(rng: Random, day: Day) -> list[Step]:
-    """Put what the user asks for in an order whose last turn needs another calendar."""
-    last = next((n for n, wish in day.first_wishes.items() if _is_broken(day, n)), None)
+def _endings(day: Day, size: Size) -> list[int | None]:
+    """Give the turns that may come last: they need another calendar than the one shown before.
+
+    A number stands for the constraint of that event, None for the last event as a new one.
+    """
+    endings = [*(number for number in day.first_wishes if _is_broken(day, number)), None]
+    return [last for last in endings if not size.moves_others or _moves_others(day, last)]
+
+
+def _steps(rng: Random, day: Day, last: int | None) -> list[Step]:
+    """Put what the user asks for in an order that has this ending."""
     num_events = len(day.events)
     waiting: list[int] = []
     steps: list[Step] = []
@@ -181,6 +194,17 @@ def _is_broken(day: Day, number: int) -> bool:
     starts = schedule(_with(day.events, {number: day.first_wishes[number]}))
     wish = day.events[number].wish
     return starts is not None and not wish.earliest <= starts[number] <= wish.latest
+
+
+def _moves_others(day: Day, last: int | None) -> bool:
+    """Say whether no calendar is right that leaves all other events where they were."""
+    if last is None:
+        last, before = len(day.events) - 1, schedule(day.events[:-1])
+    else:
+        before = schedule(_with(day.events, {last: day.first_wishes[last]}))
+    assert before is not None  # as in _shown
+    kept: dict[int, str | None] = {n: f"at {twelve_hour(start)}" for n, start in enumerate(before)}
+    return schedule(_with(day.events, {**kept, last: day.events[last].constraint})) is None
 
 
 def _addition(rng: Random, day: Day, number: int, constraint: str | None) -> Step:
@@ -211,9 +235,9 @@ def _asked(constraint: str) -> str:
     }[word]
 
 
-def _messages(rng: Random, day: Day, size: Size) -> list[JSONObject]:
+def _messages(rng: Random, day: Day, size: Size, last: int | None) -> list[JSONObject]:
     """Write the whole talk up to the user's last turn, with a right calendar after every other."""
-    steps = _steps(rng, day)
+    steps = _steps(rng, day, last)
     hours = day.events[0]
     system = SYSTEM.format(first=hours.min_time, last=hours.max_time)
     messages: list[JSONObject] = [{"role": "system", "content": system}]

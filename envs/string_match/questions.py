@@ -16,6 +16,7 @@ class Question(NamedTuple):
     text: str
     answer: str
     case_sensitive: bool = False
+    """Whether the form is asked for, too: without it a number that is near is worth nearly all."""
 
 
 def rows(rng: Random, num: int) -> Iterator[JSONObject]:
@@ -40,7 +41,8 @@ def rows(rng: Random, num: int) -> Iterator[JSONObject]:
 
 def _sum(rng: Random) -> Question:
     first, second = rng.randint(120, 899), rng.randint(120, 899)
-    return Question(f"What is {first} + {second}?", str(first + second))
+    text = f"What is {first} + {second}? Write it in digits alone, without a comma."
+    return Question(text, str(first + second), case_sensitive=True)
 
 
 def _backwards(rng: Random) -> Question:
@@ -56,13 +58,19 @@ def _state(rng: Random) -> Question:
 def _percentage(rng: Random) -> Question:
     whole, percent = rng.randint(3, 40) * 20, rng.randint(1, 19) * 5
     text = f"{whole * percent // 100} of {whole} seats are taken. How many percent is that?"
-    return Question(f"{text} Give it with the percent sign.", f"{percent}%")
+    text = f"{text} Write the number in digits, without a sign."
+    return Question(text, str(percent), case_sensitive=True)
 
 
-def _length(rng: Random) -> Question:
-    (unit, smaller, factor), tenths = rng.choice(LENGTHS), rng.randint(11, 999)
-    answer = f"{tenths * factor // 10} {smaller}"
-    return Question(f"How many {smaller} are {tenths / 10} {unit}? Give number and unit.", answer)
+def _clock(rng: Random) -> Question:
+    start, minutes = rng.randrange(1440), rng.randint(101, 1339)
+    text = f"A clock shows {_time(start)}. What does it show {minutes} minutes later?"
+    text = f"{text} Write it in the same form, from 00:00 to 23:59."
+    return Question(text, _time((start + minutes) % 1440))
+
+
+def _time(minutes: int) -> str:
+    return "{:02}:{:02}".format(*divmod(minutes, 60))
 
 
 def _multiples(rng: Random) -> Question:
@@ -92,14 +100,15 @@ def _camel_case(rng: Random) -> Question:
 
 def _product(rng: Random) -> Question:
     first, second = rng.randint(201, 989), rng.randint(101, 999)
-    text = f"What is {first} times {second}? Write it with a comma before the last three digits."
-    return Question(text, f"{first * second:,}")
+    text = f"What is {first} times {second}? Write it in digits alone, without a comma."
+    return Question(text, str(first * second), case_sensitive=True)
 
 
 def _mean(rng: Random) -> Question:
     numbers = [rng.randint(11, 99) for _ in range(8)]
-    text = f"What is the arithmetic mean of {', '.join(map(str, numbers))}? Give the exact decimal."
-    return Question(text, f"{sum(numbers) / 8:g}")
+    text = f"What is the arithmetic mean of {', '.join(map(str, numbers))}?"
+    text = f"{text} Write it with a decimal point and exactly three digits after it."
+    return Question(text, f"{sum(numbers) / 8:.3f}", case_sensitive=True)
 
 
 def _later(rng: Random) -> Question:
@@ -112,8 +121,9 @@ def _later(rng: Random) -> Question:
 def _angle(rng: Random) -> Question:
     first, second = rng.randint(21, 79), rng.randint(21, 79)
     text = f"Two angles of a triangle measure {first}° and {second}°, and the third one is halved."
-    answer = f"{(180 - first - second) / 2:g}°"
-    return Question(f"{text} How large is each half? Use the sign for degrees.", answer)
+    text = f"{text} How many degrees has each half? Write the number with a decimal point and"
+    text = f"{text} exactly one digit after it, without a sign."
+    return Question(text, f"{(180 - first - second) / 2:.1f}", case_sensitive=True)
 
 
 def _primes(rng: Random) -> Question:
@@ -125,7 +135,7 @@ def _primes(rng: Random) -> Question:
 
 KINDS: dict[str, tuple[Callable[[Random], Question], ...]] = {
     "easy": (_sum, _backwards, _state, _percentage),
-    "medium": (_length, _multiples, _roman, _camel_case),
+    "medium": (_clock, _multiples, _roman, _camel_case),
     "hard": (_product, _mean, _later, _angle, _primes),
 }
 
@@ -150,8 +160,6 @@ REQUESTS = {
 """How prompts ask for the answer, by the mode that reads it."""
 
 WORDS = "anchor barrel candle dolphin engine feather garden hammer island jacket kettle"
-
-LENGTHS = (("km", "m", 1000), ("m", "cm", 100), ("m", "mm", 1000), ("kg", "g", 1000))
 
 ROMAN = {1000: "M", 900: "CM", 500: "D", 400: "CD", 100: "C", 90: "XC", 50: "L", 40: "XL"}
 ROMAN |= {10: "X", 9: "IX", 5: "V", 4: "IV", 1: "I"}

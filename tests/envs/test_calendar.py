@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gymcli.envs.calendar import Calendar, CalendarTask
-from gymcli.envs.calendar.answers import first_list
+from gymcli.envs.calendar.answers import examine, first_list
 from gymcli.envs.calendar.events import MAX_SCHEDULED, ExpectedEvent, minutes_of, schedule
 from gymcli.rollout import EpisodeFailedError
 from gymcli.types import Message
@@ -113,6 +113,14 @@ def test_verify_keeps_events_to_hours_and_constraint(constraint, start, found):
 )
 def test_verify_compares_events(events, found):
     assert reason(events, None, None) == found
+
+
+def test_verify_lets_an_event_of_no_duration_start_with_another():
+    task = {"exp_cal_state": {"0": wish(), "1": wish(duration=0)}}
+    events = [event(0, "10:00"), event(1, "10:00", 0)]
+
+    for listed in (events, events[::-1]):
+        assert scored(answered("calendar", task, json.dumps(listed))).reward == 1.0
 
 
 def test_verify_compares_the_reference_order_of_faults():
@@ -254,7 +262,9 @@ def test_verify_says_which_events_are_wrong():
         pytest.param("10:30 AM", None, id="capitals"),
         pytest.param("10", None, id="no minutes"),
         pytest.param("10:00:00", None, id="seconds"),
-        pytest.param("-1:00", None, id="sign"),
+        pytest.param("-1:00", None, id="minus"),
+        pytest.param("+9:00", None, id="plus, which the reference lets pass"),
+        pytest.param("10 : 30", None, id="blanks within, which the reference lets pass"),
         pytest.param("", None, id="empty"),
     ],
 )
@@ -410,6 +420,27 @@ def test_tasks_need_another_calendar_than_the_last_one():
         assert row["messages"][-1]["role"] == "user"
         assert first_list(shown)
         assert scored(answered("calendar", row, shown)).reward == 0.0
+
+
+def test_tasks_make_others_move_from_medium_on():
+    found = {(row["difficulty"], needs_others_moved(row)) for row in ROWS[:45]}
+
+    assert {("medium", True), ("hard", True), ("easy", False)} <= found
+    assert not {("medium", False), ("hard", False)} & found
+
+
+def needs_others_moved(row):
+    """Say whether no place for the last-named event makes the calendar last shown right."""
+    last = int(row["messages"][-1]["content"].split("(event id: ")[1].split(")")[0])
+    shown = json.loads(first_list(row["messages"][-2]["content"]))
+    others = [one for one in shown if one["event_id"] != last]
+    expected = CalendarTask.model_validate(row).exp_cal_state
+    duration = expected[str(last)].duration
+    placed = (
+        [*others, event(last, "{:02}:{:02}".format(*divmod(minutes, 60)), duration)]
+        for minutes in range(0, 24 * 60, 15)
+    )
+    return not any(examine(json.dumps(listed), expected).is_right for listed in placed)
 
 
 def test_tasks_get_harder():
