@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result
-from gymcli.commands.options import key_values
+from gymcli.commands.options import JsonOption, key_values
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the environment.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Play only so many tasks of each.")] = 100,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Check environments without any model; exit code 3 where a check fails.
 

@@ -12,6 +12,9 @@ import typer
 
 from gymcli.commands.console import LOGGER, message, print_json, result, run_async, warn
 from gymcli.commands.options import (
+    IdByFileOption,
+    IdFieldOption,
+    PromptOption,
     check_parameters,
     check_role_parameters,
     key_values,
@@ -96,13 +99,9 @@ def collect(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Any other request parameter; JSON or text."),
     ] = None,
-    prompt: Annotated[
-        Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
-    ] = None,
-    id_field: Annotated[str | None, typer.Option(help="The field that holds a task's id.")] = None,
-    id_by_file: Annotated[
-        bool, typer.Option("--id-by-file", help="Ids count within their file.")
-    ] = False,
+    prompt: PromptOption = None,
+    id_field: IdFieldOption = None,
+    id_by_file: IdByFileOption = False,
     min_coverage: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Scored share below which the exit code is 4.")
     ] = 0.95,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import print_json, result
+from gymcli.commands.options import JsonOption
 
 __all__ = ["envs"]
 
@@ -26,7 +27,7 @@ def envs(
     verification: Annotated[
         str | None, typer.Option(help="Those that are verified in a way.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List the environments, or describe one."""
     import msgspec

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import print_json, result, warn
+from gymcli.commands.options import JsonOption
 
 __all__ = ["metrics"]
 
@@ -20,7 +21,7 @@ def metrics(
         str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
     ] = None,
     by_task: Annotated[bool, typer.Option("--by-task", help="A line for every task.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Report coverage, mean rewards with intervals, pass@k, tokens, latency and failures.
 

@@ -1,11 +1,14 @@
-"""Option texts that several commands read the same way."""
+"""Options that several commands have, and texts that they read the same way."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
 
 from gymcli.commands.console import run_async
 from gymcli.errors import UsageError
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DefaultRoles",
+    "IdByFileOption",
+    "IdFieldOption",
+    "JsonOption",
+    "PromptOption",
     "check_parameters",
     "check_role_parameters",
     "key_values",
@@ -24,6 +31,13 @@ __all__ = [
     "role_params",
     "roles",
 ]
+
+PromptOption = Annotated[
+    Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
+]
+IdFieldOption = Annotated[str | None, typer.Option(help="The field that holds a task's id.")]
+IdByFileOption = Annotated[bool, typer.Option("--id-by-file", help="Ids count within their file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
 """What gymcli decides itself."""

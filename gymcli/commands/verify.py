@@ -11,6 +11,7 @@ import typer
 
 from gymcli.commands.console import message, one_line, print_json, result, run_async, warn
 from gymcli.commands.options import (
+    JsonOption,
     check_role_parameters,
     key_values,
     resolved_roles,
@@ -60,7 +61,7 @@ def verify(
         bool, typer.Option("--pending", help="Only score the conversations that wait for it.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the totals.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Score stored rollouts again and say what changed.
 

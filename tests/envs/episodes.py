@@ -6,6 +6,7 @@ import functools
 import msgspec
 
 from gymcli.registry import Registry
+from gymcli.roles import StandIn
 from gymcli.rollout import EpisodePlan, play
 from gymcli.scoring import Workers, score
 from gymcli.store.tasks import TaskReading, read_tasks
@@ -103,6 +104,19 @@ def scored(rollout, *, roles=None, **options):
         workers=isolated_workers(),
     )
     return asyncio.run(found)
+
+
+def judged(rollout, *said, **options):
+    """Score a record with a judge that says these texts; give the record and what it was shown."""
+    prompts, left = [], list(said)
+
+    def judge(messages):
+        prompts.append(messages[-1].text)
+        return left.pop(0)
+
+    rollout = scored(rollout, roles={"judge": StandIn(judge)}, **options)
+    assert not left, "the judge was asked less often"
+    return rollout, prompts
 
 
 @functools.cache

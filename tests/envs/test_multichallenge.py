@@ -10,7 +10,7 @@ from gymcli import StandIn
 from gymcli.envs.multichallenge import JUDGE, MultiChallenge, look_for_words
 from gymcli.errors import RoleError
 from gymcli.types import Message, Rollout
-from tests.envs.episodes import answered, calls, played, row_of_file, says, scored
+from tests.envs.episodes import answered, calls, judged, played, row_of_file, says, scored
 
 NAME = "multichallenge"
 YES, NO = "[[YES]]", "[[NO]]"
@@ -18,19 +18,6 @@ YES, NO = "[[YES]]", "[[NO]]"
 
 def item(question="Is it short?", pass_criteria="YES", **fields):
     return {"question": question, "pass_criteria": pass_criteria, **fields}
-
-
-def judged(rollout, *said, **options):
-    """Score a record with a judge that says these texts; give the record and what it was shown."""
-    prompts, left = [], list(said)
-
-    def judge(messages):
-        prompts.append(messages[-1].text)
-        return left.pop(0)
-
-    rollout = scored(rollout, roles={"judge": StandIn(judge)}, **options)
-    assert not left, "the judge was asked less often"
-    return rollout, prompts
 
 
 def replied(*rubric, text="Tea, please.", **fields):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import message, print_json
+from gymcli.commands.options import IdFieldOption, PromptOption
 
 __all__ = ["render"]
 
@@ -19,10 +20,8 @@ def render(
             metavar="FILE", help="A JSONL file (.gz, .zst), or an environment for its own tasks."
         ),
     ],
-    prompt: Annotated[
-        Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
-    ] = None,
-    id_field: Annotated[str | None, typer.Option(help="The field that holds a task's id.")] = None,
+    prompt: PromptOption = None,
+    id_field: IdFieldOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
     out: Annotated[
         Path | None,

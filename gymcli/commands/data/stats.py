@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymcli.commands.console import one_line, print_json, print_table, result, warn
+from gymcli.commands.options import JsonOption, PromptOption
 
 if TYPE_CHECKING:
     from gymcli.data import Spread, Statistics
@@ -25,10 +25,8 @@ def stats(
             metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
         ),
     ],
-    prompt: Annotated[
-        Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    prompt: PromptOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Describe task files: how many, how long, how many turns, tools, images, which values."""
     import msgspec

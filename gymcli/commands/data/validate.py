@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gymcli.commands.console import print_json, result, warn
+from gymcli.commands.options import IdByFileOption, IdFieldOption, JsonOption, PromptOption
 
 __all__ = ["validate"]
 
@@ -25,14 +25,10 @@ def validate(
         str | None,
         typer.Option(help="Check fields and tools; the environment of rows that name none."),
     ] = None,
-    prompt: Annotated[
-        Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
-    ] = None,
-    id_field: Annotated[str | None, typer.Option(help="The field that holds a task's id.")] = None,
-    id_by_file: Annotated[
-        bool, typer.Option("--id-by-file", help="Ids count within their file.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    prompt: PromptOption = None,
+    id_field: IdFieldOption = None,
+    id_by_file: IdByFileOption = False,
+    json: JsonOption = False,
 ) -> None:
     """List every row that is wrong, with its line; exit code 2 where there is one.
 
