@@ -113,22 +113,25 @@ def pages() -> dict[Path, str]:
     return {**schemas, DOCS / "cli.md": commands(), README: readme_text}
 
 
-def main() -> None:
-    """Write the files, or only look whether they are current."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if one is old")
-    is_check = parser.parse_args().check
-    changed = {
+def update(texts: dict[Path, str], *, is_check: bool) -> None:
+    """Write the files that are not current, or only see whether there are any.
+
+    Raises:
+        SystemExit: In a check there are; the message names them.
+
+    """
+    old = {
         path: text
-        for path, text in pages().items()
+        for path, text in texts.items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     }
-    if is_check and changed:
-        names = ", ".join(str(path.relative_to(ROOT)) for path in changed)
-        raise SystemExit(f"{names}: not current; run make docs")
-    for path, text in changed.items():
+    if is_check and old:
+        raise SystemExit(f"{', '.join(path.name for path in old)}: not current; run make docs")
+    for path, text in old.items():
         path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if one is old")
+    update(pages(), is_check=parser.parse_args().check)

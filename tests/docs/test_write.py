@@ -28,6 +28,19 @@ def test_page_is_current(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == PAGES[path]
 
 
+def test_update_writes_what_is_old(tmp_path: Path) -> None:
+    texts = {tmp_path / "new.md": "a\n", tmp_path / "old.md": "b\n", tmp_path / "kept.md": "c\n"}
+    (tmp_path / "old.md").write_text("a\n", encoding="utf-8")
+    (tmp_path / "kept.md").write_text("c\n", encoding="utf-8")
+
+    with pytest.raises(SystemExit, match=r"^new.md, old.md: not current; run make docs$"):
+        write.update(texts, is_check=True)
+    assert (tmp_path / "old.md").read_text(encoding="utf-8") == "a\n"
+    write.update(texts, is_check=False)
+    assert {path: path.read_text(encoding="utf-8") for path in texts} == texts
+    write.update(texts, is_check=True)
+
+
 def test_readme_has_tree_and_example() -> None:
     text = write.README.read_text(encoding="utf-8")
 
