@@ -9,7 +9,9 @@ FAIL in a line: a judge that writes "does not pass" in place of an object says P
 differs:
 
 - Of several objects the last one counts, so that none does that the judge only considers.
-- What the judge quotes from the response is no verdict: not an object, and not a whole line.
+- What the judge quotes from the response is no verdict: not an object, not the whole, and not a
+  line unless it is the bare word. Where the lowest line with PASS or FAIL has it from such a quote
+  alone, the verdict cannot be read. Tags of thoughts are broken in all that the judge is shown.
 - The judge's endpoint is asked to keep to a schema; the verdict is read whether it did or not.
 - A verdict that cannot be read is a reason of its own; the criterion is not met all the same.
 - A judge that fails leaves the attempt unscored.
@@ -47,7 +49,7 @@ from gymcli import (
 )
 
 from .exercises import JUDGE_SYSTEM, JUDGE_TEMPLATE, exercise
-from .judging import BRACES, Label, as_template, judge_by, label_of, without_thoughts
+from .judging import BRACES, Label, as_template, judge_by, label_of, quotable, without_thoughts
 from .stand_in import judging
 
 __all__ = ["Criterion", "InverseInstruction", "InverseInstructionFollowing"]
@@ -135,12 +137,12 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
         shown = "\n\n".join(m.text for m in rollout.messages[: rollout.num_prompt_messages])
         response = without_thoughts(rollout.last_text)
         common = {
-            "prompt": task.prompt or shown,
-            "model_response": response,
-            "standard_response": task.reference_response or "",
+            "prompt": quotable(task.prompt or shown),
+            "model_response": quotable(response),
+            "standard_response": quotable(task.reference_response or ""),
             **BRACES,
         }
-        items = [{**common, "criteria": item.criteria} for item in task.rubric]
+        items = [{**common, "criteria": quotable(item.criteria)} for item in task.rubric]
         judge = task.judge
         verdicts = await judge.ask_all(context.roles["judge"], items)
         labels = [label_of(verdict.text, judge, response) for verdict in verdicts]

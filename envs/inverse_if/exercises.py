@@ -60,7 +60,7 @@ CHANGES = (
         lambda ws: [word for place, word in enumerate(ws, 1) if place % 3],
     ),
     Change(
-        "Write the last letter of every word as a capital, and no other letter.",
+        "Make the last letter of every word a capital, and leave the other letters as they are.",
         lambda ws: [word[:-1] + word[-1].upper() for word in ws],
     ),
     Change("Misspell every word: write its first letter twice.", lambda ws: [w[0] + w for w in ws]),

@@ -15,6 +15,7 @@ __all__ = [
     "as_template",
     "judge_by",
     "label_of",
+    "quotable",
     "without_thoughts",
 ]
 
@@ -31,6 +32,10 @@ _BRACE_FIELDS = str.maketrans({brace: f"{{{name}}}" for name, brace in BRACES.it
 # The key is read as `Judge.neutralise` breaks it, in small letters only.
 _RESULT = re.compile(r'"result"\s*:\s*"\s*((?i:PASS|FAIL))\s*"')
 _NUM_LAST_LINES = 5
+_BARE_KEYWORD = re.compile(r"[\W_]*(?:PASS|FAIL)[\W_]*")
+_THOUGHT_TAG = re.compile(r"<(/?think(?:ing)?)>")
+_QUOTED = "\0"
+"""What stands for a quote in the words of a judge."""
 
 JUDGE = Judge(
     """Somebody was given an instruction that goes against habit. Does what they wrote meet one \
@@ -134,6 +139,11 @@ def _without_pairs(text: str, opening: str, closing: str) -> str:
     return "".join([*kept, text[position:]])
 
 
+def quotable(text: str) -> str:
+    """Break the tags of thoughts, or all that a judge says before it quotes one is cut off."""
+    return _THOUGHT_TAG.sub(r"(\1)", text)
+
+
 def label_of(text: str, judge: Judge, response: str) -> Label | None:
     """Read what a judge says of a response; None where it says neither."""
     text = without_thoughts(text)
@@ -141,19 +151,26 @@ def label_of(text: str, judge: Judge, response: str) -> Label | None:
     said = [label] if label else _RESULT.findall(text)
     if said:
         return "PASS" if said[-1].upper() == "PASS" else "FAIL"
-    return _last_keyword(text, judge.neutralise(response))
+    return _last_keyword(text.upper(), judge.neutralise(quotable(response)).upper())
 
 
 def _last_keyword(text: str, response: str) -> Label | None:
-    """Look through the last lines, from the last one up, for a word that is not the response's."""
-    quotes = [line.strip() for line in response.upper().split("\n") if _keyword_in(line)]
-    for line in reversed(text.upper().split("\n")[-_NUM_LAST_LINES:]):
-        own = line
-        for quote in quotes:
-            own = own.replace(quote, "")
-        if found := _keyword_in(own):
-            return found
+    """Look through the last lines, from the last one up, for a word that is not the response's.
+
+    A line that has one from the response alone ends the search: what stands above it is no verdict.
+    """
+    for line in reversed(_without(text, [response]).split("\n")[-_NUM_LAST_LINES:]):
+        if _keyword_in(line) or _QUOTED in line:
+            return _keyword_in(_without(line, response.split("\n")))
     return None
+
+
+def _without(text: str, quotes: list[str]) -> str:
+    """Take quotes with a keyword out, but for the bare word: a judge would say it like that."""
+    for quote in sorted({*map(str.strip, quotes)}, key=lambda one: (-len(one), one)):
+        if _keyword_in(quote) and not _BARE_KEYWORD.fullmatch(quote):
+            text = text.replace(quote, _QUOTED)
+    return text
 
 
 def _keyword_in(line: str) -> Label | None:

@@ -6,7 +6,7 @@ import re
 from gymcli import Judge, Message, StandIn
 
 from .criteria import decided, pattern_of
-from .judging import BRACES, PLACEHOLDERS
+from .judging import BRACES, PLACEHOLDERS, quotable
 
 __all__ = ["judging"]
 
@@ -16,7 +16,7 @@ FORMS = dict.fromkeys(PLACEHOLDERS, ".*") | {name: re.escape(BRACES[name]) for n
 def judging(judge: Judge, reference: str) -> StandIn:
     """Give a stand-in that reads response and criterion from the prompt that it is shown."""
     pattern = pattern_of(judge.template, FORMS)
-    expected = judge.neutralise(reference).strip()
+    expected = judge.neutralise(quotable(reference)).strip()
 
     def answer(messages: list[Message]) -> str:
         shown = pattern.fullmatch(messages[-1].text)

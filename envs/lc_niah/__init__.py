@@ -40,17 +40,19 @@ from gymcli import (
 )
 
 from .graphs import PROBLEM_TYPES, SIZES, problem
-from .overlaps import longest_common, ngram16, normalized, seq_match
+from .overlaps import Measure, overlaps
 
 __all__ = ["GraphQuestion", "GraphSearch"]
 
-Penalty = Literal["lcs", "seq_match", "ngram16"]
 RewardMode = Literal["base", "multiply", "minus"]
 
 MAX_ANSWER = 1000
 """Characters of an answer that are kept."""
-SEQ_MATCH_TIMEOUT = 120.0
-"""Seconds: ten times what the slowest texts take, so that none is left unscored."""
+MAX_AT_ONCE = 20_000
+"""Characters of reasoning and prompt that are compared at once, some 50 ms; more of them, and all
+for `seq_match`, are compared in a worker, so that other episodes go on."""
+OVERLAP_TIMEOUT = 120.0
+"""Seconds: several times what a million characters take, so that none are left unscored."""
 
 FINAL_LINE = "Final Answer: {}"
 HEADING = re.compile(r"Final Answer:\s*\[")
@@ -109,7 +111,7 @@ class GraphSearch(Environment[GraphQuestion]):
     class Options(EnvironmentOptions):
         """What copying costs."""
 
-        penalty: Penalty = "lcs"
+        penalty: Measure = "lcs"
         """The overlap of reasoning and prompt that counts: the share of the reasoning that is its
         longest copied piece, difflib's ratio, or the share of copied passages of 16 words."""
         reward_mode: RewardMode = "multiply"
@@ -126,12 +128,12 @@ class GraphSearch(Environment[GraphQuestion]):
         expected = cls.parse_task(rollout.task).nodes
         nodes = _answered(rollout.output_text)
         answer_score = _f1(nodes, expected)
-        overlaps = await _overlaps(rollout, penalty, context)
-        reward = REWARDS[context.options.reward_mode](answer_score, overlaps[f"overlap_{penalty}"])
+        measured = await _overlaps(rollout, penalty, context)
+        reward = REWARDS[context.options.reward_mode](answer_score, measured[f"overlap_{penalty}"])
         return Score(
             reward,
             components={"answer_score": answer_score},
-            metrics=overlaps,
+            metrics=measured,
             answer=None if nodes is None else _written(nodes)[:MAX_ANSWER],
             details={"reason": _reason(nodes, expected), "expected_answer": sorted(expected)},
         )
@@ -168,20 +170,15 @@ REWARDS: Mapping[RewardMode, Callable[[float, float], float]] = {
 }
 
 
-async def _overlaps(rollout: Rollout, penalty: Penalty, context: Context) -> dict[str, float]:
+async def _overlaps(rollout: Rollout, penalty: Measure, context: Context) -> dict[str, float]:
     """Measure what the reasoning copied from the prompt."""
     prompt = rollout.messages[: rollout.num_prompt_messages]
-    source = normalized("\n".join(message.text for message in prompt))
-    reasoning = normalized("\n".join(message.reasoning or "" for message in rollout.responses))
-    overlaps = {
-        "overlap_lcs": longest_common(reasoning, source),
-        "overlap_ngram16": ngram16(reasoning, source),
-    }
-    if penalty == "seq_match":
-        overlaps["overlap_seq_match"] = await context.isolated(
-            seq_match, reasoning, source, timeout=SEQ_MATCH_TIMEOUT
-        )
-    return overlaps
+    source = "\n".join(message.text for message in prompt)
+    reasoning = "\n".join(message.reasoning or "" for message in rollout.responses)
+    measures = list(dict.fromkeys(("lcs", "ngram16", penalty)))
+    if penalty != "seq_match" and len(reasoning) + len(source) <= MAX_AT_ONCE:
+        return overlaps(reasoning, source, measures)
+    return await context.isolated(overlaps, reasoning, source, measures, timeout=OVERLAP_TIMEOUT)
 
 
 def _expected(text: str) -> set[str]:

@@ -30,8 +30,8 @@ class Problem(NamedTuple):
 
 SIZES: Mapping[str, Size] = {
     "easy": Size(14, 20, 1),
-    "medium": Size(34, 60, 2),
-    "hard": Size(130, 260, 3),
+    "medium": Size(80, 150, 2),
+    "hard": Size(350, 700, 3),
 }
 MAX_NODES = 8
 """Nodes of an answer."""
@@ -43,7 +43,7 @@ def problem(rng: Random, difficulty: str, kind: ProblemType, *, is_empty: bool) 
     size = SIZES[difficulty]
     while True:
         edges = _edges(rng, size)
-        found = {node: ANSWERS[kind](edges, node, size.depth) for node in _nodes(edges)}
+        found = ANSWERS[kind](edges, size.depth)
         fits = [
             node
             for node, answer in found.items()
@@ -61,9 +61,10 @@ def _edges(rng: Random, size: Size) -> list[Edge]:
     names: dict[str, None] = {}
     while len(names) < size.num_nodes:
         names[name(rng)] = None
+    nodes = list(names)
     edges: dict[Edge, None] = {}
     while len(edges) < size.num_edges:
-        start, end = rng.sample(list(names), 2)
+        start, end = rng.sample(nodes, 2)
         edges[start, end] = None
     return list(edges)
 
@@ -76,27 +77,30 @@ def _hex(rng: Random) -> str:
     return "".join(rng.choice(HEX_DIGITS) for _ in range(8))
 
 
-def _nodes(edges: list[Edge]) -> list[str]:
-    return list(dict.fromkeys(node for edge in edges for node in edge))
+def _parents(edges: list[Edge], depth: int) -> dict[str, set[str]]:
+    return _at_distance([(end, start) for start, end in edges], 1)
 
 
-def _parents(edges: list[Edge], node: str, depth: int) -> set[str]:
-    return {start for start, end in edges if end == node}
+def _at_distance(edges: list[Edge], depth: int) -> dict[str, set[str]]:
+    """Search breadth first from every node, and give what is met in the last round."""
+    ends: dict[str, set[str]] = {node: set() for edge in edges for node in edge}
+    for start, end in edges:
+        ends[start].add(end)
+    found = {}
+    for node in ends:
+        seen = last = {node}
+        for _ in range(depth):
+            last = {end for start in last for end in ends[start]} - seen
+            seen = seen | last
+        found[node] = last
+    return found
 
 
-def _at_distance(edges: list[Edge], node: str, depth: int) -> set[str]:
-    """Search breadth first, and give the nodes that are met in the last round."""
-    seen = last = {node}
-    for _ in range(depth):
-        last = {end for start, end in edges if start in last} - seen
-        seen = seen | last
-    return last
-
-
-ANSWERS: Mapping[ProblemType, Callable[[list[Edge], str, int], set[str]]] = {
+ANSWERS: Mapping[ProblemType, Callable[[list[Edge], int], dict[str, set[str]]]] = {
     "parents": _parents,
     "bfs": _at_distance,
 }
+"""What is right for each node, by the edges and the depth of a search."""
 QUESTIONS: Mapping[ProblemType, str] = {
     "parents": "Which nodes are the parents of {node}?",
     "bfs": "Which nodes are at a distance of exactly {depth} from {node}?",

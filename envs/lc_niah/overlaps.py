@@ -1,18 +1,36 @@
 """How much of a text was copied from another: three measures from 0 to 1.
 
 Source: the measures of the resources server lc_niah of NVIDIA NeMo Gym (Apache-2.0), written anew.
-All of them take normalized texts, and a text without words has copied nothing.
+Each takes normalized texts, and a text without words has copied nothing.
 """
 
 import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
-__all__ = ["MAX_COMPARED", "longest_common", "ngram16", "normalized", "seq_match"]
+__all__ = [
+    "MAX_COMPARED",
+    "Measure",
+    "longest_common",
+    "ngram16",
+    "normalized",
+    "overlaps",
+    "seq_match",
+]
+
+Measure = Literal["lcs", "seq_match", "ngram16"]
 
 MAX_COMPARED = 10_000
 """Characters of each text, the first ones, that `seq_match` compares: texts may be such that its
 time grows with the third power of their length, and 10,000 take up to ten seconds."""
 
 NGRAM = 16
+
+
+def overlaps(text: str, source: str, measures: Sequence[Measure]) -> dict[str, float]:
+    """Take these measures of two texts as they are written."""
+    text, source = normalized(text), normalized(source)
+    return {f"overlap_{measure}": MEASURES[measure](text, source) for measure in measures}
 
 
 def normalized(text: str) -> str:
@@ -40,6 +58,13 @@ def seq_match(text: str, source: str) -> float:
     if not text:
         return 0.0
     return difflib.SequenceMatcher(None, text[:MAX_COMPARED], source[:MAX_COMPARED]).ratio()
+
+
+MEASURES: Mapping[Measure, Callable[[str, str], float]] = {
+    "lcs": longest_common,
+    "seq_match": seq_match,
+    "ngram16": ngram16,
+}
 
 
 def _passages(text: str) -> set[tuple[str, ...]]:

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.envs.lc_niah import SEQ_MATCH_TIMEOUT, GraphSearch
+from gymcli.envs.lc_niah import MAX_AT_ONCE, OVERLAP_TIMEOUT, GraphSearch
 from gymcli.envs.lc_niah.overlaps import (
     MAX_COMPARED,
     longest_common,
     ngram16,
     normalized,
+    overlaps,
     seq_match,
 )
 from gymcli.types import Message, Rollout
@@ -176,6 +177,40 @@ def test_verify_gives_difflibs_ratio_where_it_is_the_penalty():
     assert rollout.reward == 1.0 - ratio
 
 
+class Counting:
+    """A context that calls functions here and now, and notes how long each may take."""
+
+    roles = {}
+
+    def __init__(self, penalty):
+        self.options = GraphSearch.Options(penalty=penalty)
+        self.timeouts = []
+
+    async def isolated(self, function, *args, timeout=10.0, memory_mb=1024):
+        self.timeouts.append(timeout)
+        return function(*args)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "length", "num_calls"),
+    [
+        ("lcs", MAX_AT_ONCE - len(PROMPT) - 1, 0),
+        ("lcs", MAX_AT_ONCE - len(PROMPT), 1),
+        ("ngram16", MAX_AT_ONCE - len(PROMPT) - 1, 0),
+        ("ngram16", MAX_AT_ONCE - len(PROMPT), 1),
+        ("seq_match", 1, 1),
+    ],
+)
+def test_verify_compares_long_texts_in_a_worker(penalty, length, num_calls):
+    """Other episodes would wait for them; the line break between two messages counts too."""
+    context, rollout = Counting(penalty), thought("z" * length)
+
+    found = asyncio.run(GraphSearch.verify(rollout, context))
+    assert context.timeouts == [OVERLAP_TIMEOUT] * num_calls
+    assert found.reward == 1.0
+    assert set(found.metrics) == {"overlap_lcs", "overlap_ngram16", f"overlap_{penalty}"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -288,7 +323,13 @@ def test_seq_match_compares_the_beginnings():
 
     assert seq_match(text + "x" * 50_000, text + "y" * 50_000) == 1.0
     assert seq_match("", "anything") == 0.0
-    assert SEQ_MATCH_TIMEOUT == 120.0
+
+
+def test_overlaps_takes_the_measures_of_texts_as_they_are_written():
+    assert overlaps("AB\tc", "xx ab  c", ["lcs", "ngram16"]) == {
+        "overlap_lcs": 1.0,
+        "overlap_ngram16": 0.0,
+    }
 
 
 def edges_of(row):
@@ -330,9 +371,14 @@ def test_generate_mixes_questions_and_grows_with_difficulty():
     shipped = rows()
     empty = [row for row in shipped if row["expected_answer"] == "[]"]
 
-    assert {row["num_edges"] for row in shipped if row["difficulty"] == "easy"} == {20}
-    assert {row["num_edges"] for row in shipped if row["difficulty"] == "medium"} == {60}
-    assert {row["num_edges"] for row in shipped if row["difficulty"] == "hard"} == {260}
+    for difficulty, num_edges, shortest, longest in (
+        ("easy", 20, 1_000, 1_300),
+        ("medium", 150, 3_000, 4_000),
+        ("hard", 700, 12_000, 16_000),
+    ):
+        found = [row for row in shipped if row["difficulty"] == difficulty]
+        assert {row["num_edges"] for row in found} == {num_edges}
+        assert all(shortest <= len(row["prompt"]) <= longest for row in found)
     assert [row["problem_type"] for row in shipped].count("bfs") == 30
     assert len(empty) == 6
     assert {row["problem_type"] for row in empty} == {"parents", "bfs"}
