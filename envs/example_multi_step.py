@@ -170,6 +170,8 @@ def _list(rng: Random, difficulty: str, *, num_asked: int) -> JSONObject:
     """Ask for one or two terms of a list."""
     num_terms, num_synonyms = LEVELS[difficulty]
     terms = rng.sample(list(THESAURUS), num_terms)
+    while not _have_own_values(terms[:num_asked], num_synonyms):
+        terms = rng.sample(list(THESAURUS), num_terms)
     pairs = [(term, s) for term in terms for s in THESAURUS[term][1][:num_synonyms]]
     rng.shuffle(pairs)
     asked = terms[:num_asked]
@@ -178,6 +180,12 @@ def _list(rng: Random, difficulty: str, *, num_asked: int) -> JSONObject:
     if num_asked == 1:
         return _fields("information dependency", INSTRUCTIONS, listing, asked, expected, difficulty)
     return _fields("multiple intents", FOR_TWO_TERMS, listing, asked, expected, difficulty)
+
+
+def _have_own_values(terms: list[str], num_synonyms: int) -> bool:
+    """Say whether no value of these terms and their synonyms is also that of another."""
+    words = [word for term in terms for word in (term, *THESAURUS[term][1][:num_synonyms])]
+    return len({*map(value_of, words)}) == len(words)
 
 
 def _trail(rng: Random, difficulty: str) -> JSONObject:
@@ -266,21 +274,24 @@ FOR_TRAILS = (
 )
 
 THESAURUS = {
-    "cold": ("My fingers turn blue out here.", ("frosty", "icy", "chilly", "wintry")),
-    "warm": ("I took off my pullover in the sun.", ("mild", "balmy", "heated", "cosy")),
-    "wet": ("The rain went through my shoes.", ("soaked", "damp", "drenched", "moist")),
-    "dry": ("Not a drop fell on the desert.", ("arid", "parched", "rainless", "thirsty")),
-    "quiet": ("You could hear a pin drop.", ("silent", "hushed", "noiseless", "muted")),
-    "loud": ("The drums hurt my ears.", ("noisy", "deafening", "booming", "blaring")),
-    "bright": ("The snow dazzled us.", ("radiant", "glaring", "shining", "luminous")),
-    "dark": ("I could not see my hand.", ("gloomy", "unlit", "murky", "shadowy")),
-    "fast": ("The train shot past us.", ("rapid", "swift", "speedy", "quick")),
-    "slow": ("A snail overtook our bus.", ("sluggish", "unhurried", "plodding", "tardy")),
-    "happy": ("She sang all the way home.", ("cheerful", "joyful", "merry", "glad")),
-    "sad": ("He wept over the letter.", ("sorrowful", "unhappy", "tearful", "mournful")),
-    "busy": ("Nobody had a minute to spare.", ("hectic", "bustling", "occupied", "active")),
-    "dull": ("We yawned through the lecture.", ("boring", "tedious", "dreary", "humdrum")),
-    "short": ("It was over before it began.", ("brief", "fleeting", "curt", "momentary")),
-    "long": ("The meeting would not end.", ("lengthy", "endless", "extended", "prolonged")),
+    "cold": ("My fingers turn blue out here.", ("frosty", "icy", "chilly", "wintry", "nippy")),
+    "warm": ("I took off my pullover in the sun.", ("mild", "balmy", "heated", "cosy", "snug")),
+    "wet": ("The rain went through my shoes.", ("soaked", "damp", "drenched", "moist", "soggy")),
+    "dry": ("Not a drop fell on the desert.", ("arid", "parched", "rainless", "thirsty", "dusty")),
+    "quiet": ("You could hear a pin drop.", ("silent", "hushed", "noiseless", "muted", "peaceful")),
+    "loud": ("The drums hurt my ears.", ("noisy", "deafening", "booming", "blaring", "thundering")),
+    "bright": ("The snow dazzled us.", ("radiant", "glaring", "shining", "luminous", "gleaming")),
+    "dark": ("I could not see my hand.", ("gloomy", "unlit", "murky", "shadowy", "lightless")),
+    "fast": ("The train shot past us.", ("rapid", "swift", "speedy", "quick", "brisk")),
+    "slow": ("A snail overtook our bus.", ("sluggish", "unhurried", "plodding", "tardy", "lazy")),
+    "happy": ("She sang all the way home.", ("cheerful", "joyful", "merry", "glad", "jolly")),
+    "sad": ("He wept over the letter.", ("sorrowful", "unhappy", "tearful", "mournful", "woeful")),
+    "busy": ("Nobody had a minute to spare.", ("hectic", "bustling", "occupied", "active", "full")),
+    "dull": ("We yawned through the lecture.", ("boring", "tedious", "dreary", "humdrum", "drab")),
+    "short": ("It was over before it began.", ("brief", "fleeting", "curt", "momentary", "terse")),
+    "long": (
+        "The meeting would not end.",
+        ("lengthy", "endless", "extended", "prolonged", "unending"),
+    ),
 }
-"""A message that hints at a term, and the term's synonyms."""
+"""A message that hints at a term, and its synonyms: one more than a list has or a trail visits."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gymcli import JSONObject
 
@@ -17,6 +17,7 @@ __all__ = [
     "MULTIPLE_INTENTS",
     "TODAY",
     "Call",
+    "Capability",
     "Draft",
     "Family",
     "Levels",
@@ -40,8 +41,9 @@ __all__ = [
 TODAY = date(2023, 11, 30)
 CUSTOMERS = "customer_relationship_manager_data"
 
-MULTIPLE_INTENTS = "multiple intents"
-INFORMATION_DEPENDENCY = "information dependency"
+Capability = Literal["tool use", "multiple intents", "information dependency"]
+MULTIPLE_INTENTS: Capability = "multiple intents"
+INFORMATION_DEPENDENCY: Capability = "information dependency"
 
 
 class Call(NamedTuple):
@@ -57,7 +59,7 @@ class Draft(NamedTuple):
     category: str
     text: str
     calls: list[Call]
-    capability: str = "tool use"
+    capability: Capability = "tool use"
 
 
 Family = Callable[[Random], Draft]

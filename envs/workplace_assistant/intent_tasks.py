@@ -2,13 +2,14 @@
 
 from random import Random
 
-from .drafts import MULTIPLE_INTENTS, Draft, Family, Levels
+from .drafts import MULTIPLE_INTENTS, TODAY, Draft, Family, Levels
 from .easy_tasks import EASY
 from .medium_tasks import SHORT
 
 __all__ = ["INTENT_LEVELS"]
 
 NUMBERS = {2: "Two", 3: "Three"}
+NEXT_YEAR = str(TODAY.year + 1)
 
 
 def _unrelated(rng: Random, families: tuple[Family, ...], num: int) -> Draft:
@@ -16,7 +17,9 @@ def _unrelated(rng: Random, families: tuple[Family, ...], num: int) -> Draft:
     wishes: dict[str, Draft] = {}
     for family in rng.sample(families, len(families)):
         wish = family(rng)
-        wishes.setdefault(wish.category, wish)
+        # A day of the next year would look like a slip beside days that have no year.
+        if NEXT_YEAR not in wish.text:
+            wishes.setdefault(wish.category, wish)
     chosen = list(wishes.values())[:num]
     listing = "\n".join(f"{number}. {wish.text}" for number, wish in enumerate(chosen, start=1))
     calls = [call for wish in chosen for call in wish.calls]

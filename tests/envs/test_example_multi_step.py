@@ -242,6 +242,7 @@ def test_tasks_of_a_trail_find_each_synonym_by_the_value_of_the_word_before():
         assert len(found) == {"easy": 2, "medium": 3, "hard": 4}[row["difficulty"]]
         in_list = [synonym for group in groups for synonym in group.get(term, [])]
         assert sorted(in_list) == sorted(THESAURUS[term][1]), "those off the trail are there too"
+        assert len(in_list) > len(found), "every trail leaves one out"
 
 
 def test_tasks_hand_over_what_only_a_call_has_told():
@@ -270,3 +271,16 @@ def test_generate_goes_on_with_rows_of_every_kind():
     assert [row["id"] for row in rows] == [f"synonyms-{number}" for number in range(252)]
     assert len({msgspec.json.encode(row["messages"]) for row in rows}) == 252
     assert Counter(map(kind_of, rows)) == {"one term": 180, "trail": 36, "two terms": 36}
+
+
+def test_generate_expects_values_that_no_other_word_of_a_row_has():
+    """Else a right answer would have a smaller overlap, or hit the minefield."""
+    rows = list(ExampleMultiStep.generate(Random(3), 3000))
+
+    for row in rows:
+        terms = {row["minefield_label"]}
+        terms |= {term for term in THESAURUS if {*THESAURUS[term][1]} & {*row["expected_synonyms"]}}
+        words = [*terms, *row["expected_synonyms"]]
+        assert len({value_of(word) for word in words}) == len(words), row["id"]
+    hard = [row for row in rows if kind_of(row) == "trail" and row["difficulty"] == "hard"]
+    assert len({row["minefield_label"] for row in hard}) >= 10

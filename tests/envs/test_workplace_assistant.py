@@ -1221,6 +1221,16 @@ def test_tasks_of_numbered_intents_can_be_done_in_any_order():
     assert num_seen == 12
 
 
+def test_tasks_of_numbered_intents_do_not_name_the_next_year():
+    """A day of it would look like a slip beside days that have no year."""
+    rows = list(WorkplaceAssistant.generate(Random(7), 900))
+    texts = [row["messages"][1]["content"] for row in rows]
+    numbered = [text for text in texts if " things:\n" in text]
+
+    assert len(numbered) >= 100
+    assert not any("2024" in text for text in numbered)
+
+
 def told_before(rollout):
     """Give each call with the arguments that a result before told, and the prompt did not."""
     prompt = " ".join(message.text for message in rollout.messages[: rollout.num_prompt_messages])
