@@ -12,13 +12,20 @@ do not. Where this differs:
 - Without a query the reward is 0. The reference runs `SELECT 1` in its place, which may be right.
 - SQLite reads the comments. The reference takes `--` to begin a comment that ends with the query,
   and joins lines also inside texts.
-- A query may only read, and has limits that are counted, not timed: 20 million steps of SQLite's
-  virtual machine, 100,000 bytes, a million bytes in a value, 8 million in a result, 256 million of
-  memory. Beyond them it is wrong. The reference stops waiting after 30 seconds and lets it run on.
-  What no step is counted for may still take too long; it is killed after 10 seconds, and wrong.
-- What gives another result every time is not allowed: `random()`, `date('now')`, the time zone of
-  the machine.
+- A block must be closed before the next one begins. In the reference the next fence closes it.
+- A query may only read, and has limits that are counted, not timed: 200 million steps of SQLite's
+  virtual machine, of which each call of a function of time counts as 100, 100,000 bytes, a million
+  bytes in a value, 8 million in a result, 256 million of memory. Beyond them it is wrong. The
+  reference stops waiting after 30 seconds and lets it run on. What few steps are counted for may
+  still take too long; it is killed after 60 seconds, and wrong.
+- The present is always 2025-06-15 12:30:45, for the context, the gold query and the model's alike,
+  and the time zone of the machine is UTC. `random()`, and functions and tables that tell of the
+  process or of the build of SQLite, are not allowed.
 - Where the context or the gold query fails, or breaks these rules, the attempt is unscored.
+
+What a query gives, and in how many steps, may differ between versions and builds of SQLite: newer
+ones have more functions (`concat`, `timediff`), some lack those of mathematics, some refuse "x" as
+a text, and sums of floats are rounded otherwise since 3.43. The version is in the details.
 
 One row (its prompt and context shortened):
 {"id": "bird-sql-0", "difficulty": "easy", "db_id": "library", "prompt": "A lending library ...",
@@ -27,15 +34,17 @@ One row (its prompt and context shortened):
 """
 
 import re
+import sqlite3
 from collections.abc import Iterator
 from random import Random
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import PositiveFloat, PositiveInt, StringConstraints
 
 from gymcli import (
     Context,
     Environment,
+    EnvironmentOptions,
     JSONObject,
     Message,
     Properties,
@@ -45,14 +54,12 @@ from gymcli import (
     VerifierTimeoutError,
 )
 
-from .database import Comparison, compare
+from .database import MAX_STEPS, Comparison, compare
 from .tasks import rows
 
 __all__ = ["BirdSQL", "QueryTask"]
 
-BLOCK = re.compile(r"```sql\b(.*?)```", re.DOTALL | re.IGNORECASE)
-MAX_SECONDS = 10.0
-"""Far beyond what the limits on steps and sizes let a query take."""
+BLOCK = re.compile(r"```sql\b((?:(?!```).)*+)```(?!sql\b)", re.DOTALL | re.IGNORECASE)
 MAX_SHOWN = 500
 """Characters of a message or an answer that are recorded."""
 
@@ -75,6 +82,16 @@ class BirdSQL(Environment[QueryTask]):
     properties = Properties("single-step", "coding", "databases", "text to SQL", "execution")
     waits_to_verify = True
 
+    class Options(EnvironmentOptions):
+        """How much a query may do."""
+
+        max_steps: PositiveInt = MAX_STEPS
+        """Steps of SQLite's virtual machine that a query may take."""
+        max_seconds: PositiveFloat = 60.0
+        """Seconds that all of the scoring may take; far beyond what the limits let a query take."""
+
+    options: Options
+
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 where the query gives the same rows as the gold query.
@@ -84,12 +101,14 @@ class BirdSQL(Environment[QueryTask]):
 
         """
         task = cls.parse_task(rollout.task)
+        assert isinstance(context.options, cls.Options)
         query = _last_query(rollout.output_text)
-        found = await _compared(task, query, context)
+        found = await _compared(task, query, context, context.options)
         details: JSONObject = {
             "reason": found.reason,
             "num_rows": found.num_rows,
             "num_expected_rows": found.num_expected_rows,
+            "sqlite_version": sqlite3.sqlite_version,
         }
         if found.message:
             details["error_message"] = found.message[:MAX_SHOWN]
@@ -113,15 +132,14 @@ def _last_query(text: str) -> str | None:
     return query if re.search(r"[A-Za-z]", query) else None
 
 
-async def _compared(task: QueryTask, query: str | None, context: Context) -> Comparison:
+async def _compared(
+    task: QueryTask, query: str | None, context: Context, options: BirdSQL.Options
+) -> Comparison:
+    given, seconds = (task.sql_context, task.gt_sql), options.max_seconds
     try:
-        return await context.isolated(
-            compare, task.sql_context, task.gt_sql, query, timeout=MAX_SECONDS
-        )
+        return await context.isolated(compare, *given, query, options.max_steps, timeout=seconds)
     except VerifierTimeoutError:
         # Without the model's query it times out again where the row is to blame.
-        alone = await context.isolated(
-            compare, task.sql_context, task.gt_sql, None, timeout=MAX_SECONDS
-        )
-        message = f"it takes over {MAX_SECONDS:.0f} seconds"
+        alone = await context.isolated(compare, *given, None, options.max_steps, timeout=seconds)
+        message = f"it takes over {seconds:g} seconds"
         return alone._replace(reason="too_slow", message=message)

@@ -1,27 +1,28 @@
 """Runs queries on a database in memory: reading only, never the clock or chance, and not for ever.
 
 How much a query may do is counted in steps of SQLite's virtual machine and in bytes, so that the
-same query always comes to the same end, however busy the processor is. A function that reads the
-clock, or gives chance numbers, is replaced by one that refuses.
+same query always comes to the same end, however busy the processor is.
 """
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from typing import Literal, NamedTuple
 
 from gymcli import VerifierError
 
-__all__ = ["Comparison", "Database", "QueryError", "Reason", "compare"]
+from .functions import FUNCTIONS, Calendar, Cell
 
-Cell = str | int | float | bytes | None
+__all__ = ["MAX_STEPS", "Comparison", "Database", "QueryError", "Reason", "compare"]
+
 Reason = Literal[
     "correct", "wrong_result", "no_sql", "sql_error", "not_allowed", "too_slow", "too_large"
 ]
 
-MAX_STEPS = 20_000_000
-"""Steps of the virtual machine that a query may take: about half a second."""
+MAX_STEPS = 200_000_000
+"""Steps of the virtual machine that a query may take: some five seconds, more where it joins."""
 STEPS_AT_ONCE = 1000
+STEPS_OF_TIMES = 100
+"""Steps that a call of a function of dates and times counts as; it takes about as long."""
 MAX_QUERY = 100_000
 """Bytes of a query."""
 MAX_VALUE = 1_000_000
@@ -30,7 +31,10 @@ MAX_RESULT = 8_000_000
 """Bytes of a result, where a number is `BYTES_OF_CELL`, and so much is added to every text."""
 BYTES_OF_CELL = 16
 MAX_HEAP = 256_000_000
-"""Bytes that SQLite may take, temporary tables and the context included."""
+"""Bytes that SQLite may take, temporary tables and the context included.
+
+Where SQLite is built without statistics of memory (macOS), only the worker's own limit holds.
+"""
 
 READING = {
     sqlite3.SQLITE_SELECT,
@@ -38,19 +42,6 @@ READING = {
     sqlite3.SQLITE_FUNCTION,
     sqlite3.SQLITE_RECURSIVE,
 }
-UNREPEATABLE = ("random", "randomblob", "current_date", "current_time", "current_timestamp")
-TIMES = {
-    "date": 0,
-    "time": 0,
-    "datetime": 0,
-    "julianday": 0,
-    "unixepoch": 0,
-    "strftime": 1,
-    "timediff": 1,
-}
-"""The functions of dates and times, and where their last time stands; left out, it is now."""
-OF_THE_PRESENT = {"now", "localtime", "utc"}
-"""A time, and two modifiers that depend on where the machine stands."""
 
 
 class QueryError(Exception):
@@ -70,7 +61,7 @@ class Comparison(NamedTuple):
     num_expected_rows: int = 0
 
 
-def compare(context: str, gold: str, query: str | None) -> Comparison:
+def compare(context: str, gold: str, query: str | None, max_steps: int) -> Comparison:
     """Compare the results of two queries as sets of rows; None is a query that was not given.
 
     To be called in a worker, since the limit on memory holds for the whole process and for good.
@@ -82,7 +73,7 @@ def compare(context: str, gold: str, query: str | None) -> Comparison:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP}")
     try:
-        database = Database(context)
+        database = Database(context, max_steps)
     except QueryError as error:
         raise VerifierError(f'"sql_context" fails: {error}') from error
     with closing(database):
@@ -108,20 +99,21 @@ class Database:
 
     """
 
-    def __init__(self, context: str) -> None:
+    def __init__(self, context: str, max_steps: int = MAX_STEPS) -> None:
+        self._max_steps = max_steps
         self._num_steps = 0
+        self._is_filled = False
         self._refused = ""
-        self._calendar = sqlite3.connect(":memory:")
+        self._calendar = Calendar(self._count_call)
         self._connection = connection = sqlite3.connect(":memory:", isolation_level=None)
         # What is no UTF-8 stays different from all else.
         connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        for name in UNREPEATABLE:
-            connection.create_function(name, -1, self._refusal_of(name))
-        for name, place in TIMES.items():
-            repeatable = self._repeatable(name, place)
-            connection.create_function(name, -1, repeatable, deterministic=True)
+        # Once reading begins, no other table that is part of SQLite can be opened.
+        connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
+        self._calendar.install(connection)
+        connection.set_authorizer(self._authorized)
         try:
             connection.executescript(context)
         except FAILURES as error:
@@ -129,8 +121,8 @@ class Database:
             raise self._described(error) from error
         connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_QUERY)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
-        connection.set_authorizer(self._authorized)
         connection.set_progress_handler(self._is_over, STEPS_AT_ONCE)
+        self._is_filled = True
 
     def read(self, query: str) -> set[tuple[Cell, ...]]:
         """Give the different rows that a query has for a result.
@@ -167,42 +159,25 @@ class Database:
         if isinstance(error, MemoryError | sqlite3.DataError):
             return QueryError("too_large", str(error) or "it takes too much memory")
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            return QueryError("too_slow", f"it takes over {MAX_STEPS} steps")
+            return QueryError("too_slow", f"it takes over {self._max_steps} steps")
         return QueryError("sql_error", str(error))
 
     def _is_over(self) -> bool:
         """Count steps, and say whether these were too many."""
         self._num_steps += STEPS_AT_ONCE
-        return self._num_steps > MAX_STEPS
+        return self._num_steps > self._max_steps
 
-    def _authorized(self, action: int, table: str | None, *_: str | None) -> int:
-        # A function that gives a table, such as json_each, declares it in this way.
-        declares = action == sqlite3.SQLITE_UPDATE and table == "sqlite_master"
-        if action in READING or declares:
+    def _count_call(self) -> None:
+        self._num_steps += STEPS_OF_TIMES
+
+    def _authorized(self, action: int, _: str | None, function: str | None, *__: str | None) -> int:
+        if action == sqlite3.SQLITE_FUNCTION and function not in FUNCTIONS:
+            self._refused = f"{function}()"
+        elif self._is_filled and action not in READING:
+            self._refused = "all but reading"
+        else:
             return sqlite3.SQLITE_OK
-        self._refused = "all but reading"
         return sqlite3.SQLITE_DENY
-
-    def _refusal_of(self, name: str) -> Callable[..., Cell]:
-        def refuse(*_: Cell) -> Cell:
-            self._refused = name
-            raise ValueError(name)
-
-        return refuse
-
-    def _repeatable(self, name: str, place: int) -> Callable[..., Cell]:
-        """Give a function of times that knows no present."""
-
-        def call(*arguments: Cell) -> Cell:
-            words = {_folded(argument) for argument in arguments}
-            if len(arguments) <= place or words & OF_THE_PRESENT:
-                self._refused = f"{name} of the present or of a time zone"
-                raise ValueError(name)
-            marks = ", ".join("?" * len(arguments))
-            found = self._calendar.execute(f"SELECT {name}({marks})", arguments).fetchone()
-            return found[0]  # type: ignore[no-any-return]  # sqlite3 knows no types of columns
-
-        return call
 
 
 FAILURES = (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError)
@@ -211,8 +186,3 @@ FAILURES = (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError)
 
 def _size(cell: Cell) -> int:
     return BYTES_OF_CELL + (len(cell) if isinstance(cell, str | bytes) else 0)
-
-
-def _folded(argument: Cell) -> str:
-    text = argument.decode(errors="replace") if isinstance(argument, bytes) else str(argument)
-    return text.strip().lower()

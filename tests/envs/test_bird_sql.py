@@ -1,5 +1,8 @@
 """The environment bird_sql: what is read as a query, what it may do, what its result must be."""
 
+import sqlite3
+import time
+from contextlib import closing
 from random import Random
 
 import pytest
@@ -9,6 +12,7 @@ from pydantic import ValidationError
 
 from gymcli.envs.bird_sql import BirdSQL, QueryTask
 from gymcli.envs.bird_sql.database import Database, QueryError
+from gymcli.envs.bird_sql.functions import NOW
 from gymcli.envs.bird_sql.tasks import SCHEMAS
 from gymcli.errors import VerifierError
 from tests.envs.episodes import answered, played, row_of_file, says, scored
@@ -33,14 +37,19 @@ def block(query):
     return f"```sql\n{query}\n```"
 
 
-def score_of(text, **fields):
-    return scored(answered(NAME, task(**fields), text))
+def score_of(text, *, options=None, **fields):
+    return scored(answered(NAME, task(**fields), text), **options or {})
 
 
-def outcome(query, **fields):
+def outcome(query, *, options=None, **fields):
     """Give reward and reason of a query."""
-    rollout = score_of(block(query), **fields)
+    rollout = score_of(block(query), options=options, **fields)
     return rollout.reward, rollout.details["reason"]
+
+
+def result_of(query, context=CONTEXT):
+    with closing(Database(context)) as database:
+        return database.read(query)
 
 
 # What is read
@@ -58,6 +67,8 @@ def outcome(query, **fields):
         pytest.param(f"```sqlite\n{GOLD}\n```", None, id="block of another language"),
         pytest.param(f"```sql\n{GOLD}", None, id="not closed"),
         pytest.param(f"{block(GOLD)}\n```sql\nSELECT 2", GOLD, id="second one not closed"),
+        pytest.param(f"```sql\nSELECT 2\nor\n{block(GOLD)}", GOLD, id="first one not closed"),
+        pytest.param(f"{block(GOLD)}That is it", GOLD, id="text after the fence"),
         pytest.param(GOLD, None, id="no block"),
         pytest.param("", None, id="nothing"),
         pytest.param("```sql" * 50_000, None, id="many fences"),
@@ -188,6 +199,18 @@ def test_query_that_fails_is_wrong(query):
     assert 0 < len(rollout.details["error_message"]) <= 500
 
 
+def test_score_shows_no_more_than_500_characters():
+    rollout = score_of(block(f"SELECT {'a' * 1000}"))
+
+    assert rollout.details["error_message"] == f"no such column: {'a' * 484}"
+    assert rollout.answer == f"SELECT {'a' * 493}"
+
+
+def test_score_names_the_version_of_sqlite():
+    """What is right may depend on it."""
+    assert score_of("").details["sqlite_version"] == sqlite3.sqlite_version
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -217,33 +240,125 @@ def test_query_may_only_read(query):
     assert reason == "not_allowed" or query.startswith(("VACUUM", "UPDATE sqlite_master"))
 
 
-def test_query_loads_no_extension():
-    assert outcome("SELECT load_extension('more')") == (0.0, "sql_error")
+@pytest.mark.parametrize(
+    "function",
+    [
+        "changes()",
+        "fts3_tokenizer('simple')",
+        "fts3_tokenizer('simple', x'4141414141414141')",
+        "load_extension('more')",
+        "random()",
+        "randomblob(4)",
+        "sqlite_compileoption_get(1)",
+        "sqlite_log(1, 'more')",
+        "sqlite_source_id()",
+        "SQLITE_VERSION()",
+    ],
+)
+def test_functions_of_chance_and_of_the_process_are_not_allowed(function):
+    """Not every build has all of them."""
+    query = f"SELECT {function}"
+    message = r"is not allowed|no such function|unsafe use"
+
+    with pytest.raises(QueryError, match=message):
+        result_of(query)
+    with pytest.raises(QueryError, match=message):
+        result_of("SELECT a FROM b", f"CREATE TABLE b AS {query} AS a")
+    with pytest.raises(QueryError, match=message):
+        result_of("SELECT a FROM b", f"CREATE VIEW b AS {query} AS a")
+
+
+@pytest.mark.parametrize(
+    "table", ["bytecode('SELECT 1')", "dbstat", "sqlite_dbpage", "SQLITE_STMT"]
+)
+def test_tables_of_the_process_are_not_allowed(table):
+    """Not every build has all of them."""
+    with pytest.raises(QueryError, match=r"is not allowed|no such table"):
+        result_of(f"SELECT count(*) FROM {table}")
+
+
+@pytest.fixture
+def east(monkeypatch):
+    """Put the machine nine hours east of Greenwich."""
+    monkeypatch.setenv("TZ", "XST-9")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("east")
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("CURRENT_DATE", "2025-06-15"),
+        ("CURRENT_TIME", "12:30:45"),
+        ("current_timestamp", NOW),
+        ("date()", "2025-06-15"),
+        ("date('now')", "2025-06-15"),
+        ("date(x'6e6f77')", "2025-06-15"),
+        ("date(x'6e6f7700')", "2025-06-15"),
+        ("datetime('No' || 'W', '-1 day')", "2025-06-14 12:30:45"),
+        ("datetime('now' || char(0) || 'x')", NOW),
+        ("datetime('now', 'localtime')", NOW),
+        ("datetime('subsec')", NOW),
+        ("datetime('Subsecond' || char(0))", NOW),
+        ("date(' now')", None),
+        ("date('tomorrow')", None),
+        ("julianday('now') - julianday('2025-06-15 12:30:45')", 0),
+        ("strftime('%Y')", "2025"),
+        ("strftime('%Y', 'now')", "2025"),
+        ("strftime('%s', 'subsec')", "1749990645"),
+        ("strftime('now', '2020-01-01')", "now"),
+        ("strftime()", None),
+        ("time()", "12:30:45"),
+        ("time('12:00', 'localtime')", "12:00:00"),
+        ("time('12:00', 'LocalTime' || char(0) || 'x')", "12:00:00"),
+        ("datetime('2020-01-01 12:00', 'utc')", "2020-01-01 12:00:00"),
+        ("datetime('2020-01-01 12:00', 'utc' || char(0))", "2020-01-01 12:00:00"),
+        ("strftime('%H', '12:00', '+1 hour', 'localtime')", "13"),
+        ("unixepoch()", 1749990645),
+        ("unixepoch('now')", 1749990645),
+        ("unixepoch('subsec')", 1749990645),
+        pytest.param(
+            "timediff('2025-06-16 12:30:45', 'now') || timediff('subsec', 'now')",
+            "+0000-00-01 00:00:00.000+0000-00-00 00:00:00.000",
+            marks=pytest.mark.skipif(
+                sqlite3.sqlite_version_info < (3, 43), reason="this SQLite has no timediff"
+            ),
+        ),
+    ],
+)
+def test_present_stands_still_and_is_that_of_greenwich(expression, result):
+    assert result_of(f"SELECT {expression}") == {(result,)}
 
 
 @pytest.mark.parametrize(
     "expression",
     [
-        "random()",
-        "randomblob(4)",
-        "CURRENT_DATE",
-        "CURRENT_TIME",
-        "CURRENT_TIMESTAMP",
-        "date()",
-        "date('now')",
-        "datetime('No' || 'W', '-1 day')",
-        "julianday(x'6e6f77')",
-        "strftime('%Y')",
-        "strftime('%Y', 'now')",
-        "time('12:00', 'localtime')",
-        "timediff('2020-01-01', 'now')",
-        "datetime('2020-01-01', 'utc')",
+        "datetime('2024-01-01', 'subsec')",
+        "date('2024-01-31', '+1 month', 'start of month', 'weekday 1')",
+        "datetime(1700000000, 'unixepoch')",
+        "date('2024-01-01', 'now')",
+        "julianday(NULL)",
+        "strftime('%j %W %s', 2460000.5)",
     ],
 )
-def test_query_may_not_ask_for_the_present_or_for_chance(expression):
-    assert outcome(f"SELECT {expression}") == (0.0, "not_allowed")
-    with pytest.raises(VerifierError, match='"gt_sql" fails'):
-        score_of(block(GOLD), gt_sql=f"SELECT {expression}")
+def test_all_other_times_are_those_of_sqlite(expression):
+    with closing(sqlite3.connect(":memory:")) as plain:
+        expected = plain.execute(f"SELECT {expression}").fetchall()
+
+    assert result_of(f"SELECT {expression}") == {*expected}
+
+
+def test_present_is_the_same_for_gold_query_and_context():
+    """The golds of BIRD reckon ages in this way; the reference takes the machine's present."""
+    gold = "SELECT strftime('%Y', CURRENT_TIMESTAMP) - strftime('%Y', built) FROM boats"
+    query = "SELECT strftime('%Y', date('now', 'localtime')) - substr(built, 1, 4) FROM boats"
+    context = "CREATE TABLE a (b, c DEFAULT CURRENT_DATE); INSERT INTO a (b) VALUES (1);"
+
+    assert outcome(query, gt_sql=gold) == (1.0, "correct")
+    assert outcome("SELECT c FROM a", gt_sql="SELECT date()", sql_context=context)[0] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -256,14 +371,14 @@ def test_query_may_not_ask_for_the_present_or_for_chance(expression):
         ("SELECT date(built) FROM boats WHERE boat_id = 4", None),
         ("SELECT date('no date')", None),
         ("SELECT value FROM json_each('[5]')", 5),
+        ("SELECT atom FROM json_tree('[5]') WHERE atom > 4", 5),
+        ("SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY name) AS n FROM boats)", 4),
+        ("SELECT CURRENT_DATE FROM boats WHERE name GLOB 'A*' AND name LIKE 'a%'", NOW[:10]),
         ("SELECT name FROM sqlite_master", "boats"),
     ],
 )
 def test_query_may_read_and_reckon(query, result):
-    database = Database(CONTEXT)
-
-    assert database.read(query) == {(result,)}
-    database.close()
+    assert result_of(query) == {(result,)}
 
 
 @pytest.mark.parametrize(
@@ -289,10 +404,36 @@ def test_query_may_read_and_reckon(query, result):
     ],
 )
 def test_query_that_runs_away_is_wrong(query, reason):
-    first = score_of(block(query))
+    first = score_of(block(query), options={"max_steps": 10_000_000})
 
     assert (first.reward, first.details["reason"]) == (0.0, reason)
     assert first.details["num_expected_rows"] == 2, "the worker goes on"
+
+
+def test_query_may_take_the_steps_that_a_large_table_needs():
+    query = f"{ENDLESS} SELECT count(*) FROM (SELECT i FROM n LIMIT 2000000)"
+
+    assert outcome(query, gt_sql="SELECT 2000000") == (1.0, "correct")
+    few = {"max_steps": 10_000_000}
+    assert outcome(query, gt_sql="SELECT 2000000", options=few) == (0.0, "too_slow")
+
+
+@pytest.mark.parametrize(("function", "reason"), [("abs", "correct"), ("date", "too_slow")])
+def test_calls_of_functions_of_time_count_as_many_steps(function, reason):
+    query = f"{ENDLESS} SELECT count({function}(i)) FROM (SELECT i FROM n LIMIT 20000)"
+
+    assert outcome(query, gt_sql="SELECT 20000", options={"max_steps": 1_000_000})[1] == reason
+
+
+def test_query_may_not_take_the_memory_that_its_worker_has():
+    """The worker may take 1024 MB; this takes some 400."""
+    with closing(sqlite3.connect(":memory:")) as plain:
+        if ("DEFAULT_MEMSTATUS=0",) in plain.execute("PRAGMA compile_options").fetchall():
+            pytest.skip("this SQLite does not count its memory")
+    query = f"{ENDLESS} SELECT count(DISTINCT i || hex(zeroblob(400000))) FROM (SELECT i FROM n"
+
+    assert outcome(f"{query} LIMIT 100)", gt_sql="SELECT 100") == (1.0, "correct")
+    assert outcome(f"{query} LIMIT 500)", gt_sql="SELECT 500") == (0.0, "too_large")
 
 
 def test_query_whose_plan_explodes_is_wrong():
@@ -311,50 +452,68 @@ def test_query_with_a_pattern_that_explodes_comes_to_an_end():
     assert outcome(f"SELECT '{text}' GLOB '{pattern.replace('%', '*')}'")[0] == 0.0
 
 
-@pytest.mark.slow
 def test_query_that_takes_too_long_for_its_steps_is_wrong():
     """Each of its steps looks through a long text; the worker is killed, and the row is not it."""
-    text = "hex(zeroblob(400000 + i % 2))"
+    query = f"{ENDLESS} SELECT max(hex(zeroblob(400000 + i % 2)) LIKE '%0%0%0%0%1%') FROM n"
 
-    assert outcome(f"{ENDLESS} SELECT max({text} LIKE '%0%0%0%0%1%') FROM n") == (0.0, "too_slow")
+    assert outcome(query, options={"max_seconds": 1}) == (0.0, "too_slow")
 
 
 def test_query_that_cannot_be_encoded_fails():
-    database = Database(CONTEXT)
     with pytest.raises(QueryError, match="surrogates"):
-        database.read("SELECT '\ud800'")
-    database.close()
+        result_of("SELECT '\ud800'")
 
 
 # What is the row's fault
 
 
+@pytest.mark.parametrize("text", ["", block(GOLD)])
 @pytest.mark.parametrize(
-    "fields",
+    "gold", ["SELECT nothing FROM boats", "DELETE FROM boats", "SELECT random()"]
+)
+def test_gold_query_that_fails_leaves_the_rollout_unscored(gold, text):
+    with pytest.raises(VerifierError, match=r'^"gt_sql" fails'):
+        score_of(text, gt_sql=gold)
+
+
+@pytest.mark.parametrize("text", ["", block(GOLD)])
+@pytest.mark.parametrize(
+    ("statement", "message"),
     [
-        pytest.param({"gt_sql": "SELECT nothing FROM boats"}, id="gold fails"),
-        pytest.param({"gt_sql": "DELETE FROM boats"}, id="gold changes something"),
-        pytest.param({"sql_context": "CREATE TABLE boats ("}, id="context fails"),
-        pytest.param({"sql_context": "ATTACH 'more.sqlite' AS more"}, id="context attaches"),
-        pytest.param({"sql_context": "CREATE TABLE a AS SELECT random()"}, id="context of chance"),
-        pytest.param(
-            {
-                "sql_context": "CREATE TABLE a (b, c DEFAULT CURRENT_DATE);"
-                "INSERT INTO a (b) VALUES (1)"
-            },
-            id="context of the present",
-        ),
+        pytest.param("CREATE TABLE more (", "incomplete input", id="syntax"),
+        pytest.param("INSERT INTO boats (boat_id) VALUES (1)", "UNIQUE", id="constraint"),
+        pytest.param("INSERT INTO boats (name) SELECT random()", "not allowed", id="chance"),
+        pytest.param("ATTACH '{file}' AS more; CREATE TABLE more.a (b)", "attached", id="attach"),
+        pytest.param("VACUUM INTO '{file}'", "attached", id="vacuum"),
     ],
 )
-@pytest.mark.parametrize("text", ["", block(GOLD)])
-def test_row_that_fails_leaves_the_rollout_unscored(fields, text):
-    with pytest.raises(VerifierError, match=r'"(gt_sql|sql_context)" fails'):
-        score_of(text, **fields)
+def test_context_that_fails_leaves_the_rollout_unscored(statement, message, text, tmp_path):
+    """Without the statement it is scored."""
+    file = tmp_path / "more.sqlite"
+    assert outcome(GOLD) == (1.0, "correct")
+
+    with pytest.raises(VerifierError, match=f'^"sql_context" fails: .*{message}'):
+        score_of(text, sql_context=CONTEXT + statement.format(file=file))
+    assert not file.exists()
+
+
+def test_context_may_change_its_tables():
+    """The functions that ALTER TABLE calls are not the query's."""
+    context = f"""{CONTEXT}
+    ALTER TABLE boats RENAME TO ships; ALTER TABLE ships RENAME COLUMN name TO called;
+    ALTER TABLE ships DROP COLUMN built; ALTER TABLE ships ADD COLUMN crew NOT NULL DEFAULT 3;
+    CREATE INDEX by_length ON ships (length); ANALYZE;
+    """
+    assert result_of("SELECT * FROM ships WHERE boat_id = 1", context) == {(1, "Auk", 7.0, 3)}
+    with pytest.raises(QueryError):
+        result_of("SELECT sqlite_rename_test('main', '', 'boats', 0, 0, 0)")
 
 
 def test_gold_query_that_runs_away_leaves_the_rollout_unscored():
-    with pytest.raises(VerifierError, match=r'"gt_sql" fails \(too_slow\)'):
-        score_of(block(GOLD), gt_sql=f"{ENDLESS} SELECT max(i) FROM n")
+    gold, options = f"{ENDLESS} SELECT max(i) FROM n", {"max_steps": 1_000_000}
+
+    with pytest.raises(VerifierError, match=r'^"gt_sql" fails \(too_slow\)'):
+        score_of(block(GOLD), gt_sql=gold, options=options)
 
 
 @pytest.mark.parametrize(
@@ -396,11 +555,7 @@ def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path):
 
 def test_tasks_have_results_that_another_query_has_not_by_chance():
     rows = list(BirdSQL.generate(Random(2), 48))
-    results = []
-    for row in rows:
-        database = Database(row["sql_context"])
-        results.append(database.read(row["gt_sql"]))
-        database.close()
+    results = [result_of(row["gt_sql"], row["sql_context"]) for row in rows]
 
     assert all(1 <= len(result) <= 20 for result in results)
     assert not any(result in ({(0,)}, {(1,)}) for result in results)
