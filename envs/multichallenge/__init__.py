@@ -167,7 +167,7 @@ class MultiChallenge(Environment[Chat]):
     """Go on with a chat and keep to what was said early in it; a judge answers a rubric."""
 
     required_roles = ("judge",)
-    properties = Properties("single-step", "context", "conversation", "reply", "rubric, by judge")
+    properties = Properties("multi-turn", "context", "conversation", "reply", "rubric, by judge")
 
     class Options(EnvironmentOptions):
         """How the items make one reward."""
