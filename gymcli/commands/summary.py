@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gymcli.commands.console import one_line, print_table, result
@@ -33,8 +34,7 @@ def print_summary(metrics: RunMetrics) -> None:
     )
     print_table(head, [_row(name, found) for name, found in rows])
     result()
-    for name, numbers in metrics.environments.items():
-        _print_doubts(f"{one_line(name)}: " if len(metrics.environments) > 1 else "", numbers)
+    _print_doubts(metrics.environments)
     _print_counts("stop reasons", metrics.stop_reasons)
     _print_counts("failures", metrics.failures)
     _print_counts("tool errors", metrics.tool_errors)
@@ -68,17 +68,23 @@ def _print_role(role: str, use: RoleUse) -> None:
     result(f"{one_line(role):14}{text} ({one_line(use.model)})")
 
 
-def _print_doubts(prefix: str, found: Metrics) -> None:
-    """Say what leaves the mean open: unscored attempts, flaky tasks, few tasks."""
-    if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
-        result(
-            f"{prefix}{'bounds':14}{found.bounds.low:.3f} .. {found.bounds.high:.3f}, "
-            "whatever the unscored attempts would have got"
-        )
-    if found.num_flaky_tasks:
-        result(f"{prefix}{'flaky tasks':14}{found.num_flaky_tasks}")
-    if found.interval is not None and found.num_clusters < _FEW_TASKS:
-        result(f"{prefix}fewer than {_FEW_TASKS} tasks: the interval is rough")
+def _print_doubts(environments: Mapping[str, Metrics]) -> None:
+    """Say what leaves the means open: unscored attempts, flaky tasks, few tasks."""
+    rough = []
+    for name, found in environments.items():
+        prefix = f"{one_line(name)}: " if len(environments) > 1 else ""
+        if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
+            result(
+                f"{prefix}{'bounds':14}{found.bounds.low:.3f} .. {found.bounds.high:.3f}, "
+                "whatever the unscored attempts would have got"
+            )
+        if found.num_flaky_tasks:
+            result(f"{prefix}{'flaky tasks':14}{found.num_flaky_tasks}")
+        if found.interval is not None and found.num_clusters < _FEW_TASKS:
+            rough.append(one_line(name))
+    if rough:
+        names = f" of {', '.join(rough)}" if len(environments) > 1 else ""
+        result(f"fewer than {_FEW_TASKS} tasks{names}: the interval is rough")
 
 
 def _row(name: str, found: Metrics) -> tuple[str, ...]:

@@ -202,7 +202,7 @@ def test_metrics_names_the_environment_of_which_it_is_not_sure(tmp_path, monkeyp
     few = write_sums(tmp_path / "few.jsonl", 3)
     gym("collect", "mcqa", few, "--model", "oracle", "--out", "run")
     shown = gym("metrics", "run").stdout.splitlines()
-    assert "arithmetic: fewer than 10 tasks: the interval is rough" in shown
+    assert "fewer than 10 tasks of arithmetic: the interval is rough" in shown
     assert sum("rough" in line for line in shown) == 1
 
 
