@@ -70,7 +70,10 @@ def places(rng: Random, num: int, num_columns: int, radius: int) -> list[tuple[i
 
 
 def drawn(circles: Iterable[Circle]) -> bytes:
-    """Draw circles on white and give the PNG file; a pixel has the colour of the last one on it."""
+    """Draw circles on white and give the PNG file; a pixel has the colour of the last one on it.
+
+    The circles lie wholly in the picture and have colours of `COLORS`.
+    """
     digits = {name: f"{number:x}" for number, name in enumerate(COLORS, start=1)}
     rows = [["0"] * SIZE for _ in range(SIZE)]
     for circle in circles:

@@ -24,6 +24,7 @@ DISTANCES += [
     (2 + 2 * extra + n, 1 + (2 + n << extra), extra) for extra in range(1, 14) for n in range(2)
 ]
 """Symbols of match distances, in the same form."""
+MAX_DISTANCE = 32_768
 END_OF_BLOCK = 256
 
 
@@ -35,7 +36,12 @@ def png(rows: Sequence[str], palette: Sequence[tuple[int, int, int]]) -> bytes:
             rows of the same, even length.
         palette: Up to 16 colours as red, green and blue, 0 to 255.
 
+    Raises:
+        ValueError: The rows are of an odd length, or longer than 65,534 pixels.
+
     """
+    if len(rows[0]) % 2:
+        raise ValueError(f"rows have {len(rows[0])} pixels, which is odd")
     header = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 4, 3, 0, 0, 0)
     lines = [b"\0" + bytes.fromhex(row) for row in rows]  # 0: the row is not filtered
     chunks = [
@@ -48,7 +54,14 @@ def png(rows: Sequence[str], palette: Sequence[tuple[int, int, int]]) -> bytes:
 
 
 def deflated(data: bytes, row_length: int) -> bytes:
-    """Compress bytes in zlib's format; matches reach back one byte, or one row of up to 32 kB."""
+    """Compress bytes in zlib's format; matches reach back one byte, or one row.
+
+    Raises:
+        ValueError: A row is longer than a match can reach back.
+
+    """
+    if row_length > MAX_DISTANCE:
+        raise ValueError(f"a row has {row_length} bytes, more than {MAX_DISTANCE}")
     bits = ["110"]  # the last block, and its codes are the fixed ones
     place = 0
     while place < len(data):

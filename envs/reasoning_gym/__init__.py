@@ -12,20 +12,30 @@ isomorphic_strings, knight_swap, list_functions, polynomial_multiplication, rans
 word_ladder make other entries in another process. Where this differs:
 
 - A scorer that fails is not a reward of 0, unless the answer made it fail: where the gold answer is
-  scored, one at which the scorer raises, or gives no finite number, is `unreadable`, with 0. Where
-  the gold answer fails too, the attempt is unscored.
-- Answers are scored in a process of their own, within 10 seconds. One that takes longer, as a tower
-  of powers does, leaves the attempt unscored.
+  scored, one at which the scorer raises, or gives no finite number, is `unreadable`, one that takes
+  longer than 10 seconds, as a tower of powers does, `too_slow`, and one that ends the process in
+  which it is scored `too_large`, each with 0. Where the gold answer fails too, the attempt is
+  unscored.
 - Scorers evaluate some answers as Python. Here they can hold lists, numbers and terms of elementary
   functions, and nothing else: the scorer fails at other ones, as at any that is no Python.
-- A row whose generator is not known is refused.
+- Rewards are at most 1, and these answers, which the library finds right, are not. `unreadable`:
+  NaN and Infinity where the gold answer has digits, but neither of them; in countdown and puzzle24
+  anything but digits, parentheses, spaces and + - * /, powers and whole quotients included. Less
+  than 1: other numbers than the puzzle's in puzzle24; the gold word and more in spell_backward; a
+  number that begins as the gold does in coin_flip; what does not say the gold's word, or says
+  "true" and "false", in game_of_life_halting; an integral that is merely written down, unless the
+  gold answer has one. Gold answers of arc_agi and rearc are right in a row with an entry, too.
+- A row whose generator is not known is refused. A `config` is trusted to need no more memory than
+  there is; an entry that takes longer than a minute to make fails the attempt.
 
-Not mended: what the library's scorers get wrong. They find "nan" right in complex_arithmetic, any
-text without "True" right in game_of_life_halting where the gold is "False", and an integral that is
-merely written down right in intermediate_integration, as some of its gold answers are. They give
-the gold answers of arc_agi and rearc 0.05 in rows that are not addresses: JSON has no tuples.
+Not mended is what else the library's scorers give too much for, among others: numbers that are off
+by 1 are right in number_sorting, a wrong "0:0" gets 0.98 in some time_intervals, "everybody is a
+saint" 0.65 and more in knights_knaves, the gold answer with other text its share of the length
+wherever texts are compared, and an integral written down 1 in intermediate_integration where the
+gold answer does the same.
 
-Generators that cannot be played: composite, which only mixes others. All others were tried with
+Generators that cannot be played: composite, which only mixes others, and codeio, which runs
+programs of its data to make entries; it is scored in rows that have one. All others were tried with
 version 0.1.25, and score their gold answers 1; boxnet and rush_hour give none, so that they have
 no oracle, and what propositional_logic, rubiks_cube and graph_color give as an example is theirs.
 
@@ -34,7 +44,6 @@ One row:
 "generator": "chain_sum", "config": {"min_terms": 2, "max_terms": 3}, "seed": 7, "index": 0}
 """
 
-import asyncio
 from collections.abc import Iterator
 from random import Random
 from typing import Self
@@ -53,19 +62,19 @@ from gymcli import (
     Score,
     Task,
     VerifierError,
+    VerifierTimeoutError,
 )
 
 from .library import (
     Address,
     check_address,
     check_generator,
-    entry_at,
-    gold_in,
     is_installed,
+    made_entry,
     require,
-    scored,
     version,
 )
+from .scoring import Outcome, gold_in, scored
 from .series import LEVELS, SERIES
 
 __all__ = ["Puzzle", "ReasoningGym", "extracted"]
@@ -119,7 +128,7 @@ class Puzzle(Task):
         if self.address is not None:
             check_address(self.address)
         else:
-            check_generator(str(name))
+            check_generator(str(name), is_addressed=False)
         return self
 
 
@@ -130,10 +139,12 @@ class ReasoningGym(Environment[Puzzle]):
     properties = Properties("single-step", "reasoning", "puzzles", "short answer", "library")
 
     class Options(EnvironmentOptions):
-        """How long scoring may take."""
+        """How long the library may take."""
 
+        generator_timeout: float = 60.0
+        """Seconds to make the entry of an address."""
         library_timeout: float = 10.0
-        """Seconds that the library may take for one attempt."""
+        """Seconds to score one answer."""
 
     options: Options
     entry: JSONObject | None
@@ -148,7 +159,7 @@ class ReasoningGym(Environment[Puzzle]):
         self.entry = self.task.entry
         if self.task.address is None:
             return []
-        self.entry = await asyncio.to_thread(entry_at, self.task.address)
+        self.entry = await made_entry(self.task.address, self.options.generator_timeout)
         return [Message(role="user", content=f"{self.entry['question']}\n\n{FORM}")]
 
     async def final_state(self) -> JSON:
@@ -162,11 +173,10 @@ class ReasoningGym(Environment[Puzzle]):
         """Give the reward of the library's scorer for the answer.
 
         Raises:
-            VerifierError: The scorer fails at the gold answer too, or took too long; or the record
-                does not say what was asked.
+            VerifierError: The gold answer cannot be scored either, or the record does not say what
+                was asked.
 
         """
-        assert isinstance(context.options, cls.Options)
         require()
         task = cls.parse_task(rollout.task)
         entry = task.entry or _recorded(rollout)
@@ -175,15 +185,20 @@ class ReasoningGym(Environment[Puzzle]):
                 raise VerifierError("the record has no final_state, which says what was asked")
             return Score(0.0, details={"reason": "no_answer"})
         answer = extracted(rollout.output_text)
-        reward = await context.isolated(
-            scored,
-            answer,
-            entry,
-            task.address,
-            timeout=context.options.library_timeout,
-            imports=("reasoning_gym",),
-        )
-        return Score(reward or 0.0, answer=answer[:MAX_ANSWER], details={"reason": _reason(reward)})
+        try:
+            reward = (await _outcome(context, answer, entry, task.address)).reward
+            reason = _reason(reward)
+        except VerifierTimeoutError:
+            reward, reason = None, "too_slow"
+        except VerifierError:
+            reward, reason = None, "too_large"
+        if reward is None:
+            gold = await _outcome(context, gold_in(entry), entry, task.address)
+            if gold.reward is None:
+                raise VerifierError(
+                    f"reasoning-gym cannot score the gold answer of this task: {gold.fault}"
+                )
+        return Score(reward or 0.0, answer=answer[:MAX_ANSWER], details={"reason": reason})
 
     async def oracle(self, rollout: Rollout) -> Message | None:
         """Give the gold answer; None where an entry has neither one nor an example of one."""
@@ -228,6 +243,17 @@ def extracted(text: str) -> str:
             return text[start:end].strip()
         start = text.find("\\boxed{", start) if end == start else -1
     return text.strip()
+
+
+async def _outcome(
+    context: Context, answer: str | None, entry: JSONObject, address: Address | None
+) -> Outcome:
+    """Score an answer in a worker."""
+    assert isinstance(context.options, ReasoningGym.Options)
+    timeout = context.options.library_timeout
+    return await context.isolated(
+        scored, answer, entry, address, timeout=timeout, imports=("reasoning_gym",)
+    )
 
 
 def _recorded(rollout: Rollout) -> JSONObject | None:

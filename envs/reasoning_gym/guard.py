@@ -1,17 +1,19 @@
-"""Stands in for `eval` while the library scores, so that no answer is run as a program.
+"""Stands in for `eval` and `print` in the library, so that no answer is run and stdout stays clean.
 
 Some scorers of reasoning-gym evaluate the model's answer as Python: lists of a grid's rows, and
-terms through sympy's parser. So does one with the row's own metadata.
+terms through sympy's parser. Three also do so with the row's own metadata: bitwise_arithmetic,
+simple_integration and intermediate_integration. Some generators print how far they are.
 """
 
 import ast
 import builtins
+import functools
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 
-__all__ = ["evaluate", "guarded"]
+__all__ = ["evaluate", "guarded", "silenced"]
 
 NODES = (
     ast.Expression,
@@ -30,30 +32,31 @@ NODES = (
 """What may stand in an answer: values, lists, operators, and calls of `NAMES`."""
 
 TERMS = "Symbol Integer Float Rational factorial factorial2 sqrt cbrt exp log ln abs Abs pi E I erf"
-TERMS += " Integral"  # some gold answers of intermediate_integration have one
 TERMS += " sin cos tan sec csc cot asin acos atan asec acsc acot"
 TERMS += " sinh cosh tanh sech csch coth asinh acosh atanh"
 NAMES = frozenset(TERMS.split())
 """Functions and numbers that an answer may name."""
 
 
-@contextmanager
-def guarded() -> Iterator[None]:
-    """Have the modules of the library, and sympy's parser, evaluate nothing but terms and lists."""
-    modules = [module for name, module in [*sys.modules.items()] if _is_foreign(name, module)]
-    for module in modules:
-        vars(module)["eval"] = evaluate
-    try:
-        yield
-    finally:
-        for module in modules:
-            del vars(module)["eval"]
+def guarded(more_names: frozenset[str] = frozenset()) -> AbstractContextManager[None]:
+    """Have the modules of the library, and sympy's parser, evaluate nothing but terms and lists.
+
+    Terms may have the functions of `NAMES` and those of `more_names`.
+    """
+    return _replaced("eval", functools.partial(evaluate, names=NAMES | more_names))
+
+
+def silenced() -> AbstractContextManager[None]:
+    """Have the modules of the library print nothing; sys.stdout is that of all threads."""
+    return _replaced("print", _print_nothing)
 
 
 def evaluate(
     source: str,
     global_names: dict[str, object] | None = None,
     local_names: Mapping[str, object] | None = None,
+    *,
+    names: frozenset[str] = NAMES,
 ) -> object:
     """Evaluate a term or a list as `eval` does.
 
@@ -67,17 +70,34 @@ def evaluate(
     except (MemoryError, RecursionError) as error:
         raise ValueError("it is nested too deeply") from error
     for node in ast.walk(tree):
-        is_known = not isinstance(node, ast.Name) or node.id in NAMES or node.id in local_names
+        is_known = not isinstance(node, ast.Name) or node.id in names or node.id in local_names
         is_plain = not isinstance(node, ast.Call) or (
             isinstance(node.func, ast.Name) and not node.keywords
         )
         if not (isinstance(node, NODES) and is_known and is_plain):
             raise ValueError(f"no term and no list: {source!r:.200}")
-    names = {"__builtins__": {}} if global_names is None else global_names
+    known = {"__builtins__": {}} if global_names is None else global_names
     code = compile(tree, "<answer>", "eval")
-    return builtins.eval(code, names, local_names)  # noqa: S307  # nothing else is in it
+    return builtins.eval(code, known, local_names)  # noqa: S307  # nothing else is in it
 
 
-def _is_foreign(name: str, module: ModuleType | None) -> bool:
-    is_named = name.startswith("reasoning_gym.") or name == "sympy.parsing.sympy_parser"
+@contextmanager
+def _replaced(name: str, function: Callable[..., object]) -> Iterator[None]:
+    """Put a function in the place of a builtin, in the modules of the library alone."""
+    modules = [module for path, module in [*sys.modules.items()] if _is_foreign(path, module)]
+    for module in modules:
+        vars(module)[name] = function
+    try:
+        yield
+    finally:
+        for module in modules:
+            del vars(module)[name]
+
+
+def _print_nothing(*values: object, **options: object) -> None:
+    """Take what `print` does."""
+
+
+def _is_foreign(path: str, module: ModuleType | None) -> bool:
+    is_named = path.startswith("reasoning_gym.") or path == "sympy.parsing.sympy_parser"
     return is_named and module is not None

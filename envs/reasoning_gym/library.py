@@ -1,38 +1,42 @@
-"""Calls the library reasoning-gym: an address becomes an entry, an answer a score."""
+"""Calls the library reasoning-gym: an address becomes an entry, a generator gives its scorer."""
 
+import asyncio
+import ctypes
 import dataclasses
+import decimal
 import difflib
 import importlib.metadata
-import importlib.util
 import json
-import math
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import PurePath
 from typing import Protocol, TypeAlias, cast
 
-from gymcli import JSONObject, MissingPackageError, VerifierError
+from gymcli import JSONObject, MissingPackageError
 
-from .guard import guarded
+from .guard import silenced
 
 __all__ = [
     "UNPLAYABLE",
     "Address",
+    "Scorer",
     "check_address",
     "check_generator",
     "entry_at",
-    "gold_in",
+    "generator_of",
     "is_installed",
+    "made_entry",
     "require",
-    "scored",
+    "scorer_of",
     "version",
 ]
 
-UNPLAYABLE = {"composite": "it mixes other generators; name these instead"}
-"""Generators that no row can name, each with the reason."""
-
-_EXAMPLES = ("example_answer", "example_correct_answer", "possible_answer")
-"""Where the metadata of entries without an answer has one."""
+UNPLAYABLE = {
+    "composite": "it mixes other generators; name these instead",
+    "codeio": "it makes its entries by running programs that nothing guards",
+}
+"""Generators that no address can name, each with the reason."""
 
 Scorer: TypeAlias = Callable[..., object]
 
@@ -61,21 +65,27 @@ class Series(Protocol):
 
 
 def is_installed() -> bool:
-    """Say whether the library is there, without importing it."""
-    return importlib.util.find_spec("reasoning_gym") is not None
+    """Say whether the library can be imported."""
+    try:
+        require()
+    except MissingPackageError:
+        return False
+    return True
 
 
 def require() -> None:
-    """See that the library is there.
+    """Import the library.
 
     Raises:
-        MissingPackageError: It is not.
+        MissingPackageError: It, or a package that it needs, is not there.
 
     """
-    if not is_installed():
+    try:
+        import reasoning_gym.factory  # noqa: F401  # late: an extra, and seconds to import
+    except ImportError as error:
         raise MissingPackageError(
-            "reasoning_gym needs reasoning-gym: pip install 'gymcli[reasoning-gym]'"
-        )
+            f"reasoning_gym needs reasoning-gym: pip install 'gymcli[reasoning-gym]' ({error})"
+        ) from error
 
 
 def version() -> str:
@@ -83,19 +93,19 @@ def version() -> str:
     return importlib.metadata.version("reasoning-gym")
 
 
-def check_generator(name: str) -> None:
-    """See that the library has a generator.
+def check_generator(name: str, *, is_addressed: bool) -> None:
+    """See that the library has a generator, which scores answers or also makes entries.
 
     Raises:
-        ValueError: It has none of this name, or one that no row can name.
+        ValueError: It has none of this name, or one that cannot do that.
 
     """
-    from reasoning_gym.factory import DATASETS  # late: an extra, and seconds to import
+    from reasoning_gym.factory import DATASETS
 
     if name not in DATASETS:
         hint = _hint(name, list(DATASETS))
         raise ValueError(f"reasoning-gym {version()} has no generator {name!r}{hint}")
-    if name in UNPLAYABLE:
+    if name in UNPLAYABLE and (is_addressed or name == "composite"):
         raise ValueError(f"the generator {name!r} has no tasks: {UNPLAYABLE[name]}")
 
 
@@ -109,38 +119,85 @@ def check_address(address: Address) -> None:
     _config(address)
 
 
-def entry_at(address: Address) -> JSONObject:
-    """Make the entry of an address, as JSON."""
-    with _GENERATING:
-        return _as_json(_series(address)[address.index])
+async def made_entry(address: Address, timeout: float) -> JSONObject:  # noqa: ASYNC109  # no thread can be cancelled
+    """Make the entry of an address beside the event loop, which only a thread can do.
 
-
-def scored(answer: str, entry: JSONObject, address: Address | None) -> float | None:
-    """Score an answer with the library; None where its scorer fails at this answer alone.
-
-    Runs in a worker. JSON has made lists of tuples and texts of fractions, which a few scorers tell
-    apart: where the library still makes the same entry of the address, that one is used.
+    The time counts from when no other entry is being made. Nobody waits for the threads: an
+    interrupted run ends at once.
 
     Raises:
-        VerifierError: The scorer fails at the gold answer too.
+        TimeoutError: It took longer than `timeout` seconds.
+        RuntimeError: The library fails at it.
 
     """
-    if address is None:
-        from reasoning_gym import get_score_answer_fn
+    entry, _ = _in_thread(lambda: _entry_within(address, timeout))
+    return await asyncio.wrap_future(entry)
 
-        scorer: Scorer = get_score_answer_fn(_generator_of(entry))
-    else:
-        series = _series(address)
-        scorer, made = series.score_answer, series[address.index]
-        entry = made if _as_json(made) == entry else entry
-    with guarded():
-        score, _ = _tried(scorer, answer, entry)
-        if score is not None:
-            return score
-        gold_score, reason = _tried(scorer, gold_in(entry), entry)
-    if gold_score is None:
-        raise VerifierError(f"reasoning-gym cannot score the gold answer of this task: {reason}")
-    return None
+
+def entry_at(address: Address) -> JSONObject:
+    """Make the entry of an address, as JSON.
+
+    Raises:
+        RuntimeError: The library fails at it.
+
+    """
+    try:
+        with silenced(), decimal.localcontext(decimal.Context()):  # one generator sets precision
+            return _as_json(_series(address)[address.index])
+    except Exception as error:
+        raise RuntimeError(f"reasoning-gym cannot make {_named(address)}: {error!r}") from error
+
+
+def scorer_of(name: str, address: Address | None) -> Scorer:
+    """Give the scorer of an address, else that of a generator's default options."""
+    from reasoning_gym import get_score_answer_fn
+
+    if address is not None:
+        return _series(address).score_answer
+    return cast("Scorer", get_score_answer_fn(name))
+
+
+def generator_of(entry: JSONObject) -> str:
+    """Give the name of the generator that made an entry."""
+    metadata = entry["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata["source_dataset"])
+
+
+def _entry_within(address: Address, timeout: float) -> JSONObject:
+    with _GENERATING:
+        entry, thread = _in_thread(lambda: entry_at(address))
+        try:
+            return entry.result(timeout)
+        except TimeoutError as error:
+            _interrupt(thread)
+            raise TimeoutError(
+                f"reasoning-gym took longer than {timeout:g} seconds to make {_named(address)}; "
+                "--env-arg generator_timeout=SECONDS allows more"
+            ) from error
+
+
+def _in_thread(function: Callable[[], JSONObject]) -> tuple[Future[JSONObject], threading.Thread]:
+    """Call a function in a thread for which the interpreter does not wait when it ends."""
+    future: Future[JSONObject] = Future()
+
+    def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001  # raised again where the result is asked for
+            future.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return future, thread
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    """Raise SystemExit in a thread once it is at a line of Python: most loops end with that."""
+    ident = ctypes.c_ulong(thread.ident or 0)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
 
 
 def _series(address: Address) -> Series:
@@ -153,7 +210,7 @@ def _series(address: Address) -> Series:
 def _config(address: Address) -> object:
     from reasoning_gym.factory import DATASETS
 
-    check_generator(address.generator)
+    check_generator(address.generator, is_addressed=True)
     config_class = DATASETS[address.generator][1]
     place = f"the config of {address.generator!r}"
     options = {field.name for field in dataclasses.fields(config_class)} - {"seed"}
@@ -177,30 +234,8 @@ def _config(address: Address) -> object:
     return config
 
 
-def gold_in(entry: JSONObject) -> str | None:
-    """Give the gold answer, else the example that the metadata has; None where there is neither."""
-    metadata = entry["metadata"]
-    assert isinstance(metadata, dict)
-    examples = [metadata[key] for key in _EXAMPLES if key in metadata]
-    gold = next((value for value in (entry["answer"], *examples) if value is not None), None)
-    return gold if gold is None or isinstance(gold, str) else json.dumps(gold)
-
-
-def _tried(scorer: Scorer, answer: object, entry: JSONObject) -> tuple[float | None, str]:
-    """Score one answer; None, with the reason, where that raises or gives no finite number."""
-    try:
-        score = float(cast("float", scorer(answer=answer, entry=entry)))
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001  # scorers raise whatever an answer leads them to
-        return None, f"{type(error).__name__}: {error}"[:300]
-    return (score, "") if math.isfinite(score) else (None, f"it gave {score}")
-
-
-def _generator_of(entry: JSONObject) -> str:
-    metadata = entry["metadata"]
-    assert isinstance(metadata, dict)
-    return str(metadata["source_dataset"])
+def _named(address: Address) -> str:
+    return f"entry {address.index} of {address.generator!r}"
 
 
 def _as_json(entry: object) -> JSONObject:

@@ -208,3 +208,12 @@ def test_png_gives_what_was_drawn(data):
     palette = [(n, 255 - n, n * 7 % 256) for n in range(16)]
 
     assert pixels(png(lines, palette)) == (lines, palette)
+
+
+@pytest.mark.parametrize(
+    ("width", "words"),
+    [(3, "rows have 3 pixels, which is odd"), (65_536, "a row has 32769 bytes, more than 32768")],
+)
+def test_png_refuses_rows_that_no_decoder_would_read(width, words):
+    with pytest.raises(ValueError, match=words):
+        png(["0" * width], [(0, 0, 0)])

@@ -1,8 +1,11 @@
+import asyncio
+import decimal
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 from importlib.metadata import version
 from random import Random
 
@@ -15,8 +18,11 @@ from pydantic import ValidationError
 from gymcli.envs.reasoning_gym import Puzzle, ReasoningGym, extracted
 from gymcli.envs.reasoning_gym.guard import evaluate, guarded
 from gymcli.envs.reasoning_gym.library import UNPLAYABLE, Address, entry_at
+from gymcli.envs.reasoning_gym.scoring import Outcome
+from gymcli.envs.reasoning_gym.scoring import scored as scored_here
 from gymcli.envs.reasoning_gym.series import SERIES
 from gymcli.errors import MissingPackageError, VerifierError, VerifierTimeoutError
+from gymcli.rollout import EpisodeFailedError
 from gymcli.types import Rollout, TaskRow
 from tests.envs.episodes import answered, played, row_of_file, says, scored
 
@@ -118,10 +124,119 @@ def test_verify_scores_nothing_where_the_gold_answer_fails_too():
         judged("rubiks_cube", None, "U U", example_correct_answer="R")
 
 
-def test_verify_scores_nothing_where_the_library_runs_away():
-    with pytest.raises(VerifierTimeoutError, match=r"took longer than 0\.5 seconds"):
-        judged("polynomial_multiplication", "x", "9**9**9**9 + x", {"library_timeout": 0.5})
-    assert ReasoningGym.Options().library_timeout == 10.0
+class Answers:
+    """Stands for the context: `isolated` gives or raises one thing after another."""
+
+    def __init__(self, *outcomes):
+        self.options = ReasoningGym.Options()
+        self.outcomes = list(outcomes)
+
+    async def isolated(self, function, answer, *rest, timeout, imports):
+        assert (function, timeout) == (scored_here, 10.0)
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        pytest.param(VerifierTimeoutError("late"), "too_slow", id="time"),
+        pytest.param(VerifierError("needed more than 1024 MB"), "too_large", id="memory"),
+    ],
+)
+def test_verify_blames_the_answer_where_the_library_takes_the_gold_one(error, reason):
+    record = answered("reasoning_gym", entry("chain_sum", "7"), "<answer>8</answer>")
+
+    found = asyncio.run(ReasoningGym.verify(record, Answers(error, Outcome(1.0, ""))))
+    assert (found.reward, found.details, found.answer) == (0.0, {"reason": reason}, "8")
+    with pytest.raises(VerifierError, match="gold answer of this task: KeyError"):
+        asyncio.run(ReasoningGym.verify(record, Answers(error, Outcome(None, "KeyError"))))
+    with pytest.raises(type(error), match=str(error)):
+        asyncio.run(ReasoningGym.verify(record, Answers(error, error)))
+
+
+def test_verify_stops_an_answer_that_runs_away():
+    rollout = judged("coin_flip", "1", "<answer>1e999999999</answer>", {"library_timeout": 0.5})
+
+    assert (rollout.reward, rollout.details) == (0.0, {"reason": "too_slow"})
+
+
+def test_scored_leaves_a_lack_of_memory_to_the_worker(monkeypatch):
+    """Its process is ended then, whereas the other exceptions of a scorer are an answer's fault."""
+    from reasoning_gym import factory
+
+    class Endless:
+        def __init__(self, config):
+            self.config = config
+
+        def score_answer(self, answer, entry):
+            raise MemoryError
+
+    config = factory.DATASETS["chain_sum"][1]
+    monkeypatch.setitem(factory.DATASETS, "chain_sum", (Endless, config))
+    with pytest.raises(MemoryError):
+        scored_here("8", entry("chain_sum", "7"), Address("chain_sum", {}, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "gold", "text", "reward", "reason"),
+    [
+        pytest.param("number_sorting", "['1', '2']", "[NaN, NaN]", 0, "unreadable", id="NaN"),
+        pytest.param("number_sorting", "['1', '2']", "[1, 2]", 1, "right", id="numbers"),
+        pytest.param("complex_arithmetic", "1.0 + 2.0i", "nan", 0, "unreadable", id="nan"),
+        pytest.param("complex_arithmetic", "1.0 + 2.0i", "0 + nani", 0, "unreadable", id="nani"),
+        pytest.param("complex_arithmetic", "1.0 + 2.0i", "-inf", 0, "unreadable", id="inf"),
+        pytest.param("chain_sum", "7", "Infinity", 0, "unreadable", id="Infinity"),
+        pytest.param("chain_sum", "nan 7", "nan 7", 1, "right", id="gold NaN"),
+        pytest.param("caesar_cipher", "OLD NAN", "NAN", 0, "wrong", id="word"),
+        pytest.param("countdown", "4 * 6", " 6 * (4) ", 1, "right", id="four operators"),
+        pytest.param("countdown", "4 * 6", "0x18 # 4 6", 0, "unreadable", id="comment"),
+        pytest.param("countdown", "4 * 6", "2_4 + 0*(4 + 6)", 0, "unreadable", id="underscore"),
+        pytest.param("countdown", "4 * 6", "23.4 + .6", 0, "unreadable", id="decimals"),
+        pytest.param("countdown", "4 * 6", "4 ** 6", 0, "unreadable", id="power"),
+        pytest.param("countdown", "4 * 6", "4 // 6", 0, "unreadable", id="whole quotient"),
+        pytest.param("countdown", "4 * 6", "4*6 = 24", 0, "unreadable", id="equation"),
+        pytest.param("countdown", "4 * 6", "4 + 6", 0.05, "partly_right", id="another value"),
+        pytest.param("countdown", "4 * 6", "", 0.01, "partly_right", id="nothing"),
+        pytest.param("puzzle24", "3*8*(2-1)", "(2-1)*3*8", 1, "right", id="own numbers"),
+        pytest.param("puzzle24", "3*8*(2-1)", "4*6*1*1", 0.01, "partly_right", id="others"),
+        pytest.param("puzzle24", "3*8*(2-1)", "0x18", 0, "unreadable", id="hexadecimal"),
+        pytest.param("spell_backward", "tsibroeht", "TSIBROEHT", 1, "right", id="capitals"),
+        pytest.param("spell_backward", "tsibroeht", "tsibroehts", 0.8, "partly_right", id="more"),
+        pytest.param("spell_backward", "ainomma", "ainomma or", 0.8, "partly_right", id="rounded"),
+        pytest.param("coin_flip", "0.125", "0.12501", 1, "right", id="near"),
+        pytest.param("coin_flip", "0.125", "1/8", 1, "right", id="fraction"),
+        pytest.param("coin_flip", "0.125", "0", 0.2, "partly_right", id="prefix"),
+        pytest.param("coin_flip", "1", "11", 0.5, "partly_right", id="longer"),
+        pytest.param("game_of_life_halting", "False", "It is false.", 1, "right", id="its word"),
+        pytest.param("game_of_life_halting", "False", "True", 0, "wrong", id="other word"),
+        pytest.param("game_of_life_halting", "False", "true or false", 0, "wrong", id="both"),
+        pytest.param("game_of_life_halting", "True", "yes", 0, "wrong", id="neither"),
+    ],
+)
+def test_verify_mends_what_the_library_finds_right(name, gold, text, reward, reason):
+    metadata = {"target": 24, "numbers": [4, 6], "result": [1.0, 2.0], "direction": "ascending"}
+
+    rollout = judged(name, gold, f"<answer>{text}</answer>", **metadata)
+    assert rollout.reward == pytest.approx(reward)
+    assert rollout.reward <= 1.0
+    assert rollout.details == {"reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("name", "gold", "text", "reward"),
+    [
+        ("simple_integration", "x**2 + C", "x**2", 1.0),
+        ("simple_integration", "x**2 + C", "Integral(2*x, x)", 0.0),
+        ("intermediate_integration", "Integral(2*x, x) + C", "Integral(2*x, x)", 1.0),
+    ],
+)
+def test_verify_takes_an_integral_only_where_the_gold_answer_has_one(name, gold, text, reward):
+    rollout = judged(name, gold, text, variable="x", integrand="2*x")
+
+    assert rollout.reward == reward
 
 
 @pytest.mark.parametrize(
@@ -187,6 +302,7 @@ def test_evaluate_refuses_all_but_terms_and_lists(source):
 
 def test_evaluate_calls_functions_of_the_given_names_alone():
     assert evaluate("sqrt(x)", {"sqrt": str}, {"x": 2}) == "2"
+    assert evaluate("root(2)", {"root": str}, names=frozenset({"root"})) == "2"
     with pytest.raises(ValueError, match="no term and no list: 'root"):
         evaluate("root(x)", {"root": str}, {"x": 2})
 
@@ -195,8 +311,11 @@ def test_guarded_covers_the_library_for_as_long_as_it_scores():
     from reasoning_gym.algorithmic import spiral_matrix
     from sympy.parsing import sympy_parser
 
-    with guarded():
-        assert spiral_matrix.eval is sympy_parser.eval is evaluate
+    with guarded(frozenset({"root"})):
+        for module in (spiral_matrix, sympy_parser):
+            assert module.eval("root(2)", {"root": str}) == "2"
+            with pytest.raises(ValueError, match="no term and no list"):
+                module.eval("print(2)")
     assert not hasattr(spiral_matrix, "eval")
     assert not hasattr(sympy_parser, "eval")
 
@@ -220,6 +339,46 @@ def test_setup_takes_the_config_of_an_address():
     assert len(re.findall(r"[+-]", made["question"])) == 8
 
 
+def test_setup_gives_up_an_entry_that_takes_too_long():
+    """A sum of four ones is never 24. The next entry can be made, and no thread goes on."""
+    before = set(threading.enumerate())
+    config = {"operators": ["+"], "max_value": 1}
+
+    with pytest.raises(
+        EpisodeFailedError, match=r"longer than 0\.2 seconds to make entry 0 of 'puzzle24'"
+    ):
+        played(row(generator="puzzle24", config=config), says("24"), generator_timeout=0.2)
+    assert played(row(generator="chain_sum"), says("?")).stop_reason == "done"
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert ReasoningGym.Options().generator_timeout == 60.0
+
+
+def test_setup_names_the_entry_that_the_library_fails_at():
+    config = {"min_numbers": 2, "max_numbers": 2, "max_value": 1, "min_target": 998}
+
+    with pytest.raises(EpisodeFailedError, match="cannot make entry 0 of 'countdown': ValueError"):
+        played(row(generator="countdown", config=config), says("?"))
+
+
+def test_entry_at_prints_nothing(capfd):
+    entry_at(Address("bf", {}, 0, 0))
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_entry_at_makes_the_same_entry_after_any_other():
+    """decimal_arithmetic sets the precision of all decimals."""
+    one = Address("decimal_chain_sum", {"max_digits": 9}, 3, 1)
+    made = entry_at(one)
+
+    other = entry_at(Address("decimal_arithmetic", {"precision": 6}, 3, 1))
+    scored_here(other["answer"], other, Address("decimal_arithmetic", {"precision": 6}, 3, 1))
+    assert decimal.getcontext().prec == 28
+    assert entry_at(one) == made
+
+
 def test_verify_scores_the_question_on_record_not_the_one_of_today():
     rollout = played(row(generator="caesar_cipher"), says("<answer>OLD HAT</answer>"))
     assert scored(rollout).reward == 0.0
@@ -238,12 +397,13 @@ def test_verify_says_where_a_record_has_no_question():
 
 
 def test_verify_scores_grids_that_json_has_changed():
-    """An address keeps the tuples that the scorer compares; a row of the source's form cannot."""
+    """The scorer compares tuples, and JSON has lists."""
     rollout = scored(played(row(generator="rearc")))
     assert rollout.reward == 1.0
 
     as_row = answered("reasoning_gym", rollout.final_state["entry"], rollout.last_text)
-    assert scored(as_row).reward == 0.05
+    assert scored(as_row).reward == 1.0
+    assert scored(answered("reasoning_gym", as_row.task, "<answer>1 2</answer>")).reward == 0.05
 
 
 def test_verify_scores_an_entry_that_json_cannot_write():
@@ -291,6 +451,7 @@ def test_verify_scores_a_row_in_the_shape_of_the_reference(tmp_path):
         ({"generator": "chain_sums"}, "has no generator 'chain_sums'; did you mean 'chain_sum'"),
         ({"generator": "zzz"}, "has no generator 'zzz' "),
         ({"generator": "composite"}, "the generator 'composite' has no tasks: it mixes other"),
+        ({"generator": "codeio"}, "the generator 'codeio' has no tasks: it makes its entries by"),
         (entry("chain_sums", "7"), "has no generator 'chain_sums'"),
         (entry("composite", "7"), "the generator 'composite' has no tasks"),
         (
@@ -325,9 +486,15 @@ def test_parse_task_refuses_what_cannot_be_played(fields, words):
         ReasoningGym.parse_task(fields)
 
 
-def test_environment_names_the_package_that_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    words = r"reasoning_gym needs reasoning-gym: pip install 'gymcli\[reasoning-gym\]'"
+def test_verify_scores_a_row_of_codeio():
+    assert judged("codeio", '{"n": 3}', '<answer>{"n": 3}</answer>').reward == 1.0
+
+
+@pytest.mark.parametrize("module", ["reasoning_gym", "reasoning_gym.factory"])
+def test_environment_names_the_package_that_is_missing(monkeypatch, module):
+    """It does so as well where the library is there, and fails to import what it needs."""
+    monkeypatch.setitem(sys.modules, module, None)
+    words = r"reasoning_gym needs reasoning-gym: pip install 'gymcli\[reasoning-gym\]' \(import of"
 
     assert isinstance(ReasoningGym.parse_task({"generator": "zzz"}), Puzzle)
     with pytest.raises(MissingPackageError, match=words):
@@ -362,18 +529,39 @@ def test_generate_gives_addresses_whose_questions_are_the_same_everywhere():
         output = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
         return json.loads(output.decode().rpartition("found")[2])
 
-    assert found("1") == found("2")
+    entries = found("1")
+    assert entries == found("2")
+    assert len({one["question"] for one in entries}) == 60
+
+
+CONSTANTS = (
+    *("", " ", "0", "1", "-1", "0x1", "1/2", "0.5", "1e400", "nan", "NaN", "-inf", "Infinity"),
+    *("[]", "[[]]", "{}", "null", "None", "True", "False", "yes", "no", "a", "?", "0:0"),
+    *("[NaN]", "[1e400]", "x", "0*x", "()", "1, 1", "1 # 2", "zoo", "\\n"),
+)
+
+
+@pytest.mark.slow
+def test_scored_gives_no_constant_the_full_reward_in_the_series_of_the_data_set():
+    for fields in ReasoningGym.generate(Random(0), 60):
+        address = ReasoningGym.parse_task(fields).address
+        one = entry_at(address)
+        num_numbers = len(re.findall(r"-?\d+(?:\.\d+)?", one["answer"]))
+        for text in (*CONSTANTS, "[" + ", ".join(["NaN"] * num_numbers) + "]"):
+            reward = scored_here(text, one, address).reward or 0.0
+            assert reward <= 0.5 or text == one["answer"], (address.generator, text)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings(UNCLOSED)
-def test_every_generator_gives_gold_answers_that_its_scorer_finds_right():
+def test_every_generator_gives_gold_answers_that_its_scorer_finds_right(capfd):
     from reasoning_gym.factory import DATASETS
 
     assert len(DATASETS) > 100
     assert UNPLAYABLE.keys() | WITHOUT_ORACLE <= DATASETS.keys()
     for name in sorted(DATASETS.keys() - UNPLAYABLE.keys() - WITHOUT_ORACLE):
         assert scored(played(row(generator=name))).reward == 1.0, name
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_ORACLE))

@@ -1,0 +1,133 @@
+"""Scores an answer with the library, and mends what its scorers get wrong."""
+
+import decimal
+import json
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple, cast
+
+from gymcli import JSONObject
+
+from .guard import guarded
+from .library import Address, generator_of, scorer_of
+
+__all__ = ["Outcome", "gold_in", "scored"]
+
+NEARLY_ONE = 1 - 1e-9
+"""From here on a reward is meant as the full one: some are sums of fractions."""
+
+_EXAMPLES = ("example_answer", "example_correct_answer", "possible_answer")
+"""Where the metadata of entries without an answer has one."""
+
+_NO_NUMBER = re.compile(r"(?<![a-z])(s?nan|inf|infinity)[ij]?(?![a-z])", re.IGNORECASE)
+"""Numbers that compare with everything as a scorer does not expect, also as imaginary parts."""
+
+_FOUR_OPERATORS = re.compile(r"(?!.*(\*\*|//))[0-9+\-*/()\s]*", re.DOTALL)
+"""What an answer of countdown and puzzle24 is made of."""
+
+
+class Outcome(NamedTuple):
+    """What the library says of an answer."""
+
+    reward: float | None
+    """None where the answer cannot be scored."""
+    fault: str
+    """Why it cannot."""
+
+
+def scored(answer: str | None, entry: JSONObject, address: Address | None) -> Outcome:
+    """Score an answer, at most with 1; runs in a worker.
+
+    The scorer is that of the address, else that of the generator's default options.
+    """
+    gold = gold_in(entry)
+    if answer is not None and answer != gold and _is_misread(answer, gold or "", entry):
+        return Outcome(None, "the scorer would read it otherwise than it stands there")
+    scorer = scorer_of(generator_of(entry), address)
+    names = frozenset({"Integral"} if "Integral(" in (gold or "") else ())
+    with guarded(names), decimal.localcontext(decimal.Context()):
+        try:
+            reward = float(cast("float", scorer(answer=answer, entry=_as_made(entry))))
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  # scorers raise whatever an answer leads them to
+            return Outcome(None, f"{type(error).__name__}: {error}"[:300])
+    if not math.isfinite(reward):
+        return Outcome(None, f"it gave {reward}")
+    ceiling = _CEILINGS.get(generator_of(entry))
+    if reward < NEARLY_ONE or ceiling is None or answer is None or gold is None:
+        return Outcome(min(reward, 1.0), "")
+    return Outcome(min(reward, ceiling(answer, gold)), "")
+
+
+def gold_in(entry: JSONObject) -> str | None:
+    """Give the gold answer, else the example that the metadata has; None where there is neither."""
+    metadata = entry["metadata"]
+    assert isinstance(metadata, dict)
+    examples = [metadata[key] for key in _EXAMPLES if key in metadata]
+    gold = next((value for value in (entry["answer"], *examples) if value is not None), None)
+    return gold if gold is None or isinstance(gold, str) else json.dumps(gold)
+
+
+def _is_misread(answer: str, gold: str, entry: JSONObject) -> bool:
+    """Say whether the scorer would take an answer for another one than the reader does.
+
+    NaN equals any number for some scorers; those of countdown and puzzle24 do not count a number
+    that is written as 0x10 or 1_0, and count what stands in a comment.
+    """
+    if generator_of(entry) in {"countdown", "puzzle24"}:
+        return not _FOUR_OPERATORS.fullmatch(answer)
+    is_of_numbers = any("0" <= character <= "9" for character in gold)
+    return is_of_numbers and bool(_NO_NUMBER.search(answer)) and not _NO_NUMBER.search(gold)
+
+
+def _as_made(entry: JSONObject) -> dict[str, object]:
+    """Give an entry as the library makes it: grids to compare are tuples, which JSON has not."""
+    metadata = entry["metadata"]
+    assert isinstance(metadata, dict)
+    grid = metadata.get("output")
+    if generator_of(entry) not in {"arc_agi", "rearc"} or not isinstance(grid, list):
+        return {**entry}
+    rows = tuple(tuple(row) if isinstance(row, list) else row for row in grid)
+    return {**entry, "metadata": {**metadata, "output": rows}}
+
+
+def _most_of_coin_flip(answer: str, gold: str) -> float:
+    """Give a number that only begins as the gold does, "0" for "0.125", its share of the length."""
+    given, right = (Fraction(text.replace(",", "")) for text in (answer, gold))
+    if abs(given - right) <= 1e-4:
+        return 1.0
+    lengths = [len(f"{float(number):.10g}") for number in (given, right)]
+    return min(lengths) / max(lengths)
+
+
+def _most_of_halting(answer: str, gold: str) -> float:
+    """Ask for the gold's word; the scorer finds every text right."""
+    words = set(re.findall(r"true|false", answer.lower()))
+    return float(words == {gold.lower()})
+
+
+def _most_of_puzzle24(answer: str, gold: str) -> float:
+    """Ask for the numbers of the puzzle, at which the scorer does not look."""
+    return 1.0 if _numbers(answer) == _numbers(gold) else 0.01
+
+
+def _most_of_spell_backward(answer: str, gold: str) -> float:
+    """Give what only begins with the gold word the 0.8 that the scorer means, and misses."""
+    is_longer = len(answer) > len(gold) and answer.lower().startswith(gold.lower())
+    return 0.8 if is_longer else 1.0
+
+
+def _numbers(text: str) -> list[str]:
+    return sorted(re.findall("[0-9]+", text))
+
+
+_CEILINGS: dict[str, Callable[[str, str], float]] = {
+    "coin_flip": _most_of_coin_flip,
+    "game_of_life_halting": _most_of_halting,
+    "puzzle24": _most_of_puzzle24,
+    "spell_backward": _most_of_spell_backward,
+}
+"""By generator, what an answer gets to which its scorer gives the full reward."""
