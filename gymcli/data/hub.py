@@ -40,8 +40,9 @@ def open_dataset(
     """
     name = source.removeprefix(PREFIX)
     try:
-        # By its name: for checkers of this checkout `datasets` is the folder of our own.
-        datasets = importlib.import_module("datasets")  # late: heavy, and an extra
+        # By name, late (heavy, and an extra), and its parts: in a checkout without the package
+        # `datasets` is the folder of our own, which imports as an empty one.
+        load = importlib.import_module("datasets.load")
         import huggingface_hub
     except ImportError as error:
         raise MissingPackageError(
@@ -54,16 +55,22 @@ def open_dataset(
     with _hub_errors(source):
         info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
         # No row is fetched before it is asked for. Without a name, all splits are looked at.
-        found = datasets.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
+        found = load.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
         if split is None:
             split = _only_split(source, list(found))
             found = found[split]
-        rows = found.decode(False)  # images and sounds stay what they are on disk
-    license_name = info.card_data.get("license") if info.card_data else None
-    return HubDataset(_numbered(source, rows), split, str(info.sha), license_name)
+        # Images and sounds stay what they are on disk. There are no features where the first rows
+        # cannot be read, which is said when they are.
+        rows = found.decode(False) if found.features else found
+    license_names = info.card_data.get("license") if info.card_data else None
+    if isinstance(license_names, list):
+        license_names = ", ".join(map(str, license_names))
+    return HubDataset(_numbered(source, rows), split, str(info.sha), license_names)
 
 
 def _only_split(source: str, names: list[str]) -> str:
+    if not names:
+        raise UsageError(f"{source}: has no splits")
     if len(names) > 1:
         raise UsageError(f"{source}: has the splits {', '.join(names)}; give one with --split")
     return names[0]
@@ -81,6 +88,7 @@ def _hub_errors(source: str) -> Iterator[None]:
     from huggingface_hub import errors
 
     dataset_errors = importlib.import_module("datasets.exceptions")
+    empty_error = importlib.import_module("datasets.data_files").EmptyDatasetError
     # With what the HTTP library raises that this release of the hub's happens to use.
     bases = cast("tuple[type[Exception], ...]", errors.HfHubHTTPError.__bases__)
     wire: tuple[type[Exception], ...] = (OSError, *bases)
@@ -98,7 +106,9 @@ def _hub_errors(source: str) -> Iterator[None]:
         ) from error
     except errors.HfHubHTTPError as error:  # some of them are ValueErrors too
         raise RunError(f"{source}: the hub refused: {_first_line(error)}") from error
-    except (ValueError, RuntimeError, dataset_errors.DatasetsError) as error:
+    except StopIteration as error:  # of the first row, which tells the columns
+        raise UsageError(f"{source}: has no rows") from error
+    except (ValueError, RuntimeError, dataset_errors.DatasetsError, empty_error) as error:
         raise UsageError(f"{source}: {_first_line(error)}") from error
     except wire as error:
         raise RunError(f"{source}: the hub cannot be reached: {_first_line(error)}") from error

@@ -1,4 +1,4 @@
-"""Values of tables that JSON lacks, turned into those it has."""
+"""Values of tables as JSON has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from gymcli.types import JSON
 
-__all__ = ["json_value"]
+__all__ = ["is_same", "json_value"]
 
 
 def json_value(value: object, column: str) -> JSON:
@@ -40,3 +40,8 @@ def json_value(value: object, column: str) -> JSON:
         return json_value(to_list(), column)
     kind = type(value).__name__
     raise ValueError(f'column "{column}" holds {kind}, which JSON has not')
+
+
+def is_same(one: JSON, other: JSON) -> bool:
+    """Say whether two values are the same in JSON, where true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)

@@ -18,10 +18,10 @@ from pydantic import (
     model_validator,
 )
 
-from gymcli.data.json_values import json_value
+from gymcli.data.json_values import is_same, json_value
 from gymcli.data.transforms import TRANSFORMS
 from gymcli.errors import UsageError
-from gymcli.store.prompt import PromptTemplate, read_yaml
+from gymcli.store.prompt import PromptTemplate, listed, read_yaml
 from gymcli.types import JSON, JSONObject
 
 __all__ = ["Column", "RowMap", "Step", "read_map"]
@@ -65,8 +65,8 @@ def _as_list(data: object) -> object:
     return data if isinstance(data, list) else [data]
 
 
-def _as_json(constants: JSONObject) -> JSONObject:
-    return {name: json_value(value, name) for name, value in constants.items()}
+def _as_json(values: Mapping[str, JSON]) -> JSONObject:
+    return {name: json_value(value, name) for name, value in values.items()}
 
 
 class Column(BaseModel):
@@ -84,7 +84,9 @@ class RowMap(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    where: dict[str, Annotated[list[JSON], BeforeValidator(_as_list)]] = {}
+    where: Annotated[
+        dict[str, Annotated[list[JSON], BeforeValidator(_as_list)]], AfterValidator(_as_json)
+    ] = {}
     """Only rows whose columns have these values, or one of them."""
     fields: dict[str, Annotated[Column, BeforeValidator(_as_column)]] | None = None
     """The row's fields and their columns; None: every column under its own name."""
@@ -113,7 +115,8 @@ class RowMap(BaseModel):
 
         """
         return all(
-            json_value(_at(row, path), path) in values for path, values in self.where.items()
+            any(is_same(json_value(_at(row, path), path), value) for value in values)
+            for path, values in self.where.items()
         )
 
     def apply(self, row: Mapping[str, object]) -> JSONObject:
@@ -184,6 +187,5 @@ def _at(row: Mapping[str, object], path: str) -> object:
         elif isinstance(value, list | tuple) and step.isdecimal() and int(step) < len(value):
             value = value[int(step)]
         else:
-            names = ", ".join(str(name) for name in row)
-            raise ValueError(f'there is no column "{path}" (the row has: {names})')
+            raise ValueError(f'there is no column "{path}" (the row has: {listed(row)})')
     return value

@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from gymcli.errors import UsageError
 
-__all__ = ["whole_file"]
+__all__ = ["compressing", "replacing", "whole_file"]
 
 
 @contextmanager
@@ -23,26 +24,39 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         UsageError: It cannot be written, or there is something that is no regular file.
 
     """
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: is no regular file; leave -o out to print the rows")
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    with replacing(path) as raw, compressing(raw, path.suffix) as file:
+        yield file
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BufferedRandom]:
+    """Give an empty file beside this one, which takes its place when the block ends well.
+
+    Raises:
+        UsageError: It cannot be written, or there is something that is no regular file.
+
+    """
+    temporary: Path | None = None
     try:
-        with temporary.open("wb") as raw:
-            with _compressing(raw, path.suffix) as file:
-                yield file
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: is no regular file; give another -o")
+        target = path.resolve()
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        with temporary.open("w+b") as raw:
+            yield raw
             raw.flush()
             os.fsync(raw.fileno())
         temporary.replace(target)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        with suppress(OSError):  # it is gone where all went well
-            temporary.unlink()
+        if temporary is not None:
+            with suppress(OSError):  # it is gone where all went well
+                temporary.unlink()
 
 
-def _compressing(raw: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
-    """Give what compresses into a file by its suffix; equal content gives equal bytes."""
+def compressing(raw: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
+    """Give what compresses into a file by a suffix; equal content gives equal bytes."""
     if suffix == ".gz":
         return cast("BinaryIO", gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
     if suffix != ".zst":

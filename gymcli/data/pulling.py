@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
 
 from gymcli.data.hub import PREFIX, open_dataset
 from gymcli.data.mapping import RowMap, read_map
-from gymcli.data.output import whole_file
+from gymcli.data.output import compressing, replacing
 from gymcli.data.sources import SourceRow, local_rows
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.survey import Problems
-from gymcli.store.lines import iterate_lines
+from gymcli.store.lines import TOO_DEEP, file_sha256
 from gymcli.store.prompt import PromptTemplate
-from gymcli.store.tasks import RowProblem, TaskReading, read_tasks
+from gymcli.store.tasks import Hints, RowProblem, TaskReader, TaskReading
+from gymcli.types import JSONObject
 
 __all__ = ["Provenance", "Pulled", "pull"]
 
-_SAME_ID = "; give --id-field"
-"""Begins the way out that a reader of tasks names, which is none here."""
+_HINTS = Hints(
+    prompt='rows of fields alone need "user" in a map',
+    own_prompt='the first row has none; take rows of one kind, with "where" in a map',
+    same_id='map "id" to a column of its own',
+    same_id_in_files="",
+)
 
 
 class Provenance(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -80,24 +82,38 @@ def pull(
 
     """
     row_map = read_map(map_file) if map_file else RowMap()
-    rows, record = _opened(source, config=config, split=split, revision=revision)
-    record.map_sha256 = _sha256(map_file) if map_file else None
-    record.limit = limit
-    with TemporaryDirectory() as folder:
-        draft = _Draft(source, Path(folder, "rows.jsonl"))
-        draft.write(islice(_wanted(rows, row_map), limit))
-        draft.check()
+    record_path = Path(f"{out}.source.json")
+    inputs = [Path(source)] if map_file is None else [Path(source), map_file]
+    for target in (out, record_path):
+        if any(_is_same_file(target, given) for given in inputs):
+            raise UsageError(f"{target}: is read here, and would be written over; give another -o")
+    # Both are opened before anything is read, and take their places when all else is done.
+    with replacing(out) as raw, replacing(record_path) as record_file:
+        rows, record = _opened(source, config=config, split=split, revision=revision)
+        record.map_sha256 = file_sha256(map_file) if map_file else None
+        record.limit = limit
+        problems = Problems()
+        tasks = islice(_mapped(rows, row_map), limit)
+        with compressing(raw, out.suffix) as file:
+            for line in _good_lines(source, tasks, problems):
+                file.write(line)
+                record.num_rows += 1
         if not skip_bad:
-            draft.problems.check()
-        if not draft.num_good:
-            raise TasksError("\n".join([*draft.problems.lines(), f"{source}: no rows to write"]))
-        with whole_file(out) as file:
-            file.writelines(draft.good_lines())
-    record.num_rows, record.num_skipped = draft.num_good, draft.problems.num_rows
-    record.sha256 = _sha256(out)
-    with whole_file(out.with_name(f"{out.name}.source.json")) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
-    return Pulled(record, draft.problems.lines())
+            problems.check()
+        if not record.num_rows:
+            raise TasksError("\n".join([*problems.lines(), f"{source}: no rows to write"]))
+        record.num_skipped = problems.num_rows
+        raw.seek(0)
+        record.sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
+        record_file.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+    return Pulled(record, problems.lines())
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one is not there; whoever opens it says so
+        return False
 
 
 def _opened(
@@ -115,98 +131,45 @@ def _opened(
     if config or split or revision:
         raise UsageError(f"{source}: --config, --split and --revision are for hf:ORG/NAME")
     path = Path(source)
-    return local_rows(path), Provenance(source=path.name, source_sha256=_sha256(path))
+    return local_rows(path), Provenance(source=path.name, source_sha256=file_sha256(path))
 
 
-class _Task(NamedTuple):
-    """A row of the source as the line of a task, or why it cannot be one."""
-
-    number: int
-    line: bytes
-    reason: str = ""
-
-
-class _Draft:
-    """Rows as they would be written, until all of them are known to be good."""
-
-    def __init__(self, source: str, path: Path) -> None:
-        self.problems = Problems()
-        self._source = source
-        self._path = path
-        self._numbers = array("q")
-        """The row of the source that each line comes from."""
-        self._bad: set[int] = set()
-        """Lines that the reader of tasks refuses."""
-
-    @property
-    def num_good(self) -> int:
-        return len(self._numbers) - len(self._bad)
-
-    def write(self, tasks: Iterator[_Task]) -> None:
-        """Take the rows down, and what is wrong with them."""
-        with self._path.open("wb") as file:
-            for task in tasks:
-                if task.reason:
-                    self.problems.add(RowProblem(f"{self._source}:{task.number}", task.reason))
-                else:
-                    self._numbers.append(task.number)
-                    file.write(task.line)
-
-    def check(self) -> None:
-        """Read the rows as a collection would: with a template, if the first row needs one."""
-        reading = TaskReading(default_env="", template=self._template())
-        for item in read_tasks([self._path], reading):
-            if isinstance(item, RowProblem):
-                self._bad.add(self._line(item.place))
-                self.problems.add(RowProblem(self._place(item.place), self._reason(item.reason)))
-
-    def good_lines(self) -> Iterator[bytes]:
-        """Give the lines that are to be written."""
-        for line in iterate_lines(self._path):
-            if line.number not in self._bad:
-                yield line.data + b"\n"
-
-    def _template(self) -> PromptTemplate | None:
-        first = next(iterate_lines(self._path), None)
-        row = msgspec.json.decode(first.data) if first else {}
-        is_raw = all(row.get(name) is None for name in ("responses_create_params", "messages"))
-        return PromptTemplate("") if is_raw and not row.get("prompt") else None
-
-    def _line(self, place: str) -> int:
-        return int(place.rpartition(":")[2])
-
-    def _place(self, place: str) -> str:
-        return f"{self._source}:{self._numbers[self._line(place) - 1]}"
-
-    def _reason(self, reason: str) -> str:
-        """Give the reader's words without the draft, which nobody else will see."""
-        shown = re.sub(rf"{re.escape(str(self._path))}:\d+", lambda m: self._place(m[0]), reason)
-        told, is_same_id, _ = shown.partition(_SAME_ID)
-        return f'{told}; map "id" to a column of its own' if is_same_id else shown
-
-
-def _wanted(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[_Task]:
-    """Give the rows that the map takes, as tasks."""
+def _mapped(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[SourceRow]:
+    """Give the rows that the map takes as it makes them, read from JSON again."""
     for number, row in rows:
         if isinstance(row, str):
-            yield _Task(number, b"", row)
+            yield SourceRow(number, row)
             continue
         try:
-            line = _line_of(row, row_map)
+            if not row_map.takes(row):
+                continue
+            mapped: JSONObject | str = msgspec.json.decode(msgspec.json.encode(row_map.apply(row)))
+        except RecursionError:
+            mapped = TOO_DEEP
         except ValueError as error:
-            yield _Task(number, b"", str(error))
+            mapped = str(error)
+        yield SourceRow(number, mapped)
+
+
+def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> Iterator[bytes]:
+    """Give the rows that can be collected, as lines; what is wrong with others is added."""
+    reader = TaskReader()
+    reading: TaskReading | None = None
+    for number, row in rows:
+        place = f"{source}:{number}"
+        if isinstance(row, str):
+            problems.add(RowProblem(place, row))
             continue
-        if line is not None:
-            yield _Task(number, line)
+        reading = reading or _reading(row)
+        wrong = [item for item in reader.read(row, place, reading) if isinstance(item, RowProblem)]
+        for problem in wrong:
+            problems.add(problem)
+        if not wrong:
+            yield msgspec.json.encode(row) + b"\n"
 
 
-def _line_of(row: Mapping[str, object], row_map: RowMap) -> bytes | None:
-    return msgspec.json.encode(row_map.apply(row)) + b"\n" if row_map.takes(row) else None
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+def _reading(first: JSONObject) -> TaskReading:
+    """Read as a collection would: with a template, if the first row needs one."""
+    is_raw = all(first.get(name) is None for name in ("responses_create_params", "messages"))
+    template = PromptTemplate("") if is_raw and not first.get("prompt") else None
+    return TaskReading(default_env="", template=template, hints=_HINTS)

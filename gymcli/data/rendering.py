@@ -11,7 +11,7 @@ import msgspec
 from gymcli.nemo_gym import own_task_id
 from gymcli.runner.survey import Problems, named_file
 from gymcli.store.prompt import PromptTemplate
-from gymcli.store.tasks import RowProblem, TaskReading, read_tasks
+from gymcli.store.tasks import Hints, RowProblem, TaskReading, read_tasks
 from gymcli.types import JSONObject, TaskRow
 
 __all__ = ["rendered_rows"]
@@ -39,7 +39,12 @@ def rendered_rows(
     """
     file = named_file(task)
     template = PromptTemplate.read(prompt) if prompt else None
-    reading = TaskReading(default_env=file.env or "", template=template, id_field=id_field)
+    reading = TaskReading(
+        default_env=file.env or "",
+        template=template,
+        id_field=id_field,
+        hints=Hints(same_id_in_files=""),
+    )
     items = (i for i in read_tasks([file.path], reading) if isinstance(i, TaskRow | RowProblem))
     problems = Problems()
     for item in islice(items, limit):

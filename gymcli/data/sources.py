@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from gymcli.errors import MissingPackageError, UsageError
-from gymcli.store.lines import iterate_lines, open_bytes, read_errors
+from gymcli.store.lines import Line, decoded_lines, iterate_lines, open_bytes, read_errors
 from gymcli.types import JSON_ERRORS
 
 __all__ = ["SourceRow", "local_rows"]
@@ -25,7 +29,7 @@ class SourceRow(NamedTuple):
 
     number: int
     """Its line in a text file; else rows are counted, from 1."""
-    row: Mapping[str, object] | str
+    row: dict[str, object] | str
 
 
 def local_rows(path: Path) -> Iterator[SourceRow]:
@@ -36,8 +40,10 @@ def local_rows(path: Path) -> Iterator[SourceRow]:
         MissingPackageError: It is a Parquet file, and pyarrow is not installed.
 
     """
-    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zst")]
-    reader = _READERS.get(suffixes[-1] if suffixes else "")
+    unpacked = Path(path.stem) if path.suffix in (".gz", ".zst") else path
+    reader = _READERS.get(unpacked.suffix.lower())
+    if reader is _parquet_rows and unpacked is not path:
+        raise UsageError(f"{path}: Parquet files are compressed within; unpack it first")
     if reader is None:
         known = ", ".join(_READERS)
         raise UsageError(
@@ -47,28 +53,20 @@ def local_rows(path: Path) -> Iterator[SourceRow]:
 
 
 def _json_lines(path: Path) -> Iterator[SourceRow]:
-    for line in iterate_lines(path):
-        yield SourceRow(line.number, _json_object(line.data))
-
-
-def _json_object(data: bytes) -> Mapping[str, object] | str:
-    try:
-        value = msgspec.json.decode(data)
-    except JSON_ERRORS as error:
-        return f"is not JSON: {error}"
-    return value if isinstance(value, dict) else "must be a JSON object"
+    return map(SourceRow._make, decoded_lines(iterate_lines(path)))
 
 
 def _json_array(path: Path) -> Iterator[SourceRow]:
     """Read one array of objects, which is held in memory."""
     with open_bytes(path) as file, read_errors(path):
-        data = file.read()
+        data = file.read().removeprefix(codecs.BOM_UTF8)
     try:
         rows = msgspec.json.decode(data, type=list[msgspec.Raw])
     except JSON_ERRORS as error:
-        raise UsageError(f"{path}: is no JSON array of objects: {error}") from error
-    for number, row in enumerate(rows, 1):
-        yield SourceRow(number, _json_object(bytes(row)))
+        hint = "; name it .jsonl if each line is one" if data.lstrip().startswith(b"{") else ""
+        raise UsageError(f"{path}: is no JSON array of objects: {error}{hint}") from error
+    lines = (Line(number, bytes(row), True) for number, row in enumerate(rows, 1))
+    yield from map(SourceRow._make, decoded_lines(lines))
 
 
 def _csv_rows(path: Path) -> Iterator[SourceRow]:
@@ -77,9 +75,11 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
         open_bytes(path) as file,
         read_errors(path),
         io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
+        _cells_of_any_length(),
     ):
         reader = csv.DictReader(text, strict=True)
         try:
+            _check_columns(path, reader.fieldnames or ())
             for row in reader:
                 is_whole = None not in row and None not in row.values()
                 reason = "has not as many cells as the line of names"
@@ -87,6 +87,22 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
         except (csv.Error, UnicodeError) as error:
             place = f"{path}: cannot be read after line {reader.line_num}"
             raise UsageError(f"{place}: {error}") from error
+
+
+@contextmanager
+def _cells_of_any_length() -> Iterator[None]:
+    """Lift the limit of the csv module, which is one for the whole process."""
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+    if count > 1:
+        raise UsageError(f'{path}: has the column "{name}" {count} times; rename them')
 
 
 def _parquet_rows(path: Path) -> Iterator[SourceRow]:
@@ -100,11 +116,13 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
     number = 0
     try:
         with ParquetFile(path) as table:
+            _check_columns(path, table.schema_arrow.names)
             for batch in table.iter_batches(_BATCH_ROWS):
                 for row in batch.to_pylist():
                     number += 1
                     yield SourceRow(number, row)
-    except (OSError, ValueError, pa.ArrowException) as error:
+    # Times beyond the year 9999 overflow; a time zone that is not known is a key that is missing.
+    except (OSError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"{path}: cannot be read after row {number}: {reason}") from error
 

@@ -16,7 +16,7 @@ from gymcli.nemo_gym import own_task_id
 from gymcli.runner.survey import named_file
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import RowProblem, TaskReading, read_tasks
-from gymcli.types import JSON, JSONObject, Message, TaskRow, canonical_json
+from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canonical_json
 
 __all__ = ["Spread", "Statistics", "describe_tasks"]
 
@@ -24,6 +24,8 @@ _MAX_VALUES = 20
 """Different values up to which a field is counted by them."""
 _MAX_CHARACTERS = 40
 """Of a value that is worth a name in a table."""
+_MAX_NUMBER = 1e150
+"""Beyond it squares and sums leave the range of floats; no parameter that is meant does."""
 _IMAGES = ("image_url", "input_image")
 
 
@@ -54,6 +56,7 @@ class Statistics(msgspec.Struct, kw_only=True):
     """Different messages with their tools."""
     num_unique_user_texts: int
     num_without_id: int
+    """Tasks that are known by a hash of their content."""
     num_images: int
     environments: dict[str, int]
     """Rows by environment; the key is empty where a row names none."""
@@ -63,7 +66,10 @@ class Statistics(msgspec.Struct, kw_only=True):
     tool_names: dict[str, int]
     """Rows by the tool that they declare."""
     fields: dict[str, dict[str, int]]
-    """Rows by value, of fields whose values are few, short and shared."""
+    """Rows by value, of fields whose values are few, short and shared.
+
+    Numbers, booleans and null are JSON; so is a text that could be taken for one of them.
+    """
 
 
 def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -> Statistics:
@@ -106,7 +112,7 @@ class _Tally:
         """Count a row."""
         self._num_rows += 1
         self._num_tasks += row.first_attempt == 0
-        self._num_without_id += own_task_id(row.fields) is None
+        self._num_without_id += row.first_attempt == 0 and own_task_id(row.fields) is None
         self._num_images += sum(_num_images(message) for message in row.messages)
         self._prompts.add(_digest([row.messages, row.tools]))
         users = [message.text for message in row.messages if message.role == "user"]
@@ -121,7 +127,9 @@ class _Tally:
             self._note("tools", len(row.tools))
             self._tool_names.update({_tool_name(tool) for tool in row.tools})
         for name, value in row.params.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if abs(value) <= _MAX_NUMBER:
                 self._note(f"params.{name}", value)
         self._fields.add(row.fields)
 
@@ -175,11 +183,23 @@ class _FieldValues:
 
 
 def _short(value: JSON) -> str | None:
-    """Give a value that is worth counting: a short text, a boolean, or null."""
-    if isinstance(value, str):
-        return value if len(value) <= _MAX_CHARACTERS else None
-    is_word = value is None or isinstance(value, bool)
-    return msgspec.json.encode(value).decode() if is_word else None
+    """Give the name of a value that is worth counting; different values have different ones."""
+    if isinstance(value, list | dict):
+        return None
+    is_plain = isinstance(value, str) and _is_plain(value)
+    shown = str(value) if is_plain else msgspec.json.encode(value).decode()
+    return shown if len(shown) <= _MAX_CHARACTERS else None
+
+
+def _is_plain(text: str) -> bool:
+    """Say whether a text shows what it is, and is not taken for JSON."""
+    if not text or text != " ".join(text.split()):
+        return False
+    try:
+        msgspec.json.decode(text)
+    except JSON_ERRORS:
+        return True
+    return False
 
 
 def _num_images(message: Message) -> int:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
+from gymcli.data.json_values import is_same
 from gymcli.types import JSON, JSON_ERRORS
 
 __all__ = ["TRANSFORMS", "Transform"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+"""A comma anywhere else may be that of a decimal: 1,5 is not 15."""
 
 
 class Transform(NamedTuple):
@@ -30,14 +34,14 @@ def _text(value: JSON, _: JSON) -> JSON:
 def _number(value: JSON, _: JSON) -> JSON:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    text = _known_text(value).strip().replace(",", "")
+    text = _known_text(value).strip()
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{value!r:.80} is no number")
     try:
-        number: JSON = msgspec.json.decode(text.removeprefix("+"))
-    except JSON_ERRORS as error:
+        number: JSON = msgspec.json.decode(text.replace(",", "").removeprefix("+"))
+    except JSON_ERRORS as error:  # zeros before it, or too large
         raise ValueError(f"{value!r:.80} is no number") from error
-    if isinstance(number, int | float) and not isinstance(number, bool):
-        return number
-    raise ValueError(f"{value!r:.80} is no number")
+    return number
 
 
 def _strip(value: JSON, _: JSON) -> JSON:
@@ -75,7 +79,7 @@ def _letter(value: JSON, _: JSON) -> str:
 
 
 def _letter_in(value: JSON, options: JSON) -> JSON:
-    places = [place for place, item in enumerate(_known_list(options)) if item == value]
+    places = [place for place, item in enumerate(_known_list(options)) if is_same(item, value)]
     if len(places) != 1:
         raise ValueError(f"{value!r:.80} is {len(places)} times among the options, not once")
     return _letter(places[0], None)

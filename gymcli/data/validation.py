@@ -96,8 +96,8 @@ def validate(
     if id_field is not None:
         result.num_without_id = 0
     if not result.num_rows:
-        names = ", ".join(result.files)
-        result.problems.append(RowProblem(names, "no tasks; expected one JSON object a line"))
+        reason = "no tasks; expected one JSON object a line"
+        result.problems += [RowProblem(file, reason) for file in result.files]
     return result
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from gymcli.environment import Environment
 from gymcli.errors import TasksError, UnknownNameError
 from gymcli.registry import Found, Registry, shipped_tasks
 from gymcli.runner.options import CollectOptions
+from gymcli.store.lines import file_sha256
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
 from gymcli.types import JSONObject, TaskRow
@@ -193,12 +193,12 @@ class Problems:
         self._last_place = ""
 
     def add(self, problem: RowProblem) -> None:
-        """Count a problem; those of one row come one after another."""
+        """Count a problem, which becomes one line; those of one row come one after another."""
         if problem.place != self._last_place:
             self.num_rows += 1
             self._last_place = problem.place
         if self.num_rows <= _MAX_LISTED:
-            self._first.append(f"{problem.place}: {problem.reason}")
+            self._first.append(" ".join(f"{problem.place}: {problem.reason}".split()))
 
     def lines(self) -> list[str]:
         """Give the problems of the first rows, and how many more there are."""
@@ -267,6 +267,4 @@ def named_file(task: str | Path) -> TasksFile:
 
 
 def _described(path: Path, num_rows: int) -> JSONObject:
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"path": str(path), "sha256": sha256, "num_rows": num_rows}
+    return {"path": str(path), "sha256": file_sha256(path), "num_rows": num_rows}

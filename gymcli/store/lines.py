@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
+import jsonlines
+import msgspec
+
 from gymcli.errors import RunDirectoryError, UsageError
+from gymcli.types import JSON, JSONObject
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["Line", "LineAppender", "iterate_lines", "open_bytes", "read_errors"]
+__all__ = [
+    "TOO_DEEP",
+    "Line",
+    "LineAppender",
+    "decoded_lines",
+    "file_sha256",
+    "iterate_lines",
+    "open_bytes",
+    "read_errors",
+]
 
+TOO_DEEP = "it is nested too deeply"
+"""What is said of JSON that the interpreter has no stack for."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COMPRESSED_BYTES = 1 << 11
 """Bytes of a .zst file that are decompressed at a time; what they give is held in memory."""
@@ -111,6 +127,49 @@ def iterate_lines(path: Path) -> Iterator[Line]:
             stripped = (data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data).strip()
             if stripped:
                 yield Line(number, stripped, data.endswith(b"\n"))
+
+
+def decoded_lines(lines: Iterable[Line]) -> Iterator[tuple[int, JSONObject | str]]:
+    """Give the object of each line with the line's number, or why it holds none."""
+    number = 0
+
+    def texts() -> Iterator[bytes]:
+        nonlocal number
+        for line in lines:
+            number = line.number
+            yield line.data
+
+    with jsonlines.Reader(texts(), loads=_loads) as reader:
+        while True:
+            try:
+                value = reader.read(allow_none=True)
+            except EOFError:
+                return
+            except jsonlines.InvalidLineError as error:
+                yield number, f"is not JSON: {error.__cause__ or error}"
+                continue
+            yield number, value if isinstance(value, dict) else "must be a JSON object"
+
+
+def _loads(text: str | bytes) -> JSON:
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+
+
+def file_sha256(path: Path) -> str:
+    """Give the SHA-256 of a file as it is on disk, in hex.
+
+    Raises:
+        UsageError: The file is missing or cannot be read.
+
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -10,7 +12,10 @@ import yaml
 from gymcli.errors import UsageError
 from gymcli.types import JSONObject, Message, digest
 
-__all__ = ["PromptTemplate", "read_yaml"]
+__all__ = ["PromptTemplate", "listed", "read_yaml"]
+
+_MAX_NAMES = 20
+_MAX_NAME_CHARACTERS = 80
 
 
 class PromptTemplate:
@@ -83,22 +88,48 @@ class PromptTemplate:
             if self.system is not None:
                 messages.insert(0, Message(role="system", content=self.system.format_map(fields)))
         except KeyError as error:
-            available = ", ".join(sorted(fields)) or "none"
             raise ValueError(
-                f'"{error.args[0]}" is missing (the prompt needs it; the row has: {available})'
+                f'"{error.args[0]}" is missing '
+                f"(the prompt needs it; the row has: {listed(sorted(fields))})"
             ) from error
         return messages
+
+
+def listed(names: Collection[str]) -> str:
+    """Give names for a message: the first of them, none too long, and how many more there are."""
+    shown = [f"{name:.{_MAX_NAME_CHARACTERS}}" for name in islice(names, _MAX_NAMES)]
+    if len(names) > _MAX_NAMES:
+        shown.append(f"and {len(names) - _MAX_NAMES} more")
+    return ", ".join(shown) or "none"
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in a mapping; YAML's own loaders keep the last."""
+
+    def compose_mapping_node(self, anchor: dict[object, yaml.Node]) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in keys:
+                raise yaml.MarkedYAMLError(
+                    problem=f'the key "{key.value}" stands twice', problem_mark=key.start_mark
+                )
+            keys.add((key.tag, key.value))
+        return node
 
 
 def read_yaml(path: Path) -> object:
     """Read a YAML file of plain values.
 
     Raises:
-        UsageError: The file is missing or no YAML.
+        UsageError: The file is missing or no YAML, or a key stands twice in a mapping.
 
     """
     try:
-        loaded: object = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        loaded: object = loader.get_single_data()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

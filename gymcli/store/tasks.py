@@ -12,21 +12,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jsonlines
 import msgspec
 
 from gymcli.dialects.responses import IGNORED_PARAMS
 from gymcli.errors import UsageError
 from gymcli.nemo_gym import environment_name, own_task_id
-from gymcli.store.lines import iterate_lines
+from gymcli.store.lines import TOO_DEEP, decoded_lines, iterate_lines
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.row_prompt import row_prompt
-from gymcli.types import JSON, JSONObject, TaskRow, digest
+from gymcli.types import JSONObject, TaskRow, digest
 
 __all__ = [
+    "Hints",
     "IgnoredParameter",
     "RowFields",
     "RowProblem",
+    "TaskReader",
     "TaskReading",
     "read_row_fields",
     "read_tasks",
@@ -58,6 +59,15 @@ class RowFields(NamedTuple):
     fields: JSONObject
 
 
+class Hints(NamedTuple):
+    """The ways out that problems name, which depend on the command."""
+
+    prompt: str = "rows of fields alone need --prompt FILE"
+    own_prompt: str = "it and --prompt exclude each other"
+    same_id: str = "give --id-field F"
+    same_id_in_files: str = ", or --id-by-file where the files count on their own"
+
+
 class TaskReading(NamedTuple):
     """How rows are read: what the command line says beside the files."""
 
@@ -73,45 +83,61 @@ class TaskReading(NamedTuple):
     """
     canonical_env: Callable[[str], str] = str
     """Gives the name under which an environment is recorded; raises UsageError for unknown ones."""
+    hints: Hints = Hints()
 
 
 def read_tasks(
     paths: Sequence[Path], reading: TaskReading
 ) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
-    """Read task files one after another; memory holds one digest a task.
-
-    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ...
+    """Read task files one after another, as one set of tasks.
 
     Raises:
         UsageError: A file is missing or cannot be read.
 
     """
-    seen: dict[bytes, _Seen] = {}
+    reader = TaskReader()
     prefixes = _prefixes(paths) if reading.id_by_file else {}
     for path in paths:
         default_env = reading.default_envs.get(path, reading.default_env)
         own_reading = reading._replace(default_env=default_env)
-        for number, row in _decoded(path):
+        for number, row in decoded_lines(iterate_lines(path)):
             place = f"{path}:{number}"
-            if isinstance(row, RowProblem):
-                yield row
-                continue
-            try:
-                task, ignored = _task_row(
-                    row, own_reading, place=place, prefix=prefixes.get(path, "")
-                )
-            except (ValueError, UsageError, RecursionError) as error:
-                yield RowProblem(place, str(error))
-                continue
-            yield from (IgnoredParameter(place, name) for name in ignored)
-            key = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
-            first = seen.setdefault(key, _Seen(task.hash, place))
-            if first.hash != task.hash:
-                yield RowProblem(place, _same_id(task.id, first.place, reading))
-                continue
-            task.first_attempt = first.num_copies
-            first.num_copies += 1
-            yield task
+            if isinstance(row, str):
+                yield RowProblem(place, row)
+            else:
+                yield from reader.read(row, place, own_reading, prefix=prefixes.get(path, ""))
+
+
+class TaskReader:
+    """Reads rows one by one; memory holds one digest a task.
+
+    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ...
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, _Seen] = {}
+
+    def read(
+        self, row: JSONObject, place: str, reading: TaskReading, *, prefix: str = ""
+    ) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
+        """Give what a row sets and may not, then its task, or what is wrong with it."""
+        try:
+            task, ignored = _task_row(row, reading, place=place, prefix=prefix)
+        except RecursionError:
+            yield RowProblem(place, TOO_DEEP)
+            return
+        except (ValueError, UsageError) as error:
+            yield RowProblem(place, str(error))
+            return
+        yield from (IgnoredParameter(place, name) for name in ignored)
+        key = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
+        first = self._seen.setdefault(key, _Seen(task.hash, place))
+        if first.hash != task.hash:
+            yield RowProblem(place, _same_id(task.id, first.place, reading))
+            return
+        task.first_attempt = first.num_copies
+        first.num_copies += 1
+        yield task
 
 
 def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
@@ -130,8 +156,8 @@ def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
 
 def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
     shown = " ".join(task_id.split())
-    more = "" if reading.id_by_file else ", or --id-by-file where the files count on their own"
-    return f'another row than {first_place} has the same id "{shown}"; give --id-field F{more}'
+    hint = reading.hints.same_id + ("" if reading.id_by_file else reading.hints.same_id_in_files)
+    return f'another row than {first_place} has the same id "{shown}"; {hint}'
 
 
 def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
@@ -145,16 +171,19 @@ def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
     """
     hashes: dict[str, str] = {}
     for path in paths:
-        for number, row in _decoded(path):
+        for number, row in decoded_lines(iterate_lines(path)):
             place = f"{path}:{number}"
-            if isinstance(row, RowProblem):
-                yield row
+            if isinstance(row, str):
+                yield RowProblem(place, row)
                 continue
             try:
                 consumed = set(_CONTROL_FIELDS)
                 row_prompt(row, consumed)
                 content_hash = digest(_content(row))
-            except (ValueError, RecursionError) as error:
+            except RecursionError:
+                yield RowProblem(place, TOO_DEEP)
+                continue
+            except ValueError as error:
                 yield RowProblem(place, str(error))
                 continue
             task_id = own_task_id(row) or content_hash
@@ -185,38 +214,6 @@ class _Seen(msgspec.Struct, gc=False):
     num_copies: int = 0
 
 
-def _decoded(path: Path) -> Iterator[tuple[int, JSONObject | RowProblem]]:
-    """Decode the lines of a file with their numbers."""
-    numbers: list[int] = [0]
-
-    def lines() -> Iterator[bytes]:
-        for line in iterate_lines(path):
-            numbers[0] = line.number
-            yield line.data
-
-    with jsonlines.Reader(lines(), loads=_loads) as reader:
-        while True:
-            try:
-                row = reader.read(allow_none=True)
-            except EOFError:
-                return
-            except jsonlines.InvalidLineError as error:
-                place = f"{path}:{numbers[0]}"
-                yield numbers[0], RowProblem(place, f"is not JSON: {error.__cause__ or error}")
-                continue
-            if isinstance(row, dict):
-                yield numbers[0], row
-            else:
-                yield numbers[0], RowProblem(f"{path}:{numbers[0]}", "must be a JSON object")
-
-
-def _loads(text: str | bytes) -> JSON:
-    try:
-        return msgspec.json.decode(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
 def _task_row(
     row: JSONObject, reading: TaskReading, *, place: str, prefix: str
 ) -> tuple[TaskRow, list[str]]:
@@ -232,13 +229,12 @@ def _task_row(
     fields = _fields(row, consumed)
     if reading.template is not None:
         if messages:
-            raise ValueError("the row has a prompt of its own; it and --prompt exclude each other")
+            raise ValueError(f"the row has a prompt of its own; {reading.hints.own_prompt}")
         messages = reading.template.messages(fields)
     if not (messages or _leaves_prompt(row)):
         raise ValueError(
             'no prompt: expected "responses_create_params", "messages" or "prompt"; '
-            'rows of fields alone need --prompt FILE, or "messages": [] where the environment '
-            "opens the talk"
+            f'{reading.hints.prompt}, or "messages": [] where the environment opens the talk'
         )
     content_hash = digest(_content(row))
     task = TaskRow(

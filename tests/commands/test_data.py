@@ -57,9 +57,15 @@ def test_validate_reports_json():
     report = msgspec.json.decode(done.stdout)
     assert report["problems"][0] == {
         "place": "t.jsonl:1",
+        "file": "t.jsonl",
+        "line": 1,
         "reason": '"answer" is missing (environment arithmetic needs it)',
     }
     assert (report["num_rows"], report["num_wrong"], report["is_checked"]) == (2, 2, True)
+
+    done = gym("data", "validate", write("t.jsonl"), "--json")
+    [problem] = msgspec.json.decode(done.stdout)["problems"]
+    assert (problem["file"], problem["line"]) == ("t.jsonl", None)
 
 
 def test_validate_of_good_rows_ends_well():
@@ -70,6 +76,18 @@ def test_validate_of_good_rows_ends_well():
     assert done.exit_code == 0
     assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools too)\n"
     assert done.stderr == "warning: 3 rows are copies of others: more attempts of one task\n"
+
+
+def test_commands_name_a_field_in_one_line():
+    Path("p.yaml").write_text('user: "{word}"')
+    path = write("t.jsonl", {"a\n b": 1})
+    lines = [
+        gym("data", "validate", path, "--prompt", "p.yaml").stdout.splitlines()[0],
+        gym("data", "render", path, "--prompt", "p.yaml").stderr.strip(),
+    ]
+
+    reason = 't.jsonl:1: "word" is missing (the prompt needs it; the row has: a b)'
+    assert lines == [reason, f"error: {reason}"]
 
 
 def test_validate_escapes_what_rows_say():
@@ -192,6 +210,7 @@ def test_generate_ends_with_3_where_a_file_differs():
         (["mcqa", "arithmetic"], "name one environment"),
         (["mcqa", "--check", "-n", "3"], "--check compares with what ships: it takes no -n"),
         (["mcqa", "--json"], "--json is for --check"),
+        (["mcqa", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),
         (["mqca"], 'no environment "mqca"; did you mean "mcqa"?'),
     ],
 )
@@ -272,14 +291,24 @@ def test_pull_writes_and_says_what_it_left_out():
 
 
 @pytest.mark.parametrize(
-    ("package", "source", "extra"),
-    [("pyarrow", "t.parquet", "parquet"), ("datasets", "hf:org/name", "hf")],
+    ("package", "module", "source", "extra"),
+    [
+        ("pyarrow", "None", "t.parquet", "parquet"),
+        ("datasets", "None", "hf:org/name", "hf"),
+        pytest.param(
+            "datasets",
+            "type('Folder', (type(sys),), {'__path__': []})('datasets')",
+            "hf:org/name",
+            "hf",
+            id="a folder of its name",
+        ),
+    ],
 )
-def test_pull_names_the_extra_that_is_missing(package, source, extra):
-    """A process in which the package cannot be imported."""
+def test_pull_names_the_extra_that_is_missing(package, module, source, extra):
+    """A process in which the package cannot be imported, or is a folder without its parts."""
     Path("t.parquet").touch()
     command = gym_process("data", "pull", source, "-o", "out.jsonl")
-    command[2] = f"import sys; sys.modules['{package}'] = None; {command[2]}"
+    command[2] = f"import sys; sys.modules['{package}'] = {module}; {command[2]}"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+import yaml
+
 SHA = "c0ffee00" * 5
 
 CARD = b"""---
@@ -23,6 +25,9 @@ configs:
 """
 
 
+NO_CARD = b"---\n{}\n---\n"
+
+
 def lines(*numbers: int) -> bytes:
     rows = ({"question": f"{n} + 1?", "answer": f"So: #### {n + 1}"} for n in numbers)
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
@@ -36,7 +41,11 @@ REPOSITORIES = {
         "train-1.jsonl": lines(5, 6),
         "other.jsonl": b'{"question": "7 + 1?", "answer": "unknown"}\n',
     },
-    "org/single": {"README.md": b"---\n{}\n---\n", "data.jsonl": lines(1)},
+    "org/single": {"README.md": b"---\nlicense: [mit, gpl]\n---\n", "data.jsonl": lines(1)},
+    "org/ragged": {"README.md": NO_CARD, "data.csv": b"a,b\n1,2\n3,4,5\n"},
+    "org/damaged": {"README.md": NO_CARD, "data.jsonl": lines(1) + b"{\n"},
+    "org/nothing": {"README.md": NO_CARD},
+    "org/no_rows": {"README.md": NO_CARD, "data.jsonl": b""},
 }
 """Files by data set and name."""
 
@@ -76,7 +85,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             ]
             self._send(json.dumps(tree if in_root else []).encode())
         else:
-            card = {"license": "mit"} if b"license" in files["README.md"] else None
+            card = yaml.safe_load(files["README.md"].strip(b"-\n")) or None
             about = {"id": name, "sha": SHA, "cardData": card, "siblings": []}
             self._send(json.dumps(about).encode())
 

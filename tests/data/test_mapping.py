@@ -9,6 +9,7 @@ import pytest
 
 from gymcli.data.json_values import json_value
 from gymcli.data.mapping import RowMap, read_map
+from gymcli.data.transforms import TRANSFORMS
 from gymcli.errors import UsageError
 
 ROW = {
@@ -19,6 +20,9 @@ ROW = {
     "a.b": "dotted",
     "level": 5,
     "flag": "true",
+    "is_open": True,
+    "day": "2024-01-31",
+    "mixed": [1, True, "one", "one"],
 }
 
 
@@ -61,10 +65,35 @@ def test_map_takes_columns_by_their_path(tmp_path, path, expected):
         ("{from: choices.text, apply: lettered}", "A: one\nB: two\nC: 3"),
         ("{from: answer, apply: letter}", "B"),
         ("{from: choices.text.1, apply: {letter_in: choices.text}}", "B"),
+        ("{from: is_open, apply: {letter_in: mixed}}", "B"),
     ],
 )
 def test_map_applies_transforms_in_order(tmp_path, column, expected):
     assert one(tmp_path, column) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" 12 ", 12),
+        ("+3", 3),
+        ("-1,234,567", -1234567),
+        ("1,234.50", 1234.5),
+        ("0.5", 0.5),
+        ("1e3", 1000.0),
+    ],
+)
+def test_number_reads_commas_between_thousands(text, expected):
+    assert TRANSFORMS["number"].function(text, None) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1,5", "1.234,56", "12,34,5", "1234,567", "1,2345", ",123", "+-3", "--3", "", "1e999", "007"],
+)
+def test_number_refuses_what_may_mean_another(text):
+    with pytest.raises(ValueError, match="is no number"):
+        TRANSFORMS["number"].function(text, None)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +112,7 @@ def test_map_applies_transforms_in_order(tmp_path, column, expected):
         ("{from: level, apply: [text, letter]}", "'5' is no place from 0 to 25"),
         ("{from: question, apply: {letter_in: choices.text}}", "is 0 times among the options"),
         ("{from: question, apply: {letter_in: none}}", 'there is no column "none"'),
+        ("{from: mixed.2, apply: {letter_in: mixed}}", "'one' is 2 times among the options"),
     ],
 )
 def test_map_names_the_column_that_does_not_fit(tmp_path, column, reason):
@@ -90,6 +120,13 @@ def test_map_names_the_column_that_does_not_fit(tmp_path, column, reason):
         one(tmp_path, column)
     assert reason in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_map_names_few_of_many_columns(tmp_path):
+    with pytest.raises(ValueError) as raised:
+        mapped(tmp_path, "fields: {x: y}", {str(n) * 99: n for n in range(20_000)})
+    assert "and 19980 more)" in str(raised.value)
+    assert len(str(raised.value)) < 2_000
 
 
 def test_map_without_fields_takes_every_column_and_adds_constants(tmp_path):
@@ -133,6 +170,11 @@ def test_map_refuses_a_template_that_the_row_does_not_fit(tmp_path, text, reason
         ("{level: 5}", True),
         ("{level: [4, 5]}", True),
         ("{level: '5'}", False),
+        ("{level: 5.0}", True),
+        ("{answer: true}", False),
+        ("{is_open: true}", True),
+        ("{is_open: 1}", False),
+        ("{day: 2024-01-31}", True),
         ("{level: 5, question: no}", False),
         ("{choices.label.0: A}", True),
         ("{}", True),
@@ -157,6 +199,9 @@ def test_map_takes_rows_whose_columns_have_a_value(tmp_path, where, is_taken):
         ("system: x", '"system" needs the text "user"'),
         ("user: '{a.b}'", "{a.b} is not the name of a field"),
         ("constants: {x: .inf}", 'column "x" holds inf, which JSON has not'),
+        ("where: {x: .inf}", 'column "x" holds inf, which JSON has not'),
+        ("where: {x: 1}\nwhere: {y: 1}", 'the key "where" stands twice'),
+        ("where: {x: 1, x: 2}", 'the key "x" stands twice'),
     ],
 )
 def test_read_map_refuses_what_it_does_not_know(tmp_path, text, reason):

@@ -53,9 +53,18 @@ def test_whole_file_is_written_where_a_link_leads(tmp_path):
     assert (tmp_path / "a.jsonl").read_bytes() == b"one\ntwo\n"
 
 
-@pytest.mark.parametrize("name", ["no/a.jsonl", "/dev/null", "."])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no/a.jsonl",
+        "/dev/null",
+        ".",
+        pytest.param("x" * 250, id="long with a draft"),
+        pytest.param("x" * 300, id="long"),
+    ],
+)
 def test_whole_file_refuses_what_it_cannot_replace(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    reason = "cannot be written" if name == "no/a.jsonl" else "is no regular file"
+    reason = "is no regular file" if name in ("/dev/null", ".") else "cannot be written"
     with pytest.raises(UsageError, match=f"{name}: {reason}"):
         write(Path(name))

@@ -116,8 +116,14 @@ def test_pull_without_a_map_takes_rows_as_they_are(out):
     ("rows", "reason"),
     [
         ([{"prompt": "Hi"}, {"prompt": 3}], 'own.jsonl:2: "prompt" must be text'),
-        ([{"prompt": "Hi"}, {"answer": 3}], "own.jsonl:2: no prompt"),
-        ([{"answer": 3}, {"prompt": "Hi"}], "own.jsonl:2: the row has a prompt of its own"),
+        (
+            [{"prompt": "Hi"}, {"answer": 3}],
+            'own.jsonl:2: no prompt: .*; rows of fields alone need "user" in a map',
+        ),
+        (
+            [{"answer": 3}, {"prompt": "Hi"}],
+            'own.jsonl:2: the row has a prompt of its own; the first row has none; .* "where"',
+        ),
         ([{"answer": 3, "params": 3}], 'own.jsonl:1: "params" must be an object'),
         ([{"messages": [{"role": "wizard"}]}], 'own.jsonl:1: "messages": Invalid enum value'),
         ([[1]], "own.jsonl:1: must be a JSON object"),
@@ -148,6 +154,58 @@ def test_pull_of_csv_makes_tasks_that_hold(out):
     pull("sums.csv", out, map_file=Path("map.yaml"))
 
     assert validate([out], env="arithmetic").problems == []
+
+
+def test_pull_takes_rows_that_are_nested_and_refuses_those_that_are_too_deep(out):
+    """How deep that is depends on the interpreter; it always ends in one sentence."""
+    reasons = []
+    for depth in range(100, 1_100, 100):
+        nested = f'{{"prompt": "Hi", "x": {"[" * depth}{"]" * depth}}}'
+        Path("own.jsonl").write_text(nested)
+        try:
+            reasons.append(pull("own.jsonl", out).problems)
+        except TasksError as error:
+            reasons.append(str(error))
+
+    assert reasons[0] == []
+    assert reasons[-1].endswith("it is nested too deeply")
+    assert all(not reason or reason.endswith("it is nested too deeply") for reason in reasons)
+
+
+def test_pull_names_a_column_in_one_line(out):
+    Path("map.yaml").write_text("fields: {question: none}")
+    with pytest.raises(TasksError) as raised:
+        pull(write(Path("own.jsonl"), [{"a\nb": 1}]), out, map_file=Path("map.yaml"))
+
+    assert str(raised.value) == 'own.jsonl:1: there is no column "none" (the row has: a b)'
+
+
+@pytest.mark.parametrize("name", ["table.jsonl", "link.jsonl", "map.yaml", "noted"])
+def test_pull_does_not_write_over_what_it_reads(out, name):
+    Path("link.jsonl").symlink_to("table.jsonl")
+    table = Path("table.jsonl") if name != "noted" else Path("noted.source.json.jsonl")
+    Path("noted.source.json").write_text(MAP)
+    map_file = Path("noted.source.json" if name == "noted" else "map.yaml")
+    write(table, ROWS[:1])
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    with pytest.raises(UsageError, match="is read here, and would be written over"):
+        pull(str(table), Path(name), map_file=map_file)
+
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "folder/out.jsonl", "x" * 238])
+def test_pull_writes_both_files_or_none(out, name):
+    """The record, the folder or the longer of the names cannot be; nothing else is looked at."""
+    Path("out.jsonl.source.json").mkdir()
+    with pytest.raises(UsageError, match=rf"{name}.*: (is no regular file|cannot be written)"):
+        pull("no.jsonl", Path(name))
+
+    assert {path.name for path in Path().iterdir()} == {
+        "map.yaml",
+        "table.jsonl",
+        "out.jsonl.source.json",
+    }
 
 
 def test_pull_refuses_options_of_the_hub_for_files(out):

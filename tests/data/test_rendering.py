@@ -191,6 +191,12 @@ def test_rendered_rows_end_with_the_wrong_ones(tmp_path):
     ]
 
 
+def test_rendered_rows_name_only_options_that_rendering_has(tmp_path):
+    rows = [{"id": "a", "prompt": "?"}, {"id": "a", "prompt": "!"}]
+    with pytest.raises(TasksError, match=r'has the same id "a"; give --id-field F$'):
+        list(rendered_rows(written(tmp_path / "t.jsonl", rows)))
+
+
 def test_rendered_rows_need_a_file_that_is_there():
     with pytest.raises(UsageError, match="no such file, and no environment"):
         next(rendered_rows(Path("no.jsonl")))

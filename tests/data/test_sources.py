@@ -1,5 +1,6 @@
 """Rows of local tables, each with its number and what is wrong with it."""
 
+import csv
 import gzip
 from pathlib import Path
 
@@ -25,11 +26,21 @@ def test_local_rows_of_json_lines():
     assert rows[:2] == [(1, {"x": 1}), (3, "must be a JSON object")]
     assert rows[2][0] == 4
     assert rows[2][1].startswith("is not JSON")
+    assert rows_of("a.JSONL", b'\xef\xbb\xbf{"x": 1}') == [(1, {"x": 1})]
     assert rows_of("a.jsonl.gz", gzip.compress(b'{"x": 1}')) == [(1, {"x": 1})]
 
 
 def test_local_rows_of_a_json_array():
     assert rows_of("a.json", b'[{"x": 1}, 2]') == [(1, {"x": 1}), (2, "must be a JSON object")]
+    assert rows_of("a.json", b'\xef\xbb\xbf[{"x": 1}]') == [(1, {"x": 1})]
+
+
+def test_local_rows_of_csv_with_long_cells():
+    limit = csv.field_size_limit()
+    long = "x" * (limit + 1)
+
+    assert rows_of("a.csv", f"x\n{long}\n".encode()) == [(2, {"x": long})]
+    assert csv.field_size_limit() == limit
 
 
 def test_local_rows_of_csv():
@@ -60,7 +71,10 @@ def test_local_rows_of_parquet():
     [
         ("a.txt", b"", r"a.txt: cannot tell what it is; expected hf:ORG/NAME or a file \(.jsonl,"),
         ("a", b"", "cannot tell what it is"),
-        ("a.json", b'{"x": 1}', "a.json: is no JSON array of objects"),
+        ("a.json", b"3", "a.json: is no JSON array of objects: .* got `int`$"),
+        ("a.json", b'{"x": 1}\n{}', "a.json: is no JSON array of .*; name it .jsonl if each line"),
+        ("a.csv", b"x,y,x\n1,2,3\n", 'a.csv: has the column "x" 2 times; rename'),
+        ("a.parquet.gz", b"", "a.parquet.gz: Parquet files are compressed within; unpack it"),
         ("a.csv", b'x\n"1', "a.csv: cannot be read after line 1: unexpected end of data"),
         ("a.csv", b"x\n\xff\n", "a.csv: cannot be read after line 0: 'utf-8' codec"),
         ("a.csv.zst", b"no archive", "a.csv.zst: cannot be read: "),
@@ -74,6 +88,23 @@ def test_local_rows_refuse_what_they_cannot_read(name, data, reason):
         pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
     with pytest.raises(UsageError, match=reason):
         rows_of(name, data)
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "value", "reason"),
+    [
+        (["x"], ("timestamp", "s"), 10**12, "cannot be read after row 0: "),
+        (["x"], ("timestamp", "s", "Mars/Phobos"), 1, "cannot be read after row 0: .*Mars/Phobos"),
+        (["x", "x"], ("int64",), 1, 'has the column "x" 2 times; rename'),
+    ],
+)
+def test_local_rows_refuse_parquet_that_has_no_rows_of_ours(names, kind, value, reason):
+    pa = pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="reading Parquet is an extra")
+    column = pa.array([value], getattr(pa, kind[0])(*kind[1:]))
+    parquet.write_table(pa.table([column] * len(names), names), "a.parquet")
+    with pytest.raises(UsageError, match=f"a.parquet: {reason}"):
+        list(local_rows(Path("a.parquet")))
 
 
 @pytest.mark.parametrize("name", ["no.jsonl", "no.json", "no.csv", "no.parquet"])

@@ -61,15 +61,16 @@ def test_describe_tasks_counts_rows_tasks_and_prompts(tmp_path):
         {**row, "id": "b"},
         {**row, "id": "c", "tools": TOOLS},
         {"prompt": "!"},
+        {"prompt": "!"},
         {"prompt": 3},
         {**row, "prompt": "!!"},
     ]
     found = described(tmp_path, *rows)
 
-    assert (found.num_rows, found.num_tasks, found.num_wrong) == (5, 4, 2)
+    assert (found.num_rows, found.num_tasks, found.num_wrong) == (6, 4, 2)
     assert (found.num_unique_prompts, found.num_unique_user_texts) == (3, 2)
     assert found.num_without_id == 1
-    assert found.environments == {"maths": 4, "": 1}
+    assert found.environments == {"maths": 4, "": 2}
     assert found.tool_names == {"look": 1, "go": 1}
 
 
@@ -82,6 +83,7 @@ def test_describe_tasks_counts_values_that_are_few_and_short(tmp_path):
             "is_odd": bool(n % 2),
             "many": str(n // 2),
             "long": "x" * 41,
+            "pairs": str(n // 2) if n < 10 else "x",
             "score": n % 2,
             "often": None if n else "once",
         }
@@ -91,9 +93,46 @@ def test_describe_tasks_counts_values_that_are_few_and_short(tmp_path):
 
     assert found.fields == {
         "level": {"easy": 40, "hard": 20},
+        "pairs": {"x": 50, '"0"': 2, '"1"': 2, '"2"': 2, '"3"': 2, '"4"': 2},
         "is_odd": {"false": 30, "true": 30},
+        "score": {"0": 30, "1": 30},
         "often": {"null": 59, "once": 1},
     }
+
+
+def test_describe_tasks_counts_a_field_whose_values_stand_twice_on_average(tmp_path):
+    twice, once = (
+        [{"id": str(n), "prompt": "?", "level": f"l{n // 2}"} for n in range(num)] for num in (6, 5)
+    )
+
+    assert described(tmp_path, *twice).fields == {"level": {"l0": 2, "l1": 2, "l2": 2}}
+    assert described(tmp_path, *once).fields == {}
+
+
+def test_describe_tasks_tells_texts_from_other_values(tmp_path):
+    values = [True, "true", None, "null", 1, "1", "", " ", "a\nb", "yes"] * 2
+    found = described(tmp_path, *({"prompt": str(n), "x": x} for n, x in enumerate(values)))
+
+    assert set(found.fields["x"]) == {
+        *("true", '"true"', "null", '"null"', "1", '"1"', '""', '" "', '"a\\nb"', "yes")
+    }
+
+
+def test_describe_tasks_leaves_out_numbers_that_cannot_be_summed(tmp_path):
+    seeds = [10**400, 1.7e308, -1.7e308, 1e150, -1e150, 1]
+    found = described(tmp_path, *({"prompt": str(n), "params": {"seed": n}} for n in seeds))
+
+    spread = found.spreads["params.seed"]
+    assert (spread.num, spread.min, spread.max) == (3, -1e150, 1e150)
+    assert spread.standard_deviation == pytest.approx(1e150)
+
+
+def test_describe_tasks_counts_ids_by_file(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(msgspec.json.encode({"id": "1", "prompt": name}))
+    found = describe_tasks([tmp_path / "a", tmp_path / "b"])
+
+    assert (found.num_tasks, found.num_wrong) == (2, 0)
 
 
 def test_describe_tasks_reads_templates_environments_and_archives(tmp_path):

@@ -101,9 +101,10 @@ def test_validate_fills_a_template(path):
 
 
 def test_validate_wants_rows(path):
-    [problem] = validate([write(path)]).problems
+    problems = validate([write(path), write(Path("other.jsonl"))]).problems
 
-    assert problem == ("tasks.jsonl", "no tasks; expected one JSON object a line")
+    reason = "no tasks; expected one JSON object a line"
+    assert problems == [("tasks.jsonl", reason), ("other.jsonl", reason)]
 
 
 def test_validate_refuses_what_cannot_be_read(path):

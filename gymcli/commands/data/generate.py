@@ -21,14 +21,14 @@ _FAILED = 3
 def generate(
     envs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ENV]...", help="One environment; with --check any, none: all."),
+        typer.Argument(metavar="ENV", help="One environment; with --check any, none: all."),
     ] = None,
     num: Annotated[
         int | None,
         typer.Option("--num", "-n", min=1, help="Rows; else as many as ship with it, or 60."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed; 0, the default, gives what ships.")
+        int | None, typer.Option(min=0, help="Seed; 0, the default, gives what ships.")
     ] = None,
     out: Annotated[
         Path | None,

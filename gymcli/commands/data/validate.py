@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymcli.commands.console import print_json, result, warn
 from gymcli.commands.options import IdByFileOption, IdFieldOption, JsonOption, PromptOption
+
+if TYPE_CHECKING:
+    from gymcli.store.tasks import RowProblem
 
 __all__ = ["validate"]
 
@@ -42,7 +45,7 @@ def validate(
     for text in found.warnings:
         warn(text)
     if json:
-        problems = [problem._asdict() for problem in found.problems]
+        problems = [_located(problem, found.files) for problem in found.problems]
         report = {**msgspec.to_builtins(found), "problems": problems}
         print_json(msgspec.json.encode(report))
     else:
@@ -54,3 +57,11 @@ def validate(
         )
     if found.problems:
         raise typer.Exit(_USAGE)
+
+
+def _located(problem: RowProblem, files: list[str]) -> dict[str, str | int | None]:
+    file, line = problem.place, None
+    if file not in files:
+        file, _, number = file.rpartition(":")
+        line = int(number)
+    return {"place": problem.place, "file": file, "line": line, "reason": problem.reason}
