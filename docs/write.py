@@ -56,7 +56,7 @@ def _folder_lines(folder: Path, depth: int) -> list[str]:
 
 def _line(name: str, path: Path, depth: int) -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return f"{'  ' * depth + name:39}{docstring.splitlines()[0]}"
+    return f"{'  ' * depth + name:39} {docstring.splitlines()[0]}"
 
 
 def environments() -> str:

@@ -88,7 +88,7 @@ class BirdSQL(Environment[QueryTask]):
         max_steps: PositiveInt = MAX_STEPS
         """Steps of SQLite's virtual machine that a query may take."""
         max_seconds: PositiveFloat = 60.0
-        """Seconds that all of the scoring may take; far beyond what the limits let a query take."""
+        """Seconds that all of the scoring may take; most queries take less for their steps."""
 
     options: Options
 

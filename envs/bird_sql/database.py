@@ -1,7 +1,8 @@
 """Runs queries on a database in memory: reading only, never the clock or chance, and not for ever.
 
 How much a query may do is counted in steps of SQLite's virtual machine and in bytes, so that the
-same query always comes to the same end, however busy the processor is.
+same query comes to the same end, however busy the processor is, save for what few steps are counted
+for.
 """
 
 import sqlite3
@@ -10,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from gymcli import VerifierError
 
-from .functions import FUNCTIONS, Calendar, Cell
+from .functions import FUNCTIONS, FUNCTIONS_OF_CONTEXT, Calendar, Cell
 
 __all__ = ["MAX_STEPS", "Comparison", "Database", "QueryError", "Reason", "compare"]
 
@@ -19,7 +20,7 @@ Reason = Literal[
 ]
 
 MAX_STEPS = 200_000_000
-"""Steps of the virtual machine that a query may take: some five seconds, more where it joins."""
+"""Steps of the virtual machine that a query may take: two to a dozen seconds."""
 STEPS_AT_ONCE = 1000
 STEPS_OF_TIMES = 100
 """Steps that a call of a function of dates and times counts as; it takes about as long."""
@@ -171,7 +172,8 @@ class Database:
         self._num_steps += STEPS_OF_TIMES
 
     def _authorized(self, action: int, _: str | None, function: str | None, *__: str | None) -> int:
-        if action == sqlite3.SQLITE_FUNCTION and function not in FUNCTIONS:
+        known = FUNCTIONS if self._is_filled else FUNCTIONS_OF_CONTEXT
+        if action == sqlite3.SQLITE_FUNCTION and function not in known:
             self._refused = f"{function}()"
         elif self._is_filled and action not in READING:
             self._refused = "all but reading"

@@ -7,7 +7,7 @@ of chance (`random`), or of changes that a query cannot make.
 import sqlite3
 from collections.abc import Callable
 
-__all__ = ["FUNCTIONS", "NOW", "Calendar", "Cell"]
+__all__ = ["FUNCTIONS", "FUNCTIONS_OF_CONTEXT", "NOW", "Calendar", "Cell"]
 
 Cell = str | int | float | bytes | None
 
@@ -53,6 +53,8 @@ sqlite_rename_table sqlite_rename_test
 """
 """As SQLite itself calls them; those of the last two lines are ALTER TABLE's, and no query's."""
 FUNCTIONS = frozenset(NAMES.split()).union(TIMES, CURRENT)
+FUNCTIONS_OF_CONTEXT = FUNCTIONS | {"last_insert_rowid"}
+"""A context adds rows, and may ask for the last one."""
 
 
 class Calendar:

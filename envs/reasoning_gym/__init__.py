@@ -21,10 +21,11 @@ word_ladder make other entries in another process. Where this differs:
 - Rewards are at most 1, and these answers, which the library finds right, are not. `unreadable`:
   NaN and Infinity where the gold answer has digits, but neither of them; in countdown and puzzle24
   anything but digits, parentheses, spaces and + - * /, powers and whole quotients included. Less
-  than 1: other numbers than the puzzle's in puzzle24; the gold word and more in spell_backward; a
-  number that begins as the gold does in coin_flip; what does not say the gold's word, or says
-  "true" and "false", in game_of_life_halting; an integral that is merely written down, unless the
-  gold answer has one. Gold answers of arc_agi and rearc are right in a row with an entry, too.
+  than 1: other numbers than the puzzle's, or 24.5, in puzzle24; the gold word and more in
+  spell_backward; a number that begins as the gold does in coin_flip; what does not say the gold's
+  word, or says "true" and "false", in game_of_life_halting; an integral that is merely written
+  down, unless the gold answer has one. Gold answers of arc_agi and rearc are right in a row with
+  an entry, too.
 - A row whose generator is not known is refused. A `config` is trusted to need no more memory than
   there is; an entry that takes longer than a minute to make fails the attempt.
 

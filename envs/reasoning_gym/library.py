@@ -40,6 +40,10 @@ UNPLAYABLE = {
 
 Scorer: TypeAlias = Callable[..., object]
 
+NUM_INTERRUPTS = 50
+SECONDS_OF_INTERRUPT = 0.1
+"""How long a thread has to end before it is interrupted again."""
+
 _GENERATING = threading.Lock()
 """Some generators draw from numpy's one global generator: no two of them at a time."""
 
@@ -170,7 +174,7 @@ def _entry_within(address: Address, timeout: float) -> JSONObject:
         try:
             return entry.result(timeout)
         except TimeoutError as error:
-            _interrupt(thread)
+            _end(thread)
             raise TimeoutError(
                 f"reasoning-gym took longer than {timeout:g} seconds to make {_named(address)}; "
                 "--env-arg generator_timeout=SECONDS allows more"
@@ -194,10 +198,17 @@ def _in_thread(function: Callable[[], JSONObject]) -> tuple[Future[JSONObject], 
     return future, thread
 
 
-def _interrupt(thread: threading.Thread) -> None:
-    """Raise SystemExit in a thread once it is at a line of Python: most loops end with that."""
+def _end(thread: threading.Thread) -> None:
+    """Raise SystemExit in a thread, and again where that is lost, as in the callback of a weakref.
+
+    It comes once the thread is at a line of Python: what stays longer than that is left alone.
+    """
     ident = ctypes.c_ulong(thread.ident or 0)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+    for _ in range(NUM_INTERRUPTS):
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+        thread.join(SECONDS_OF_INTERRUPT)
+        if not thread.is_alive():
+            return
 
 
 def _series(address: Address) -> Series:

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from gymcli import JSONObject
 
-from .guard import guarded
+from .guard import evaluate, guarded
 from .library import Address, generator_of, scorer_of
 
 __all__ = ["Outcome", "gold_in", "scored"]
@@ -110,8 +110,15 @@ def _most_of_halting(answer: str, gold: str) -> float:
 
 
 def _most_of_puzzle24(answer: str, gold: str) -> float:
-    """Ask for the numbers of the puzzle, at which the scorer does not look."""
-    return 1.0 if _numbers(answer) == _numbers(gold) else 0.01
+    """Ask for 24, not 24.5, of the puzzle's own numbers, at which the scorer does not look."""
+    if _numbers(answer) != _numbers(gold):
+        return 0.01
+    exact = re.sub("[0-9]+", r"Fraction(\g<0>)", answer)
+    try:
+        value = evaluate(exact, local_names={"Fraction": Fraction})
+    except (ArithmeticError, SyntaxError, TypeError, ValueError):
+        return 0.01
+    return 1.0 if value == 24 else 0.01
 
 
 def _most_of_spell_backward(answer: str, gold: str) -> float:

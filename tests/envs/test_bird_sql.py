@@ -509,6 +509,15 @@ def test_context_may_change_its_tables():
         result_of("SELECT sqlite_rename_test('main', '', 'boats', 0, 0, 0)")
 
 
+def test_context_may_ask_for_the_row_that_it_added_last():
+    context = """CREATE TABLE a (id INTEGER PRIMARY KEY, b); INSERT INTO a (b) VALUES ('x');
+    CREATE TABLE c (a_id); INSERT INTO c VALUES (last_insert_rowid());"""
+
+    assert result_of("SELECT a_id FROM c", context) == {(1,)}
+    with pytest.raises(QueryError, match="not allowed"):
+        result_of("SELECT last_insert_rowid()", context)
+
+
 def test_gold_query_that_runs_away_leaves_the_rollout_unscored():
     gold, options = f"{ENDLESS} SELECT max(i) FROM n", {"max_steps": 1_000_000}
 

@@ -1,7 +1,6 @@
 import asyncio
 import itertools
 import math
-import time
 from random import Random
 
 import msgspec
@@ -189,12 +188,10 @@ def test_action_of_takes_the_first_tag_else_the_first_bare_word(text, action):
     assert action_of(text) == action
 
 
-def test_action_of_reads_long_texts_quickly():
-    started = time.perf_counter()
+def test_action_of_reads_long_texts():
+    """In one pass, or these would not end."""
     for piece in ("<action>", "<action>up", "<action> ", " ", "u", "up_"):
-        assert action_of(piece * 100_000) in (None, "up")
-
-    assert time.perf_counter() - started < 5
+        assert action_of(piece * 300_000) in (None, "up")
 
 
 @pytest.mark.parametrize(

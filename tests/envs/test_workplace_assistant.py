@@ -1,10 +1,7 @@
 """The environment workplace_assistant: its tools, its tables, and the comparison at the end."""
 
-import asyncio
 import csv
 import itertools
-import statistics
-import time
 from collections import Counter
 from random import Random
 
@@ -21,7 +18,6 @@ from gymcli.envs.workplace_assistant.tables import NOW, Table, page_of
 from gymcli.envs.workplace_assistant.vocabulary import TEAM
 from gymcli.errors import UsageError, VerifierError
 from gymcli.registry import environment_options, shipped_tasks
-from gymcli.scoring import VerifyContext
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import FunctionCall, ToolCall
 from tests.envs.episodes import calls, played, row_of_file, says, scored, task_row
@@ -319,23 +315,6 @@ def test_call_tools_takes_null_for_left_out():
 
     assert not rollout.tool_errors
     assert rollout.reward == 1.0
-
-
-def test_verify_takes_a_few_milliseconds():
-    """The median over the oracle's rollouts; the limit is 20 ms."""
-    rollouts = [played(row) for row in shipped_rows()]
-    context = VerifyContext(WorkplaceAssistant, options=WorkplaceAssistant.Options())
-
-    async def measure():
-        for rollout in rollouts:
-            started = time.perf_counter()
-            await WorkplaceAssistant.verify(rollout, context)
-            yield time.perf_counter() - started
-
-    async def seconds():
-        return [taken async for taken in measure()]
-
-    assert statistics.median(asyncio.run(seconds())) < 0.02
 
 
 # Tools
@@ -674,13 +653,11 @@ def test_search_emails_takes_every_word_and_sorts_by_time():
 
 
 def test_search_emails_bears_a_query_of_any_length():
-    """200,000 words took most of a minute, in which no other episode went on."""
-    many = [" ".join(["wren"] * 200_000), " ".join(f"w{number}" for number in range(200_000))]
-    started = time.perf_counter()
+    """Words are looked up once each, so that these end at all, and no other episode waits."""
+    many = [" ".join(["wren"] * 5_000_000), " ".join(f"w{number}" for number in range(2_000_000))]
 
     texts = answers(*(call("email_search_emails", query=query) for query in many))
 
-    assert time.perf_counter() - started < 5
     assert msgspec.json.decode(texts[0])["pagination"]["total_emails"] > 0
     assert texts[1] == "A query may have 100 different words at most."
     hundred = " ".join(f"w{number}" for number in range(100))
@@ -932,15 +909,13 @@ def test_table_counts_what_was_carried_out(changes):
     assert found.num_changes == num_done
 
 
-def test_table_takes_many_rows_quickly():
-    """Each addition used to number and look at all rows again."""
+def test_table_takes_many_rows():
+    """An addition neither numbers nor looks at all the rows, or these would not end."""
     found = Table(labelled(table("emails")), "email_id", noun="e-mail")
-    started = time.perf_counter()
-    for _ in range(20_000):
+    for _ in range(200_000):
         found.add({"body": "Hello."})
 
-    assert time.perf_counter() - started < 2
-    assert len(found.labelled_rows) == 20_500
+    assert len(found.labelled_rows) == 200_500
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -364,9 +363,7 @@ def test_close_ends_idle_and_busy_workers(tmp_path):
         busy = asyncio.create_task(call)
         await wait_for(path.exists)
         idle = await workers.call(isolated.process, timeout=20, memory_mb=512)
-        started = time.perf_counter()
         await asyncio.to_thread(workers.close)
-        assert time.perf_counter() - started < 10
         with pytest.raises(VerifierError, match=r"^spin was not called to its end"):
             await busy
         assert not is_running(idle)
