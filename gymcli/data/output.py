@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from io import BufferedRandom
 from pathlib import Path
@@ -17,30 +17,32 @@ __all__ = ["compressing", "replacing", "whole_file"]
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
     """Give a file to write, which takes its place when the block ends well; `.gz`, `.zst` compress.
 
     Raises:
-        UsageError: It cannot be written, or there is something that is no regular file.
+        UsageError: It cannot be written, is one of `inputs`, or is there and no regular file.
 
     """
-    with replacing(path) as raw, compressing(raw, path.suffix) as file:
+    with replacing(path, inputs=inputs) as raw, compressing(raw, path.suffix) as file:
         yield file
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BufferedRandom]:
+def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRandom]:
     """Give an empty file beside this one, which takes its place when the block ends well.
 
     Raises:
-        UsageError: It cannot be written, or there is something that is no regular file.
+        UsageError: It cannot be written, is one of `inputs`, or is there and no regular file.
 
     """
+    target = _resolved(path)
+    if any(_is_same_file(target, given) for given in inputs):
+        raise UsageError(f"{path}: is needed here, and would be written over; give another -o")
     temporary: Path | None = None
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: is no regular file; give another -o")
-        target = path.resolve()
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         with temporary.open("w+b") as raw:
             yield raw
@@ -53,6 +55,26 @@ def replacing(path: Path) -> Iterator[BufferedRandom]:
         if temporary is not None:
             with suppress(OSError):  # it is gone where all went well
                 temporary.unlink()
+
+
+def _resolved(path: Path) -> Path:
+    """Give where a path leads, through links.
+
+    Raises:
+        UsageError: It leads nowhere, as links in a circle do.
+
+    """
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # a RuntimeError below Python 3.13
+        raise UsageError(f"{path}: cannot be written: {error}") from error
+
+
+def _is_same_file(target: Path, other: Path) -> bool:
+    try:
+        return target == other.resolve() or target.samefile(other)
+    except (OSError, RuntimeError):  # one is not there; whoever opens it says so
+        return False
 
 
 def compressing(raw: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:

@@ -84,11 +84,11 @@ def pull(
     row_map = read_map(map_file) if map_file else RowMap()
     record_path = Path(f"{out}.source.json")
     inputs = [Path(source)] if map_file is None else [Path(source), map_file]
-    for target in (out, record_path):
-        if any(_is_same_file(target, given) for given in inputs):
-            raise UsageError(f"{target}: is read here, and would be written over; give another -o")
     # Both are opened before anything is read, and take their places when all else is done.
-    with replacing(out) as raw, replacing(record_path) as record_file:
+    with (
+        replacing(out, inputs=inputs) as raw,
+        replacing(record_path, inputs=[*inputs, out]) as record_file,
+    ):
         rows, record = _opened(source, config=config, split=split, revision=revision)
         record.map_sha256 = file_sha256(map_file) if map_file else None
         record.limit = limit
@@ -107,13 +107,6 @@ def pull(
         record.sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
         record_file.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
     return Pulled(record, problems.lines())
-
-
-def _is_same_file(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:  # one is not there; whoever opens it says so
-        return False
 
 
 def _opened(

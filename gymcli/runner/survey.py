@@ -198,7 +198,8 @@ class Problems:
             self.num_rows += 1
             self._last_place = problem.place
         if self.num_rows <= _MAX_LISTED:
-            self._first.append(" ".join(f"{problem.place}: {problem.reason}".split()))
+            place = " ".join(problem.place.splitlines())
+            self._first.append(f"{place}: {' '.join(problem.reason.split())}")
 
     def lines(self) -> list[str]:
         """Give the problems of the first rows, and how many more there are."""

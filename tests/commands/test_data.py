@@ -112,6 +112,17 @@ def test_render_prints_or_writes_the_same_rows():
     assert not set(UNSAFE) & set(printed.output)
 
 
+def test_render_writes_over_nothing_that_it_reads():
+    rows, prompt = write_sums(Path("sums.jsonl"), 3), Path("p.yaml")
+    prompt.write_text("user: What?\n")
+    for out in (rows, prompt):
+        before = out.read_bytes()
+        done = gym("data", "render", rows, "--prompt", prompt, "--limit", "1", "-o", out)
+        assert done.exit_code == 2
+        assert f"{out}: is needed here, and would be written over" in done.stderr
+        assert out.read_bytes() == before
+
+
 def test_render_takes_the_first_rows():
     path = write("t.jsonl", {"name": "a", "prompt": "?"}, {"name": "b", "prompt": "!"}, {})
     done = gym("data", "render", path, "--limit", "2", "--id-field", "name")

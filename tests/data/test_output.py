@@ -68,3 +68,27 @@ def test_whole_file_refuses_what_it_cannot_replace(tmp_path, monkeypatch, name):
     reason = "is no regular file" if name in ("/dev/null", ".") else "cannot be written"
     with pytest.raises(UsageError, match=f"{name}: {reason}"):
         write(Path(name))
+
+
+def test_whole_file_refuses_what_is_read(tmp_path):
+    """By its name, through a link, and by another name of the same file."""
+    source, link, other = (tmp_path / name for name in ("a.jsonl", "link", "other"))
+    source.write_text("kept")
+    link.symlink_to(source)
+    other.hardlink_to(source)
+
+    for path in (source, link, other):
+        with (
+            pytest.raises(UsageError, match="is needed here, and would be written over"),
+            whole_file(path, inputs=[tmp_path / "missing", source]),
+        ):
+            pytest.fail("it was given to write")
+    assert source.read_text() == "kept"
+
+
+def test_whole_file_refuses_links_in_a_circle(tmp_path):
+    path = tmp_path / "a"
+    path.symlink_to(path)
+
+    with pytest.raises(UsageError, match="cannot be written"), whole_file(path):
+        pytest.fail("it was given to write")

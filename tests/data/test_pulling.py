@@ -188,10 +188,19 @@ def test_pull_does_not_write_over_what_it_reads(out, name):
     map_file = Path("noted.source.json" if name == "noted" else "map.yaml")
     write(table, ROWS[:1])
     before = {path: path.read_bytes() for path in Path().iterdir()}
-    with pytest.raises(UsageError, match="is read here, and would be written over"):
+    with pytest.raises(UsageError, match="is needed here, and would be written over"):
         pull(str(table), Path(name), map_file=map_file)
 
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_pull_refuses_a_record_that_leads_to_its_rows(out):
+    """Both would take the same place."""
+    Path(f"{out}.source.json").symlink_to(out)
+    with pytest.raises(UsageError, match="is needed here, and would be written over"):
+        pull(write(Path("own.jsonl"), [{"prompt": "a"}]), out)
+
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "folder/out.jsonl", "x" * 238])

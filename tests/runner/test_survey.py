@@ -61,6 +61,14 @@ def test_selected_takes_the_first_rows_of_each_file(tmp_path):
     assert len(selected([first, second], limit=1, shuffle=True)) == 2
 
 
+def test_survey_names_a_file_as_it_is_called(tmp_path):
+    """In one line all the same."""
+    path = tmp_path / "two  spaces\nand a line.jsonl"
+    path.write_text('{"env": "arithmetic", "prompt": "x"}\n')
+    with pytest.raises(TasksError, match='two  spaces and a line'):
+        looked_at([path])
+
+
 def test_survey_describes_files(tmp_path):
     tasks = write_sums(tmp_path / "t.jsonl", 3)
     _, found = looked_at([tasks])

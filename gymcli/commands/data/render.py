@@ -43,7 +43,8 @@ def render(
             print_json(msgspec.json.encode(row), indent=0)
         return
     num_rows = 0
-    with whole_file(out) as written:
+    inputs = [Path(file)] if prompt is None else [Path(file), prompt]
+    with whole_file(out, inputs=inputs) as written:
         for row in rows:
             written.write(msgspec.json.encode(row) + b"\n")
             num_rows += 1
