@@ -65,7 +65,7 @@ def test_survey_names_a_file_as_it_is_called(tmp_path):
     """In one line all the same."""
     path = tmp_path / "two  spaces\nand a line.jsonl"
     path.write_text('{"env": "arithmetic", "prompt": "x"}\n')
-    with pytest.raises(TasksError, match='two  spaces and a line'):
+    with pytest.raises(TasksError, match="two  spaces and a line"):
         looked_at([path])
 
 
