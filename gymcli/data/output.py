@@ -65,9 +65,15 @@ def _resolved(path: Path) -> Path:
 
     """
     try:
-        return path.resolve()
-    except (OSError, RuntimeError) as error:  # a RuntimeError below Python 3.13
-        raise UsageError(f"{path}: cannot be written: {error}") from error
+        target = path.resolve()
+        is_circle = target.is_symlink()  # as Python 3.13 gives it
+    except RuntimeError:  # as those before do
+        is_circle = True
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+    if is_circle:
+        raise UsageError(f"{path}: cannot be written: its links lead in a circle")
+    return target
 
 
 def _is_same_file(target: Path, other: Path) -> bool:
