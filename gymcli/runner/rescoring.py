@@ -195,7 +195,7 @@ def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
     fields: dict[str, JSONObject] = {}
     for item in read_row_fields(task_files):
         if isinstance(item, RowProblem):
-            raise TasksError(f"{item.place}: {item.reason}")
+            raise TasksError(str(item))
         fields[f"#{item.task_index}"] = fields[item.id] = item.fields
     return fields
 

@@ -198,8 +198,7 @@ class Problems:
             self.num_rows += 1
             self._last_place = problem.place
         if self.num_rows <= _MAX_LISTED:
-            place = " ".join(problem.place.splitlines())
-            self._first.append(f"{place}: {' '.join(problem.reason.split())}")
+            self._first.append(str(problem))
 
     def lines(self) -> list[str]:
         """Give the problems of the first rows, and how many more there are."""

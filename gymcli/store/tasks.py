@@ -42,6 +42,10 @@ class RowProblem(NamedTuple):
     place: str
     reason: str
 
+    def __str__(self) -> str:
+        """Give both in one line; a place keeps its spaces, which may be those of a file's name."""
+        return f"{' '.join(self.place.splitlines())}: {' '.join(self.reason.split())}"
+
 
 class IgnoredParameter(NamedTuple):
     """A request parameter that a row may not set."""

@@ -49,6 +49,12 @@ def test_validate_prints_problems_and_ends_with_2():
     assert done.stderr == ""
 
 
+def test_validate_names_a_file_as_it_is_called():
+    done = gym("data", "validate", write("two  spaces.jsonl", {"id": "a"}))
+
+    assert done.stdout.startswith("two  spaces.jsonl:1: no prompt: ")
+
+
 def test_validate_reports_json():
     row = {"id": "a", "prompt": "?"}
     done = gym("data", "validate", write("t.jsonl", row, row), "--env", "arithmetic", "--json")

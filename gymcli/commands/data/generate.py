@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import message, one_line, print_json, result
+from gymcli.commands.console import one_line, print_json, result
+from gymcli.commands.data.rows import OutOption, give_rows
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,17 +30,14 @@ def generate(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed; 0, the default, gives what ships.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The file to write (.gz, .zst); else rows are printed."),
-    ] = None,
+    out: OutOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Compare with what ships; exit code 3 if it differs.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Write the data set of an environment, the same rows for the same seed."""
-    from gymcli.data import compare_generated, generated_rows, whole_file
+    from gymcli.data import compare_generated, generated_rows
     from gymcli.registry import Registry, shipped_tasks
 
     if check:
@@ -53,17 +50,7 @@ def generate(
         raise UsageError("--json is for --check; rows are JSON already")
     if envs is None or len(envs) != 1:
         raise UsageError("name one environment (gym envs lists them), or compare with --check")
-    lines = generated_rows(envs[0], num, seed=seed or 0)
-    if out is None:
-        for line in lines:
-            print_json(line, indent=0)
-        return
-    num_rows = 0
-    with whole_file(out) as written:
-        for line in lines:
-            written.write(line)
-            num_rows += 1
-    message(f"wrote {out}: {num_rows} rows")
+    give_rows(generated_rows(envs[0], num, seed=seed or 0), out)
 
 
 def _report(comparisons: list[Comparison], *, is_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import message, print_json
+from gymcli.commands.data.rows import OutOption, give_rows
 from gymcli.commands.options import IdFieldOption, PromptOption
 
 __all__ = ["render"]
@@ -23,10 +23,7 @@ def render(
     prompt: PromptOption = None,
     id_field: IdFieldOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The file to write (.gz, .zst); else rows are printed."),
-    ] = None,
+    out: OutOption = None,
 ) -> None:
     """Write rows as `messages`, `tools`, `params` and fields, to be collected without --prompt.
 
@@ -35,17 +32,8 @@ def render(
     """
     import msgspec
 
-    from gymcli.data import rendered_rows, whole_file
+    from gymcli.data import rendered_rows
 
     rows = rendered_rows(file, prompt=prompt, id_field=id_field, limit=limit)
-    if out is None:
-        for row in rows:
-            print_json(msgspec.json.encode(row), indent=0)
-        return
-    num_rows = 0
-    inputs = [Path(file)] if prompt is None else [Path(file), prompt]
-    with whole_file(out, inputs=inputs) as written:
-        for row in rows:
-            written.write(msgspec.json.encode(row) + b"\n")
-            num_rows += 1
-    message(f"wrote {out}: {num_rows} rows")
+    lines = (msgspec.json.encode(row) + b"\n" for row in rows)
+    give_rows(lines, out, inputs=[Path(file)] if prompt is None else [Path(file), prompt])

@@ -50,7 +50,7 @@ def validate(
         print_json(msgspec.json.encode(report))
     else:
         for problem in found.problems:
-            result(" ".join(f"{problem.place}: {problem.reason}".split()))
+            result(str(problem))
         looked = "fields and tools too" if found.is_checked else "shape alone; --env checks fields"
         result(
             f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
