@@ -9,6 +9,9 @@ GymError                      1   a bug of ours unless a child says otherwise
 │   ├── UnknownNameError          no environment, task or run of this name
 │   ├── EnvironmentImportError    the environment exists and cannot be imported
 │   └── MissingPackageError       an optional package is not installed
+├── BudgetReachedError        6   the run stopped at a budget
+├── InterruptedRunError     130   Ctrl-C ended the run
+│   └── TerminatedRunError  143   SIGTERM ended the run
 ├── RunError                  4   the run is not usable
 │   ├── FatalEndpointError        the endpoint refused in a way that waiting cannot mend
 │   └── RunDirectoryError         the run directory cannot be written
@@ -16,19 +19,24 @@ GymError                      1   a bug of ours unless a child says otherwise
     ├── ModelError                phase "model"
     │   ├── EndpointConnectionError   no connection, or it broke
     │   ├── EndpointTimeoutError      no answer in time
-    │   ├── RateLimitError            429 after the last retry
-    │   ├── ServerError               5xx, 408 or 409 after the last retry
+    │   ├── RateLimitError            answers 429 even to the last retry
+    │   ├── ServerError               answers 5xx, 408 or 409 to the last retry
     │   ├── RequestRefusedError       a 4xx that is never retried
     │   ├── AuthenticationError       401 or 403
     │   ├── InvalidAnswerError        the body is no answer of the dialect
     │   └── ContextOverflowError      the conversation no longer fits; becomes a stop reason
     ├── SetupError                phase "setup"
+    │   └── SetupTimeoutError         building the state took too long
     ├── EpisodeError              phase "environment"
+    │   └── EnvironmentTimeoutError   the environment took too long over a step
     ├── RoleError                 phase "role"
-    └── VerifierError             phase "verify"
-        ├── VerifierTimeoutError      the verifier took too long
-        ├── IncompleteGroupError      another attempt of the task has no score yet
-        └── ReplayDivergedError       replaying the record gave other results
+    ├── VerifierError             phase "verify"
+    │   ├── VerifierTimeoutError      the verifier took too long
+    │   ├── IncompleteGroupError      another attempt of the task has no score yet
+    │   └── ReplayDivergedError       replaying the record gave other results
+    └── UnfinishedAttemptError    the run ended first; the phase is the one it was in
+        ├── CancelledAttemptError     a signal, or an endpoint that is gone, ended the run
+        └── BudgetAttemptError        the run stopped at a budget
 """
 
 from __future__ import annotations
@@ -38,15 +46,20 @@ from typing import ClassVar, Literal
 __all__ = [
     "AttemptError",
     "AuthenticationError",
+    "BudgetAttemptError",
+    "BudgetReachedError",
+    "CancelledAttemptError",
     "ConfigError",
     "ContextOverflowError",
     "EndpointConnectionError",
     "EndpointTimeoutError",
     "EnvironmentImportError",
+    "EnvironmentTimeoutError",
     "EpisodeError",
     "FatalEndpointError",
     "GymError",
     "IncompleteGroupError",
+    "InterruptedRunError",
     "InvalidAnswerError",
     "MissingPackageError",
     "ModelError",
@@ -61,7 +74,10 @@ __all__ = [
     "RunMismatchError",
     "ServerError",
     "SetupError",
+    "SetupTimeoutError",
     "TasksError",
+    "TerminatedRunError",
+    "UnfinishedAttemptError",
     "UnknownNameError",
     "UsageError",
     "VerifierError",
@@ -111,6 +127,24 @@ class MissingPackageError(UsageError):
     """Raised when an optional package is needed and not installed."""
 
 
+class BudgetReachedError(GymError):
+    """Raised when a run stopped at a budget; what is there is valid and can be resumed."""
+
+    exit_code = 6
+
+
+class InterruptedRunError(GymError):
+    """Raised when Ctrl-C ended a run; what was done is saved."""
+
+    exit_code = 130
+
+
+class TerminatedRunError(InterruptedRunError):
+    """Raised when SIGTERM ended a run; what was done is saved."""
+
+    exit_code = 143
+
+
 class RunError(GymError):
     """Raised when a run cannot give usable results."""
 
@@ -128,7 +162,7 @@ class RunDirectoryError(RunError):
 class AttemptError(GymError):
     """Raised when one attempt cannot be scored; the runner records it and goes on."""
 
-    phase: ClassVar[Phase] = "environment"
+    phase: Phase = "environment"
 
 
 class ModelError(AttemptError):
@@ -185,10 +219,18 @@ class SetupError(AttemptError):
     phase = "setup"
 
 
+class SetupTimeoutError(SetupError):
+    """Raised when an environment takes too long to build the state of an episode."""
+
+
 class EpisodeError(AttemptError):
     """Raised when an environment fails in the middle of an episode."""
 
     phase = "environment"
+
+
+class EnvironmentTimeoutError(EpisodeError):
+    """Raised when an environment takes too long over a step, or to close."""
 
 
 class RoleError(AttemptError):
@@ -213,3 +255,19 @@ class IncompleteGroupError(VerifierError):
 
 class ReplayDivergedError(VerifierError):
     """Raised when replaying a recorded conversation gives other results than the record."""
+
+
+class UnfinishedAttemptError(AttemptError):
+    """Raised when the run of an attempt ended before it did; `phase` says how far it was."""
+
+    def __init__(self, message: str, *, phase: Phase = "environment") -> None:
+        super().__init__(message)
+        self.phase = phase
+
+
+class CancelledAttemptError(UnfinishedAttemptError):
+    """Raised when a signal, or the end of a run that was given up, cut an attempt off."""
+
+
+class BudgetAttemptError(UnfinishedAttemptError):
+    """Raised when the end of a run at its budget cut an attempt off."""

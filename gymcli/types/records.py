@@ -38,6 +38,7 @@ StopReason = Literal[
     "no_answer",
     "episode_tokens",
     "episode_time",
+    "episode_cost",
 ]
 """Why an episode ended. Every one of them is scored."""
 
