@@ -1,10 +1,11 @@
-"""Checks the address of a server, and never shows one that may hold a secret."""
+"""Checks the address of a server, and never shows one that may hold a secret; knows loopback."""
 
 from __future__ import annotations
 
+import ipaddress
 from urllib.parse import urlsplit
 
-__all__ = ["checked_address"]
+__all__ = ["checked_address", "is_loopback"]
 
 
 def checked_address(value: str, *, what: str, example: str) -> str:
@@ -34,3 +35,13 @@ def checked_address(value: str, *, what: str, example: str) -> str:
     if parts.query or parts.fragment:
         raise ValueError(f"{what} must end with its path, without a query or a fragment")
     return value.rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address or name of a host is reached from this machine alone."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback  # Python 3.11 does not look into a mapped one

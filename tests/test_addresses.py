@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.addresses import checked_address
+from gymcli.addresses import checked_address, is_loopback
 
 SECRET = "sk-never-to-be-seen"
 
@@ -33,3 +33,13 @@ def test_checked_address_refuses_without_showing(value, complaint):
         checked(value)
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "localhost"])
+def test_is_loopback(host):
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "::ffff:10.0.0.1", "192.0.2.1", "host", ""])
+def test_is_not_loopback(host):
+    assert not is_loopback(host)

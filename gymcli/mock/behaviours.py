@@ -1,4 +1,4 @@
-"""What the mock server answers: a fixed text, an echo, or a script.
+"""What the mock server answers: a fixed text, an echo, or answers in their order.
 
 A behaviour is a function from a request to an answer. It sees the request in no wire format, so
 one script serves every dialect. All but `in_order` look at the request alone: they give the same
@@ -10,31 +10,25 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-from gymcli.errors import UsageError
+from gymcli.mock.faults import Cut
 from gymcli.types import JSON, JSONObject, Request, Usage
 
 __all__ = [
     "Behaviour",
-    "Fault",
     "MockAnswer",
+    "argument_text",
     "echo",
     "fixed",
     "in_order",
     "last_user_text",
     "num_turns",
-    "parse_behaviour",
-    "read_script",
     "refusal_of",
     "scripted",
 ]
-
-Fault = Literal["reset", "stall"]
-"""`reset` closes the connection, `stall` never answers; in a stream, after its first event."""
 
 
 class MockAnswer(
@@ -46,24 +40,42 @@ class MockAnswer(
     reasoning: str | None = None
     tool_calls: Sequence[tuple[str, str | JSONObject]] = ()
     """Pairs of a tool's name and its arguments: an object, or text that is sent as it stands."""
+    call_ids: Sequence[str] = ()
+    """The ids of the calls, in their order; those that are missing are `call_<turn>_<place>`."""
     refusal: str | None = None
     finish_reason: str | None = None
-    """The chat word; None: `tool_calls` where there are calls, else `stop`."""
+    """The chat word; None: `tool_calls` where there are calls, else `stop`.
+
+    In the Responses format a word that it has no place for makes an incomplete response.
+    """
     usage: Usage | None = None
     """None: four characters count as a token."""
     logprobs: JSON = None
     """In chat shape: `{"content": [...]}`."""
+    response_items: Sequence[JSONObject] = ()
+    """The output of a response, word for word, in place of what the fields above make."""
+    has_choices: bool = True
+    """False: the answer has no choice, no output, no data."""
     body: str | None = None
     """Sent instead of a rendered answer, byte for byte."""
-    status: int = 200
+    status: Annotated[int, msgspec.Meta(ge=200, le=599)] = 200
+    """The bounds hold for what is read from a file, here and below."""
     headers: dict[str, str] = {}
-    delay: float = 0.0
+    delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds before the answer, beside the server's own latency."""
-    fault: Fault | None = None
+    fault: Cut | None = None
+    """How the answer fails to arrive whole."""
 
 
 Behaviour: TypeAlias = Callable[[Request], MockAnswer | str]
 """Gives the answer to a request; a plain string is an answer of that text."""
+
+
+def argument_text(arguments: str | JSONObject) -> str:
+    """Give the arguments of a call as they are sent."""
+    if isinstance(arguments, str):
+        return arguments
+    return msgspec.json.encode(arguments).decode()
 
 
 def num_turns(request: Request) -> int:
@@ -136,52 +148,3 @@ def scripted(
         return refusal_of(400, f"the script knows no user message like {text[:80]!r}")
 
     return behave
-
-
-class _ScriptLine(msgspec.Struct, forbid_unknown_fields=True):
-    """One line of a script file."""
-
-    answers: list[MockAnswer]
-    match: str = ""
-
-
-def read_script(path: Path) -> Behaviour:
-    """Read a script file: a JSON object `{"match": TEXT, "answers": [{...}, ...]}` on each line.
-
-    Raises:
-        UsageError: The file cannot be read, or a line is not of this shape.
-
-    """
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read the script: {error.strerror}") from error
-    script: dict[str, list[MockAnswer | str]] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            entry = msgspec.json.decode(line, type=_ScriptLine)
-        except msgspec.MsgspecError as error:
-            raise UsageError(f"{path}:{number}: not a line of a script: {error}") from error
-        if entry.match in script:
-            raise UsageError(f"{path}:{number}: a second script for {entry.match!r}")
-        script[entry.match] = [*entry.answers]
-    return scripted(script)
-
-
-def parse_behaviour(text: str) -> Behaviour:
-    """Make a behaviour from its name: `echo`, `fixed:TEXT` or `script:FILE.jsonl`.
-
-    Raises:
-        UsageError: There is no such behaviour, or its script cannot be read.
-
-    """
-    name, _, argument = text.partition(":")
-    if text == "echo":
-        return echo
-    if name == "fixed":
-        return fixed(argument)
-    if name == "script":
-        return read_script(Path(argument))
-    raise UsageError(f"no behaviour {text!r}; use echo, fixed:TEXT or script:FILE.jsonl")

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
 from aiohttp import web
 
-from gymcli.dialects import messages_from_items
-from gymcli.mock.behaviours import Behaviour, MockAnswer, echo, num_turns
-from gymcli.mock.wire import (
-    Circumstances,
-    chat_body,
-    chat_events,
-    classify_body,
-    pooling_body,
-    responses_body,
-    responses_events,
-    score_body,
+from gymcli.mock.answering import Asked, answered
+from gymcli.mock.behaviours import Behaviour, MockAnswer, echo
+from gymcli.mock.delivery import Reply, deliver
+from gymcli.mock.draws import body_hash
+from gymcli.mock.faults import Bursts, FaultKind, Faults, is_cut, is_refusal
+from gymcli.mock.formats import FORMATS, Format
+from gymcli.mock.latency import Latency
+from gymcli.mock.limits import TokenBucket
+from gymcli.mock.lines import LineFile
+from gymcli.mock.outage import Outage
+from gymcli.mock.recording import Recorder
+from gymcli.mock.refusals import (
+    behaviour_failed,
+    key_refused,
+    model_not_found,
+    refusal_for,
+    too_many_requests,
+    unreadable,
 )
-from gymcli.types import JSONObject, Message, Request
+from gymcli.mock.routes import control, models
+from gymcli.mock.site import Site
+from gymcli.mock.stats import Exchange, Stats
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.types import JSON_ERRORS, JSONObject
 
 __all__ = ["MockServer", "Received"]
+
+_FALLING = "down"
+"""What the request met that found the endpoint dying."""
 
 
 class Received(NamedTuple):
@@ -43,54 +60,111 @@ class Received(NamedTuple):
         return msgspec.json.decode(self.raw, type=JSONObject)
 
 
-class _Renderer(NamedTuple):
-    """How a dialect is read and written."""
-
-    read: Callable[[JSONObject], Request]
-    body: Callable[[MockAnswer, Circumstances], bytes]
-    events: Callable[[MockAnswer, Circumstances], Iterator[bytes]] | None = None
-    """None: the dialect does not stream."""
-
-
 class MockServer:
     """An async context manager that serves while it is open.
 
-    `behaviour` may be changed between requests. `requests` keeps what arrived, unless the server
-    is told not to, as a benchmark does.
+    `behaviour`, `latency` and `faults` may be changed between requests. `requests` keeps what
+    arrived, unless the server is told not to, as a benchmark does.
+
+    Args:
+        behaviour: What it answers.
+        host: Where it listens.
+        port: 0 picks a free one.
+        latency: Seconds before every answer, or how they are drawn.
+        keeps_requests: Whether `requests` is filled.
+        models: The names that are served; where there are none, every name is.
+        api_key: What requests must come with; None: anything.
+        seed: Of faults and latency, which depend on it and on the requests alone.
+        faults: Which requests meet which fault.
+        max_in_flight: Requests beyond so many at once are refused with 429.
+        requests_per_minute: Requests beyond so many are, too.
+        outage: When the endpoint dies.
+        log: The file to which a line is appended for each request.
+        recorder: Asks a real endpoint in place of the behaviour.
+        secrets: What must not be logged, beside the key; with a recorder, its own count.
+
+    Raises:
+        UsageError: On entering, the log or the recording cannot be written; on leaving, a line of
+            them could not.
+        OSError: On entering, it cannot listen there.
+
     """
 
     def __init__(
         self,
         behaviour: Behaviour = echo,
         *,
+        host: str = "127.0.0.1",
         port: int = 0,
-        latency: float = 0.0,
+        latency: float | Latency = 0.0,
         keeps_requests: bool = True,
+        models: Sequence[str] = (),
+        api_key: str | None = None,
+        seed: int = 0,
+        faults: Faults | None = None,
+        max_in_flight: int | None = None,
+        requests_per_minute: int | None = None,
+        outage: Outage | None = None,
+        log: Path | None = None,
+        recorder: Recorder | None = None,
+        secrets: Scrubber = NOTHING_SECRET,
     ) -> None:
         self.behaviour = behaviour
         self.latency = latency
-        """Seconds before every answer."""
+        self.faults = faults or Faults()
         self.requests: list[Received] = []
-        self.num_requests = 0
-        self.in_flight = 0
-        self.max_in_flight = 0
+        self.stats = Stats()
+        self.site = Site(self._handle, host=host, port=port)
+        """Where it listens; it can `fall` and `rise`."""
         self._keeps_requests = keeps_requests
-        self._port = port
+        self._models = tuple(models)
+        self._api_key = api_key
+        self._seed = seed
+        self._limit = max_in_flight
+        self._bucket = None if requests_per_minute is None else TokenBucket(requests_per_minute)
+        self._outage = outage or Outage()
+        self._log_path = log
+        self._log: LineFile | None = None
+        self._recorder = recorder
+        known = secrets if recorder is None else recorder.secrets
+        self._secrets = known.also([api_key] if api_key else ())
+        self._occurrences: Counter[str] = Counter()
+        self._bursts = Bursts()
+        self._started = time.monotonic()
         self._open = AsyncExitStack()
 
     @property
     def base_url(self) -> str:
         """The address that an endpoint is given."""
-        return f"http://127.0.0.1:{self._port}/v1"
+        host = f"[{self.site.host}]" if ":" in self.site.host else self.site.host
+        return f"http://{host}:{self.site.port}/v1"
+
+    @property
+    def num_requests(self) -> int:
+        """How many requests arrived."""
+        return self.stats.num_requests
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are under way."""
+        return self.stats.in_flight
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests were under way at most."""
+        return self.stats.max_in_flight
 
     async def __aenter__(self) -> Self:
-        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        runner = web.ServerRunner(server, shutdown_timeout=0.1)
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(runner.cleanup)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", self._port, backlog=4096).start()
-            self._port = runner.addresses[0][1]
+            if self._log_path is not None:
+                self._log = LineFile(self._log_path, option="--log", secrets=self._secrets)
+                stack.callback(self._log.close)
+            if self._recorder is not None:
+                await stack.enter_async_context(self._recorder)
+            await stack.enter_async_context(self.site)
+            self._started = time.monotonic()
+            if self._outage.after_seconds is not None:
+                self.site.fall_after(self._outage.after_seconds, self._outage.seconds)
             self._open = stack.pop_all()
         return self
 
@@ -103,131 +177,122 @@ class MockServer:
         await self._open.aclose()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        dialect = _DIALECTS.get(request.path)
-        if dialect is None:
-            return self._handle_other(request)
-        self.num_requests += 1
-        self.in_flight += 1
-        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+        form = FORMATS.get(request.path)
+        if form is None:
+            return await self._handle_other(request)
+        stats = self.stats
+        stats.num_requests += 1
+        started = time.monotonic() - self._started
+        exchange = Exchange(started=started, path=request.path)
+        is_taken = self._takes_on()
+        if is_taken:
+            stats.begin()
         try:
-            return await self._answer(request, dialect)
+            if stats.num_requests - 1 == self._outage.after_requests:
+                exchange.fault = _FALLING
+                await self.site.fall(self._outage.seconds)
+                return web.Response()
+            return await self._serve(request, form, exchange, is_taken=is_taken)
         finally:
-            self.in_flight -= 1
+            if is_taken:
+                stats.in_flight -= 1
+            stats.end(exchange)
+            if self._log is not None:
+                exchange.ended = time.monotonic() - self._started
+                self._log.append(exchange)
 
-    def _handle_other(self, request: web.BaseRequest) -> web.Response:
+    async def _handle_other(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/v1/models":
-            model = {"id": "mock", "object": "model", "created": 0, "owned_by": "gymcli"}
-            return _json({"object": "list", "data": [model]})
-        if request.path == "/stats":
-            return _json(
-                {
-                    "num_requests": self.num_requests,
-                    "in_flight": self.in_flight,
-                    "max_in_flight": self.max_in_flight,
-                }
-            )
-        return _json({"error": {"message": f"there is no {request.path} here"}}, status=404)
+            return models(self._models) if self._is_allowed(request) else models(None)
+        return await control(request, self.stats, self.site)
 
-    async def _answer(self, request: web.BaseRequest, dialect: _Renderer) -> web.StreamResponse:
+    def _takes_on(self) -> bool:
+        """Say whether the limits let one more request in."""
+        if self._limit is not None and self.stats.in_flight >= self._limit:
+            return False
+        return self._bucket is None or self._bucket.take()
+
+    def _is_allowed(self, request: web.BaseRequest) -> bool:
+        if self._api_key is None:
+            return True
+        given = request.headers.get("Authorization", "")
+        wanted = f"Bearer {self._api_key}"
+        return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+    async def _serve(
+        self, request: web.BaseRequest, form: Format, exchange: Exchange, *, is_taken: bool
+    ) -> web.StreamResponse:
+        """Read a request and answer it."""
         raw = await request.content.read()  # request.read() stops at 1 MiB
         if self._keeps_requests:
             self.requests.append(Received(request.path, request.headers, raw))
+        exchange.body = body_hash(raw)
         try:
-            body = msgspec.json.decode(raw, type=JSONObject)
-            asked = dialect.read(body)
-        except msgspec.MsgspecError as error:
-            return _json({"error": {"message": f"not a request: {error}"}}, status=400)
-        answer = self.behaviour(asked)
-        if isinstance(answer, str):
-            answer = MockAnswer(text=answer)
-        if delay := self.latency + answer.delay:
-            await asyncio.sleep(delay)
-        about = Circumstances.of(
-            asked, model=str(body.get("model")), turn=num_turns(asked), created=int(time.time())
-        )
-        if body.get("stream") is True and answer.body is None and dialect.events is not None:
-            return await _send_events(request, answer, dialect.events(answer, about))
-        if answer.fault is not None:
-            return await _fail(request, answer)
-        payload = dialect.body(answer, about) if answer.body is None else answer.body.encode()
-        return web.Response(
-            body=payload,
-            status=answer.status,
-            headers={"Content-Type": "application/json", **answer.headers},
-        )
+            asked = Asked.read(raw, form)
+        except (ValueError, *JSON_ERRORS) as error:
+            return await _refuse(request, unreadable(str(error)), exchange)
+        asked.note(exchange, self._secrets)
+        refusal = self._refusal(request, asked, is_taken=is_taken)
+        if refusal is not None:
+            return await _refuse(request, refusal, exchange)
+        return await self._answer(request, asked, exchange)
+
+    def _refusal(
+        self, request: web.BaseRequest, asked: Asked, *, is_taken: bool
+    ) -> MockAnswer | None:
+        """Refuse what is not let in: at once, and whatever is drawn."""
+        if not self._is_allowed(request):
+            return key_refused()
+        if not is_taken:
+            return too_many_requests()
+        if self._models and asked.model not in self._models:
+            return model_not_found(asked.model)
+        return None
+
+    async def _answer(
+        self, request: web.BaseRequest, asked: Asked, exchange: Exchange
+    ) -> web.StreamResponse:
+        """Draw what happens, wait, and answer."""
+        fault, seconds = self._drawn(exchange.body, asked.text)
+        if seconds:
+            await asyncio.sleep(seconds)
+        if fault is not None and is_refusal(fault):
+            exchange.fault = fault
+            return await _refuse(request, refusal_for(fault, asked.model), exchange)
+        try:
+            found = answered(asked, await self._said(asked), fault)
+        except Exception as error:  # noqa: BLE001 (whatever a behaviour raises is its author's)
+            return await _refuse(request, behaviour_failed(error), exchange)
+        if found.answer.delay:
+            await asyncio.sleep(found.answer.delay)
+        exchange.fault = found.fault
+        if found.usage is not None:
+            self.stats.spend(found.usage)
+        cut = found.fault if found.fault is not None and is_cut(found.fault) else None
+        return await deliver(request, found.reply, cut, exchange)
+
+    async def _said(self, asked: Asked) -> MockAnswer | str:
+        if self._recorder is None:
+            return self.behaviour(asked.request)
+        return await self._recorder.answer(asked.form.dialect, asked.body, asked.request)
+
+    def _drawn(self, body: str, text: str) -> tuple[FaultKind | None, float]:
+        """Give the fault of a request and the wait before its answer."""
+        latency, faults = self.latency, self.faults
+        if not isinstance(latency, Latency):
+            latency = Latency((latency,))
+        if not faults.rules and not latency.shape:
+            return None, latency.parameters[0]
+        occurrence = self._occurrences[body]
+        self._occurrences[body] += 1
+        fault = faults.draw(seed=self._seed, body=body, occurrence=occurrence, text=text)
+        seconds = latency.seconds(seed=self._seed, body=body, occurrence=occurrence)
+        return self._bursts.over(fault), seconds
 
 
-async def _send_events(
-    request: web.BaseRequest, answer: MockAnswer, events: Iterator[bytes]
+async def _refuse(
+    request: web.BaseRequest, answer: MockAnswer, exchange: Exchange
 ) -> web.StreamResponse:
-    response = web.StreamResponse(
-        status=answer.status, headers={"Content-Type": "text/event-stream", **answer.headers}
-    )
-    await response.prepare(request)
-    if answer.fault is not None:
-        await response.write(next(events))
-        return await _fail(request, answer)
-    # One write: the pieces are what a client has to put together, not their timing.
-    await response.write(b"".join(events))
-    await response.write_eof()
-    return response
-
-
-async def _fail(request: web.BaseRequest, answer: MockAnswer) -> web.Response:
-    if answer.fault == "stall":
-        await asyncio.Event().wait()
-    assert request.transport is not None, "a lost connection cancels its handler"
-    request.transport.abort()
-    return web.Response()
-
-
-def _json(value: JSONObject, *, status: int = 200) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(value), status=status, content_type="application/json"
-    )
-
-
-def _read_chat(body: JSONObject) -> Request:
-    messages = msgspec.convert(body.get("messages"), list[Message])
-    return _request(body, messages, "messages")
-
-
-def _read_responses(body: JSONObject) -> Request:
-    messages = messages_from_items(msgspec.convert(body.get("input"), str | list[JSONObject]))
-    if isinstance(body.get("instructions"), str):
-        messages.insert(0, Message(role="system", content=str(body["instructions"])))
-    return _request(body, messages, "input")
-
-
-def _read_pair(body: JSONObject) -> Request:
-    """Read a pair of texts as a question and its answer."""
-    messages = [
-        Message(role="user", content=msgspec.convert(body.get("text_1"), str)),
-        Message(role="assistant", content=msgspec.convert(body.get("text_2"), str)),
-    ]
-    return _request(body, messages, "text_1", "text_2")
-
-
-def _read_pooled(body: JSONObject) -> Request:
-    """Read a conversation, or a text as what a user says."""
-    if "input" not in body:
-        return _read_chat(body)
-    text = Message(role="user", content=msgspec.convert(body["input"], str))
-    return _request(body, [text], "input")
-
-
-def _request(body: JSONObject, messages: list[Message], *consumed: str) -> Request:
-    tools = msgspec.convert(body.get("tools") or [], list[JSONObject])
-    left_out = {"model", "tools", *consumed}
-    params = {key: value for key, value in body.items() if key not in left_out}
-    return Request(messages=messages, tools=tools, params=params)
-
-
-_DIALECTS = {
-    "/v1/chat/completions": _Renderer(_read_chat, chat_body, chat_events),
-    "/v1/responses": _Renderer(_read_responses, responses_body, responses_events),
-    # vLLM has some of these under /v1 and some not.
-    **dict.fromkeys(("/score", "/v1/score"), _Renderer(_read_pair, score_body)),
-    **dict.fromkeys(("/pooling", "/v1/pooling"), _Renderer(_read_pooled, pooling_body)),
-    **dict.fromkeys(("/classify", "/v1/classify"), _Renderer(_read_pooled, classify_body)),
-}
+    body = (answer.body or "").encode()
+    headers = {"Content-Type": "application/json", **answer.headers}
+    return await deliver(request, Reply(answer.status, headers, [body]), None, exchange)

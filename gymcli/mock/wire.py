@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.mock.behaviours import MockAnswer
+from gymcli.mock.behaviours import MockAnswer, argument_text
 from gymcli.types import JSON, JSONObject, Request, Usage
 
 __all__ = [
@@ -25,13 +25,20 @@ __all__ = [
     "responses_body",
     "responses_events",
     "score_body",
+    "usage_of",
 ]
 
 PIECE = 16
 """Characters of one streamed delta."""
 
+MAX_PIECES = 1024
+"""Deltas of one text; a longer one comes in larger ones."""
+
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Chat's finish reasons in the words of `incomplete_details`."""
+
+COMPLETE = ("stop", "tool_calls", "function_call")
+"""Chat's finish reasons of a completed response; others are an unknown reason of its end."""
 
 
 class Circumstances(NamedTuple):
@@ -71,15 +78,29 @@ def chat_body(answer: MockAnswer, about: Circumstances) -> bytes:
     return msgspec.json.encode(
         {
             **_chat_head(about, "chat.completion"),
-            "choices": [choice],
-            "usage": _chat_usage(_usage(answer, about)),
+            "choices": [choice] if answer.has_choices else [],
+            "usage": _chat_usage(usage_of(answer, about)),
         }
     )
 
 
 def chat_events(answer: MockAnswer, about: Circumstances) -> Iterator[bytes]:
     """Render the events of a streamed chat completion, `[DONE]` included."""
-    yield _chat_chunk(about, {"role": "assistant", "content": ""})
+    head = _chat_head(about, "chat.completion.chunk")
+    if answer.has_choices:
+        yield from _chat_deltas(answer, about)
+    else:
+        yield _event({**head, "choices": []})
+    if about.with_usage:
+        usage = _chat_usage(usage_of(answer, about))
+        yield _event({**head, "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _chat_deltas(answer: MockAnswer, about: Circumstances) -> Iterator[bytes]:
+    """Render what a stream says of its one choice."""
+    start = None if answer.text is None else ""
+    yield _chat_chunk(about, {"role": "assistant", "content": start})
     for field, text in (
         ("reasoning_content", answer.reasoning),
         ("content", answer.text),
@@ -96,11 +117,6 @@ def chat_events(answer: MockAnswer, about: Circumstances) -> Iterator[bytes]:
             delta: JSONObject = {"index": index, "function": {"arguments": piece}}
             yield _chat_chunk(about, {"tool_calls": [delta]})
     yield _chat_chunk(about, {}, finish_reason=_finish_reason(answer), logprobs=answer.logprobs)
-    if about.with_usage:
-        usage = _chat_usage(_usage(answer, about))
-        head = _chat_head(about, "chat.completion.chunk")
-        yield _event({**head, "choices": [], "usage": usage})
-    yield b"data: [DONE]\n\n"
 
 
 def responses_body(answer: MockAnswer, about: Circumstances) -> bytes:
@@ -114,7 +130,7 @@ def responses_events(answer: MockAnswer, about: Circumstances) -> Iterator[bytes
     started: JSONObject = {**response, "status": "in_progress", "output": [], "usage": None}
     yield _event({"type": "response.created", "response": started})
     for index, item in enumerate(_items(answer, about)):
-        place: JSONObject = {"output_index": index, "item_id": item["id"]}
+        place: JSONObject = {"output_index": index, "item_id": item.get("id")}
         yield _event({"type": "response.output_item.added", "output_index": index, "item": item})
         text, kind = _streamed_text(item)
         for piece in _pieces(text):
@@ -141,10 +157,11 @@ def classify_body(answer: MockAnswer, about: Circumstances) -> bytes:
 
 
 def _scalar_body(answer: MockAnswer, about: Circumstances, item: JSONObject) -> bytes:
-    num_tokens = _usage(answer, about).prompt_tokens
+    num_tokens = usage_of(answer, about).prompt_tokens
     usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens, "completion_tokens": 0}
     head = {"object": "list", "created": about.created, "model": about.model}
-    return msgspec.json.encode({**head, "data": [{"index": 0, **item}], "usage": usage})
+    data = [{"index": 0, **item}] if answer.has_choices else []
+    return msgspec.json.encode({**head, "data": data, "usage": usage})
 
 
 def _number(answer: MockAnswer) -> float | None:
@@ -176,9 +193,9 @@ def _chat_chunk(
 def _chat_calls(answer: MockAnswer, about: Circumstances) -> list[JSONObject]:
     return [
         {
-            "id": f"call_{about.turn}_{index}",
+            "id": _call_id(answer, about, index),
             "type": "function",
-            "function": {"name": name, "arguments": _argument_text(arguments)},
+            "function": {"name": name, "arguments": argument_text(arguments)},
         }
         for index, (name, arguments) in enumerate(answer.tool_calls)
     ]
@@ -195,8 +212,9 @@ def _chat_usage(usage: Usage) -> JSONObject:
 
 
 def _response(answer: MockAnswer, about: Circumstances) -> JSONObject:
-    usage = _usage(answer, about)
-    reason = INCOMPLETE.get(answer.finish_reason or "")
+    usage = usage_of(answer, about)
+    word = _finish_reason(answer)
+    reason = None if word in COMPLETE else INCOMPLETE.get(word, word)
     return {
         "id": f"resp_mock_{about.turn}",
         "object": "response",
@@ -217,6 +235,8 @@ def _response(answer: MockAnswer, about: Circumstances) -> JSONObject:
 
 
 def _items(answer: MockAnswer, about: Circumstances) -> list[JSONObject]:
+    if answer.response_items or not answer.has_choices:
+        return list(answer.response_items)
     items: list[JSONObject] = []
     if answer.reasoning is not None:
         content = [{"type": "reasoning_text", "text": answer.reasoning}]
@@ -229,32 +249,35 @@ def _items(answer: MockAnswer, about: Circumstances) -> list[JSONObject]:
         parts.append({**part, "logprobs": logprobs})
     if answer.refusal is not None:
         parts.append({"type": "refusal", "refusal": answer.refusal})
-    if parts:
+    if parts or not (items or answer.tool_calls):
         message: JSONObject = {"type": "message", "role": "assistant", "status": "completed"}
         items.append({**message, "id": f"msg_{about.turn}", "content": parts})
     for index, (name, arguments) in enumerate(answer.tool_calls):
         call: JSONObject = {"type": "function_call", "status": "completed", "name": name}
-        identity = {"id": f"fc_{about.turn}_{index}", "call_id": f"call_{about.turn}_{index}"}
-        items.append({**call, **identity, "arguments": _argument_text(arguments)})
+        call_id = _call_id(answer, about, index)
+        identity = {"id": f"fc_{about.turn}_{index}", "call_id": call_id}
+        items.append({**call, **identity, "arguments": argument_text(arguments)})
     return items
 
 
 def _streamed_text(item: JSONObject) -> tuple[str, str]:
     """Give the text of an item that comes in deltas, and the name of its delta events."""
-    if item["type"] == "function_call":
-        return str(item["arguments"]), "function_call_arguments"
-    parts = item["content"]
-    assert isinstance(parts, list)
-    kind = parts[0]["type"]
-    text = parts[0]["refusal" if kind == "refusal" else "text"]
-    return text, kind
+    if item.get("type") == "function_call":
+        return str(item.get("arguments", "")), "function_call_arguments"
+    parts = item.get("content")
+    part = parts[0] if isinstance(parts, list) and parts else None
+    if not isinstance(part, dict):
+        return "", "output_text"
+    kind = str(part.get("type"))
+    return str(part.get("refusal" if kind == "refusal" else "text") or ""), kind
 
 
-def _usage(answer: MockAnswer, about: Circumstances) -> Usage:
+def usage_of(answer: MockAnswer, about: Circumstances) -> Usage:
+    """Give the tokens of an answer: those that it names, else four characters are one."""
     if answer.usage is not None:
         return answer.usage
     written = len(answer.text or "") + len(answer.reasoning or "") + len(answer.refusal or "")
-    written += sum(len(name) + len(_argument_text(a)) for name, a in answer.tool_calls)
+    written += sum(len(name) + len(argument_text(a)) for name, a in answer.tool_calls)
     return Usage(prompt_tokens=about.prompt_characters // 4 + 1, completion_tokens=written // 4 + 1)
 
 
@@ -262,14 +285,15 @@ def _finish_reason(answer: MockAnswer) -> str:
     return answer.finish_reason or ("tool_calls" if answer.tool_calls else "stop")
 
 
-def _argument_text(arguments: str | JSONObject) -> str:
-    if isinstance(arguments, str):
-        return arguments
-    return msgspec.json.encode(arguments).decode()
+def _call_id(answer: MockAnswer, about: Circumstances, index: int) -> str:
+    if index < len(answer.call_ids):
+        return answer.call_ids[index]
+    return f"call_{about.turn}_{index}"
 
 
 def _pieces(text: str) -> list[str]:
-    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    size = max(PIECE, -(-len(text) // MAX_PIECES))
+    return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def _event(payload: JSONObject) -> bytes:

@@ -2,37 +2,20 @@
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from pathlib import Path
 
 import aiohttp
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gymcli.client import SCALAR_DIALECTS, Client, Endpoint
-from gymcli.mock import MockAnswer, MockServer, fixed, scripted
-from gymcli.mock.behaviours import Behaviour, echo
+from gymcli.errors import UsageError
+from gymcli.mock import Faults, Latency, MockAnswer, fixed, scripted
+from gymcli.mock.behaviours import refusal_of
 from gymcli.types import Message, Request
-
-T = TypeVar("T")
-Talk = Callable[[MockServer, aiohttp.ClientSession], Awaitable[T]]
-
-CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-
-
-def talk(what: Talk[T], behaviour: Behaviour = echo, **options) -> T:
-    """Open a server and a session, and do something with them."""
-
-    async def run() -> T:
-        async with MockServer(behaviour, **options) as server, aiohttp.ClientSession() as session:
-            return await what(server, session)
-
-    return asyncio.run(run())
-
-
-async def post(session: aiohttp.ClientSession, server: MockServer, path: str, body: object):
-    async with session.post(server.base_url + path, json=body) as response:
-        return response.status, await response.json()
+from tests.mock.talking import CHAT, chat, needs_dev_full, post, talk
 
 
 def test_server_gives_behaviours_one_view_of_both_dialects():
@@ -127,21 +110,222 @@ def test_server_keeps_nothing_when_told():
 
 def test_server_counts_what_is_in_flight():
     async def ask(server, session):
-        asked = [post(session, server, "/chat/completions", CHAT) for _ in range(3)]
-        await asyncio.gather(*asked)
+        held = [
+            asyncio.ensure_future(post(session, server, "/chat/completions", chat("stall")))
+            for _ in range(3)
+        ]
+        while server.in_flight < 3:
+            await asyncio.sleep(0)
+        for one in held:
+            one.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        while server.in_flight:
+            await asyncio.sleep(0)
+        await post(session, server, "/chat/completions", CHAT)
         async with session.get(server.base_url.replace("/v1", "/stats")) as response:
             return await response.json()
 
-    stats = talk(ask, latency=0.05)
-    assert stats == {"num_requests": 3, "in_flight": 0, "max_in_flight": 3}
+    found = talk(ask, lambda _: MockAnswer(text="hello"), faults=Faults.parse(["stall@stall"]))
+    assert found == {
+        "num_requests": 4,
+        "in_flight": 0,
+        "max_in_flight": 3,
+        "num_unanswered": 3,
+        "by_status": {"200": 1},
+        "faults": {"stall": 3},
+        "num_prompt_tokens": 8,
+        "num_completion_tokens": 8,
+    }
 
 
-def test_server_lists_its_model():
+async def listed(server, session, **headers):
+    """Ask for the models; give the status and their names."""
+    async with session.get(f"{server.base_url}/models", headers=headers) as response:
+        payload = await response.json()
+        return response.status, [model["id"] for model in payload.get("data", [])]
+
+
+def test_server_lists_its_models():
+    assert talk(listed) == (200, ["mock"])
+    assert talk(listed, models=["a", "b"]) == (200, ["a", "b"])
+
+
+def test_server_refuses_other_models_than_it_has():
     async def ask(server, session):
-        async with session.get(f"{server.base_url}/models") as response:
-            return await response.json()
+        return [
+            await post(session, server, "/chat/completions", {**CHAT, "model": name})
+            for name in ("a", "c")
+        ]
 
-    assert [model["id"] for model in talk(ask)["data"]] == ["mock"]
+    (known, _), (unknown, payload) = talk(ask, models=["a", "b"])
+    assert (known, unknown) == (200, 404)
+    assert payload["error"]["code"] == "model_not_found"
+    assert "`c` does not exist" in payload["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": "sekret-key"}, 401),
+        ({"Authorization": "Bearer sekret-key"}, 200),
+    ],
+)
+def test_server_asks_for_its_key(headers, status):
+    async def ask(server, session):
+        address = f"{server.base_url}/chat/completions"
+        async with session.post(address, json=CHAT, headers=headers) as response:
+            answered = response.status, await response.json()
+        return answered, await listed(server, session, **headers)
+
+    (answered, payload), (models, _) = talk(ask, api_key="sekret-key")
+    assert (answered, models) == (status, status)
+    if status == 401:
+        assert payload["error"]["code"] == "invalid_api_key"
+        assert "sekret" not in str(payload)
+
+
+def test_server_takes_on_so_many_at_once():
+    """The third comes while two are under way; it is refused, and counts as no load."""
+
+    async def ask(server, session):
+        held = [
+            asyncio.ensure_future(post(session, server, "/chat/completions", chat(f"stall {n}")))
+            for n in range(2)
+        ]
+        while server.in_flight < 2:
+            await asyncio.sleep(0)
+        refused = await post(session, server, "/chat/completions", CHAT)
+        for one in held:
+            one.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        while server.in_flight:
+            await asyncio.sleep(0)
+        return refused, await post(session, server, "/chat/completions", CHAT), server.stats
+
+    stalling = Faults.parse(["stall@stall"])
+    (refused, payload), (again, _), stats = talk(ask, faults=stalling, max_in_flight=2)
+    assert (refused, again, stats.max_in_flight) == (429, 200, 2)
+    assert payload["error"]["code"] == "rate_limit_exceeded"
+    assert stats.by_status == {429: 1, 200: 1}
+
+
+def test_server_takes_on_so_many_a_minute():
+    async def ask(server, session):
+        return [(await post(session, server, "/chat/completions", CHAT))[0] for _ in range(3)]
+
+    assert talk(ask, requests_per_minute=1) == [200, 429, 429]
+
+
+def run_of(specs: list[str], texts: list[str]) -> dict[str, list[int | None]]:
+    """Ask texts one after another; give the statuses that each text met, None for a reset."""
+
+    async def ask(server, session):
+        found: dict[str, list[int | None]] = {}
+        for text in texts:
+            try:
+                status, _ = await post(session, server, "/chat/completions", chat(text))
+            except aiohttp.ClientError:
+                status = None
+            found.setdefault(text, []).append(status)
+        return found
+
+    latency = Latency.parse("uniform:0:0.0001")
+    return talk(ask, faults=Faults.parse(specs), seed=7, latency=latency)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=16), st.randoms(use_true_random=False))
+def test_server_decides_faults_whatever_the_order(texts, random):
+    specs = ["500=0.3", "reset=0.2", "429=0.2"]
+    first = run_of(specs, texts)
+    random.shuffle(texts)
+    assert run_of(specs, texts) == first
+
+
+def test_server_logs_what_became_of_each_request(tmp_path):
+    file = tmp_path / "log.jsonl"
+
+    async def ask(server, session):
+        headers = {"Authorization": "Bearer sekret-key"}
+        address = f"{server.base_url}/chat/completions"
+        for body in (
+            chat("a sekret-key " + "x" * 300),
+            chat("broken"),
+            chat("busy"),
+            {"model": "m"},
+        ):
+            try:
+                async with session.post(address, json=body, headers=headers) as response:
+                    await response.read()
+            except aiohttp.ClientError:
+                continue
+        return [msgspec.json.decode(line) for line in file.read_bytes().splitlines()]
+
+    faults = Faults.parse(["reset@broken", "503@busy"])
+    lines = talk(ask, faults=faults, log=file, api_key="sekret-key")
+    found = [(line["status"], line["fault"], line["turn"], line["text"][:6]) for line in lines]
+    assert found == [
+        (200, None, 0, "a [red"),
+        (None, "reset", 0, "broken"),
+        (503, "503", 0, "busy"),
+        (400, None, None, ""),
+    ]
+    assert len(lines[0]["text"]) < 210
+    assert all(0 <= line["started"] <= line["ended"] for line in lines)
+    assert {line["path"] for line in lines} == {"/v1/chat/completions"}
+    assert len({line["body"] for line in lines}) == 4
+    assert b"sekret" not in file.read_bytes()
+
+
+def test_server_names_a_log_that_cannot_be_written(tmp_path):
+    with pytest.raises(UsageError, match=r"--log .*no\.log: No such file or directory"):
+        talk(listed, log=tmp_path / "none" / "no.log")
+
+
+@needs_dev_full
+def test_server_answers_on_when_its_log_is_full():
+    async def ask(server, session):
+        found = [await post(session, server, "/chat/completions", CHAT) for _ in range(2)]
+        assert [status for status, _ in found] == [200, 200]
+        assert server.stats.by_status == {200: 2}
+
+    with pytest.raises(UsageError, match="--log /dev/full: cannot be written: No space left"):
+        talk(ask, log=Path("/dev/full"))
+
+
+def test_server_names_what_a_behaviour_raises():
+    def behave(request: Request) -> str:
+        raise KeyError("mine")
+
+    async def ask(server, session):
+        return *await post(session, server, "/chat/completions", CHAT), server.stats
+
+    status, payload, stats = talk(ask, behave)
+    assert status == 500
+    assert payload["error"]["message"] == "the mock's behaviour failed: KeyError: 'mine'"
+    assert (stats.by_status, stats.num_unanswered) == ({500: 1}, 0)
+
+
+def test_server_needs_no_name_of_a_model():
+    async def ask(server, session):
+        return await post(session, server, "/chat/completions", {"messages": CHAT["messages"]})
+
+    assert talk(ask)[1]["model"] == "mock"
+
+
+def test_server_counts_the_tokens_of_answers_alone():
+    async def ask(server, session):
+        for text in ("four", "refuse"):
+            await post(session, server, "/chat/completions", chat(text))
+        return server.stats
+
+    def behave(request: Request) -> MockAnswer | str:
+        return "12345678" if request.messages[0].text == "four" else refusal_of(400, "no")
+
+    stats = talk(ask, behave)
+    assert (stats.num_prompt_tokens, stats.num_completion_tokens) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +339,7 @@ def test_server_lists_its_model():
         ("/pooling", {"input": ["a"]}, 400),
         ("/classify", {}, 400),
         ("/responses", [], 400),
+        ("/responses", {"input": [{"content": "no role"}]}, 400),
     ],
 )
 def test_server_refuses_what_is_no_request(path, body, status):

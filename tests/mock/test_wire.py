@@ -99,7 +99,19 @@ def test_responses_body_of_an_incomplete_answer():
     body = msgspec.json.decode(responses_body(MockAnswer(finish_reason="content_filter"), ABOUT))
     assert body["status"] == "incomplete"
     assert body["incomplete_details"] == {"reason": "content_filter"}
-    assert body["output"] == []
+    assert [item["content"] for item in body["output"]] == [[]]
+
+
+def test_responses_body_gives_items_word_for_word():
+    items = [{"type": "reasoning", "id": "r", "encrypted_content": "x", "summary": []}]
+    body = msgspec.json.decode(responses_body(MockAnswer(text="a", response_items=items), ABOUT))
+    assert body["output"] == items
+    assert streamed("responses", MockAnswer(response_items=items)).message.response_items == items
+
+
+def test_chat_events_of_a_long_text_are_not_too_many():
+    events = list(chat_events(MockAnswer(text="x" * 100_000), ABOUT))
+    assert 1000 < len(events) < 1100
 
 
 @pytest.mark.parametrize("dialect", SCALAR_BODIES)

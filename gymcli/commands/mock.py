@@ -1,0 +1,141 @@
+"""`gym mock`: an OpenAI-compatible server on this machine that can be scripted and made to fail."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gymcli.commands.console import result, run_async, warn
+from gymcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from gymcli.mock import Recorder
+    from gymcli.secrets import Scrubber
+
+__all__ = ["mock"]
+
+
+def mock(
+    behaviour: Annotated[str, typer.Option(help="echo, fixed:TEXT or script:FILE.jsonl.")] = "echo",
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="A model that is served; without any, every name is.", metavar="NAME"),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VARIABLE",
+            help="Holds the key that requests need; with --record, that of the endpoint.",
+        ),
+    ] = None,
+    latency: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="SECONDS, uniform:LOW:HIGH, lognormal:MEDIAN:SIGMA or exponential:MEAN.",
+        ),
+    ] = "0",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND[=RATE][@TEXT]", help="See docs/mock.md for the kinds."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of faults and latency.")] = 0,
+    max_in_flight: Annotated[
+        int | None, typer.Option(min=1, help="Requests at once; more get 429.")
+    ] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(min=1, help="More get 429.")] = None,
+    down_after: Annotated[
+        str | None, typer.Option(metavar="5s|100r", help="Die after seconds or requests.")
+    ] = None,
+    down_for: Annotated[
+        str | None, typer.Option(metavar="20s|for-ever", help="And return after so long.")
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Ask --base-url and write its answers to this script file."),
+    ] = None,
+    base_url: Annotated[str | None, typer.Option(help="The endpoint to record.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Append a JSON line for each request to this file.")
+    ] = None,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", help="Stop when stdin closes, too.")
+    ] = False,
+) -> None:
+    """Serve an endpoint that answers without a model, and fails as it is told.
+
+    The one line of stdout is its base URL. It stops at SIGTERM or Ctrl-C, with exit code 0;
+    SIGUSR1 brings it back where it is down. What fails is decided by the seed and the requests
+    alone, whatever their order. GET /stats counts; POST /down?seconds=N lets it die.
+    """
+    from gymcli.addresses import is_loopback
+    from gymcli.mock import Faults, Latency, MockServer, Outage, parse_behaviour, serve
+    from gymcli.secrets import scrubber_of
+
+    key = _key(api_key_env)
+    secrets = scrubber_of([key] if key else (), os.environ)
+    server = MockServer(
+        parse_behaviour(behaviour),
+        host=host,
+        port=port,
+        latency=Latency.parse(latency),
+        keeps_requests=False,
+        models=model or (),
+        api_key=None if record else key,
+        seed=seed,
+        faults=Faults.parse(fault or ()),
+        max_in_flight=max_in_flight,
+        requests_per_minute=requests_per_minute,
+        outage=Outage.parse(down_after, down_for),
+        log=log,
+        recorder=_recorder(record, base_url, key, behaviour, secrets),
+        secrets=secrets,
+    )
+    if not is_loopback(host):
+        warn(f"--host {host}: others than this machine may reach the server")
+    run_async(serve(server, _announce, with_parent=with_parent))
+
+
+def _announce(base_url: str) -> None:
+    result(base_url)
+    sys.stdout.flush()
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable)
+    if not key:
+        raise UsageError(f"--api-key-env {variable}: the variable is not set")
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"--api-key-env {variable}: no HTTP header can carry its value")
+    return key
+
+
+def _recorder(
+    record: Path | None, base_url: str | None, key: str | None, behaviour: str, secrets: Scrubber
+) -> Recorder | None:
+    from gymcli.addresses import checked_address
+    from gymcli.client.proxies import proxy_for
+    from gymcli.mock import Recorder
+
+    if record is None or base_url is None:
+        if record is not None:
+            raise UsageError(f"--record {record}: needs the --base-url of the endpoint")
+        if base_url is not None:
+            raise UsageError("--base-url: needs --record, the file to write")
+        return None
+    if behaviour != "echo":
+        raise UsageError(f"--record {record}: the endpoint answers, not --behaviour {behaviour}")
+    try:
+        address = checked_address(base_url, what="the base URL", example="https://host/v1")
+    except ValueError as error:
+        raise UsageError(f"--base-url: {error}") from None
+    proxy = proxy_for(address, os.environ)
+    return Recorder(record, address, api_key=key, proxy=proxy, secrets=secrets)

@@ -1,0 +1,63 @@
+"""A pytest fixture that starts mock servers: `pytest_plugins = ["gymcli.mock.fixture"]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from gymcli.mock.behaviours import Behaviour
+from gymcli.mock.faults import Faults
+from gymcli.mock.latency import Latency
+from gymcli.mock.outage import Outage
+from gymcli.mock.script import parse_behaviour
+from gymcli.mock.server import MockServer
+from gymcli.mock.threads import serving
+
+__all__ = ["StartMock", "gym_mock"]
+
+
+class StartMock:
+    """Starts mock servers in threads of their own, which end with the stack."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def __call__(
+        self,
+        behaviour: Behaviour | str = "echo",
+        *,
+        faults: Sequence[str] = (),
+        latency: float | str = 0.0,
+        seed: int = 0,
+        models: Sequence[str] = (),
+        api_key: str | None = None,
+        max_in_flight: int | None = None,
+        requests_per_minute: int | None = None,
+        down_after: str | None = None,
+        down_for: str | None = None,
+        log: Path | None = None,
+    ) -> MockServer:
+        """Start one; texts are those of the command's options."""
+        server = MockServer(
+            parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour,
+            faults=Faults.parse(faults),
+            latency=Latency.parse(latency) if isinstance(latency, str) else latency,
+            seed=seed,
+            models=models,
+            api_key=api_key,
+            max_in_flight=max_in_flight,
+            requests_per_minute=requests_per_minute,
+            outage=Outage.parse(down_after, down_for),
+            log=log,
+        )
+        return self._stack.enter_context(serving(server))
+
+
+@pytest.fixture
+def gym_mock() -> Iterator[StartMock]:
+    """Give a function that starts a mock server; it ends with the test."""
+    with ExitStack() as stack:
+        yield StartMock(stack)

@@ -1,0 +1,104 @@
+"""What docs/mock.md shows runs as it stands, and what it lists is what there is."""
+
+import json
+import re
+import subprocess
+import sys
+from typing import get_args
+
+import msgspec
+import pytest
+
+from gymcli.commands.mock import mock
+from gymcli.mock import Exchange, MockAnswer, Stats
+from gymcli.mock.faults import BURST_LENGTH, Cut, Refusal, Spoil
+from gymcli.mock.script import ScriptLine
+from gymcli.mock.spoiled import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
+from tests.commands.running import clean_environment, lines_of
+from tests.docs.pages import blocks, output_of, page, table_rows, write_blocks
+
+TEXT = page("mock.md")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Give a folder with the files of the page, and a `gym` of this checkout."""
+    for block, name in zip(blocks("json", TEXT), ("script.jsonl", "tasks.jsonl"), strict=True):
+        (tmp_path / name).write_text(block[1])
+    assert write_blocks(TEXT, "sh", "sh", tmp_path) == ["ci.sh"]
+    assert write_blocks(TEXT, "python", "py", tmp_path) == ["test_sums.py"]
+    program = tmp_path / "bin" / "gym"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{START}" "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+START = "from gymcli.cli import main; main()"
+
+
+@pytest.mark.slow
+def test_ci_script_runs(folder):
+    environment = clean_environment()
+    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
+    done = subprocess.run(
+        ["sh", "ci.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((folder / "metrics.json").read_bytes())
+    assert (metrics["num_scored"], metrics["mean_reward"]) == (2, 0.5)
+    statuses = [line["status"] for line in lines_of(folder / "mock.jsonl")]
+    assert sorted(statuses) == [200, 200, 500, 500]
+
+
+@pytest.mark.slow
+def test_ci_script_ends_where_the_mock_does_not_start(folder):
+    (folder / "script.jsonl").unlink()
+    environment = clean_environment()
+    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
+    done = subprocess.run(
+        ["sh", "ci.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "script.jsonl: cannot read the script" in done.stderr
+    assert not (folder / "metrics.json").exists()
+
+
+@pytest.mark.slow
+def test_pytest_example_passes(folder):
+    assert "1 passed" in output_of("pytest test_sums.py", folder)
+
+
+def names(head: str) -> list[str]:
+    """Give what the first column of a table names."""
+    return [name for row in table_rows(head, TEXT) for name in re.findall(r"`([^`]+)`", row[0])]
+
+
+def test_faults_are_all_listed():
+    assert names("fault | status | ") == list(get_args(Refusal))
+    assert names("fault | what arrives ") == list(get_args(Cut))
+    assert names("fault | what it says ") == list(get_args(Spoil))
+
+
+def test_numbers_are_those_of_the_code():
+    assert f"the next {BURST_LENGTH - 1} requests" in TEXT
+    assert f"{HUGE // 2**20} MiB" in TEXT
+    assert f"`{UNKNOWN_FINISH}`" in TEXT
+    assert f"`{UNKNOWN_TOOL}`" in TEXT
+
+
+def test_script_has_the_keys_that_are_shown():
+    assert set(names("key | what ")) == set(MockAnswer.__struct_fields__)
+    keys = {*names("key | which "), "note", "answers"}
+    assert keys == set(ScriptLine.__struct_fields__)
+
+
+@pytest.mark.parametrize("kind", [Stats, Exchange])
+def test_what_happened_has_the_names_that_are_shown(kind: type[msgspec.Struct]):
+    part = TEXT.partition("## What happened")[2]
+    assert set(kind.__struct_fields__) <= set(re.findall(r"`(\w+)`", part))
+
+
+def test_options_are_all_named():
+    options = {f"--{name.replace('_', '-')}" for name in mock.__annotations__ if name != "return"}
+    assert options - set(re.findall(r"--[a-z-]+", TEXT)) <= {"--port", "--seed"}

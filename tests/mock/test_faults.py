@@ -1,0 +1,150 @@
+"""Which request meets which fault, without a server."""
+
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.errors import UsageError
+from gymcli.mock.faults import (
+    BURST_LENGTH,
+    Bursts,
+    FaultKind,
+    FaultRule,
+    Faults,
+    is_cut,
+    is_refusal,
+    is_spoil,
+)
+
+KINDS = typing.get_args(FaultKind)
+
+
+def drawn(faults: Faults, num_bodies: int, *, seed: int = 0, occurrence: int = 0) -> list:
+    return [
+        faults.draw(seed=seed, body=str(n), occurrence=occurrence, text="hello")
+        for n in range(num_bodies)
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_of_one_sort(kind):
+    assert is_refusal(kind) + is_cut(kind) + is_spoil(kind) == 1
+    assert FaultRule.parse(kind) == FaultRule(kind)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [
+        ("500=0.25", FaultRule("500", 0.25)),
+        ("stall@task 17", FaultRule("stall", 1.0, "task 17")),
+        ("429-after=0.5@a=b@c", FaultRule("429-after", 0.5, "a=b@c")),
+    ],
+)
+def test_parse_rule(spec, rule):
+    assert FaultRule.parse(spec) == rule
+
+
+@pytest.mark.parametrize(
+    ("specs", "complaint"),
+    [
+        (["stal"], r'--fault stal: no fault "stal"; did you mean "stall"\?'),
+        (["xyzzy"], "there are 429, 429-after, "),
+        (["500=2"], "--fault 500=2: the rate must be a number from 0 to 1"),
+        (["500=nan"], "must be a number from 0 to 1"),
+        (["500="], "must be a number from 0 to 1"),
+        (["500@"], "--fault 500@: the text after @ is missing"),
+        (["500=0.6", "502=0.6"], "the rates add up to 1.2, which is more than 1"),
+    ],
+)
+def test_parse_names_what_is_wrong(specs, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        Faults.parse(specs)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3)), unique=True),
+    st.randoms(use_true_random=False),
+    st.integers(),
+)
+def test_draw_does_not_depend_on_the_order(requests, random, seed):
+    faults = Faults.parse(["500=0.3", "reset=0.3", "500-once=0.2"])
+
+    def draw(body: str, occurrence: int):
+        return faults.draw(seed=seed, body=body, occurrence=occurrence, text="")
+
+    first = {request: draw(*request) for request in requests}
+    random.shuffle(requests)
+    assert {request: draw(*request) for request in requests} == first
+
+
+def test_draw_takes_as_many_as_the_rates_say():
+    found = drawn(Faults.parse(["500=0.2", "stall=0.1"]), 10_000)
+    assert 1800 < found.count("500") < 2200
+    assert 850 < found.count("stall") < 1150
+    assert found.count(None) == 10_000 - found.count("500") - found.count("stall")
+
+
+def test_draw_is_another_for_a_retry_and_for_another_seed():
+    faults = Faults.parse(["500=0.5"])
+    first = drawn(faults, 100)
+    assert first != drawn(faults, 100, occurrence=1)
+    assert first != drawn(faults, 100, seed=1)
+
+
+def test_draw_heeds_the_text():
+    faults = Faults.parse(["500=0.5", "500-always@task 17"])
+    rules = [rule.kind for rule in faults.rules]
+    assert rules == ["500-always", "500"], "what names a text comes first"
+    for occurrence in range(20):
+        found = faults.draw(seed=0, body="a", occurrence=occurrence, text="this is task 17")
+        assert found == "500-always"
+
+
+def test_draw_of_500_once_is_for_the_first_request_of_a_body():
+    faults = Faults.parse(["500-once=0.5"])
+    first = drawn(faults, 100)
+    assert 0 < first.count("500-once") < 100
+    assert set(drawn(faults, 100, occurrence=1)) == {None}
+
+
+def test_draw_of_500_always_is_for_a_body_and_not_for_a_request():
+    faults = Faults.parse(["500-always=0.5"])
+    first = drawn(faults, 100)
+    assert 0 < first.count("500-always") < 100
+    assert first == drawn(faults, 100, occurrence=7)
+
+
+@pytest.mark.parametrize("occurrence", [0, 1])
+def test_draw_keeps_the_shares_of_kinds_of_both_sorts(occurrence):
+    """500-once takes nothing of a second try, and so leaves its share to no other kind."""
+    specs = ["500-always=0.2", "500-once=0.2", "reset=0.2", "502=0.3"]
+    found = drawn(Faults.parse(specs), 10_000, occurrence=occurrence)
+    shares = [found.count(spec.partition("=")[0]) / 10_000 for spec in specs]
+    once = 0 if occurrence else 0.2
+    assert shares == pytest.approx([0.2, once, 0.2, 0.3], abs=0.02)
+
+
+@pytest.mark.parametrize("first", ["null-content=0.3", "500-once=0.3", "500=0.8"])
+def test_500_always_is_every_request_of_a_body_beside_other_kinds(first):
+    faults = Faults.parse([first, "500-always=0.2"])
+    tries = zip(*(drawn(faults, 300, occurrence=n) for n in range(6)), strict=True)
+    always = [set(kinds) for kinds in tries if "500-always" in kinds]
+    assert len(always) > 30
+    assert always == [{"500-always"}] * len(always)
+
+
+def test_rates_that_add_up_to_one_leave_nothing_out():
+    faults = Faults.parse(["500-always=0.7", "500=0.1", "502=0.1", "503=0.1"])
+    assert None not in drawn(faults, 10_000, occurrence=1)
+
+
+def test_no_rules_no_fault():
+    assert drawn(Faults(), 10) == [None] * 10
+
+
+def test_burst_refuses_all_until_it_is_over():
+    bursts = Bursts()
+    found = [bursts.over(fault) for fault in (None, "429-burst", *["500"] * BURST_LENGTH)]
+    assert found == [None, *["429-burst"] * BURST_LENGTH, "500"]
