@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from gymcli.addresses import checked_address
+from gymcli.client.limits import Limits
+from gymcli.secrets import credentials
 from gymcli.types import Usage
 
 __all__ = [
@@ -62,13 +65,22 @@ class EndpointOptions(BaseModel):
     total_timeout: float = Field(default=600.0, gt=0)
     """For one try, its body included."""
     idle_timeout: float = Field(default=120.0, gt=0)
-    """Between two chunks of a streamed answer."""
+    """Between two chunks of an answer; where it is streamed, before the first one too."""
     max_attempts: int = Field(default=6, ge=1)
-    """Tries of one request, the first one counted."""
+    """Tries of one request, the first one counted; with 1 nothing is tried again.
+
+    Answers that say the endpoint has too much to do (429, 503, 529) do not count.
+    """
     retry_deadline: float = Field(default=900.0, ge=0)
-    """No try of a request starts later than this after its first one."""
+    """No further try of a request is planned later than this after its first one.
+
+    Waiting in line for others, or for an endpoint that is gone, does not count.
+    """
     max_retry_after: float = Field(default=60.0, ge=0)
     """The longest wait that an endpoint may ask for."""
+    outage_deadline: float = Field(default=300.0, ge=0)
+    """How long an endpoint that is gone is waited for, before the run is given up."""
+    limits: Limits = Limits()
     prices: dict[Literal["prompt", "completion", "cached"], float] = {}
     """Of a million tokens, in any currency; without `cached` those cost as much as others."""
 
@@ -89,6 +101,15 @@ class EndpointOptions(BaseModel):
             raise ValueError("the proxy must look like http://host:port")
         return value
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The texts of these options that must not appear in a message or a file."""
+        headers = ((name, text.get_secret_value()) for name, text in self.headers.items())
+        password = urlsplit(self.proxy or "").password or ""
+        return _longest_first(
+            (*credentials((*headers, *self.query.items())), password, unquote(password))
+        )
+
 
 class Endpoint(EndpointOptions):
     """One model behind one address; printing it shows no secret."""
@@ -98,6 +119,8 @@ class Endpoint(EndpointOptions):
 
     base_url: BaseURL
     """`http(s)://host[:port][/path]`; the dialect's own path comes after it."""
+    replicas: tuple[BaseURL, ...] = ()
+    """More addresses of the same model; they get the same key."""
     model: str = Field(min_length=1)
     api_key: SecretStr | None = None
 
@@ -107,6 +130,11 @@ class Endpoint(EndpointOptions):
         if value is not None and not _is_header_text(value.get_secret_value()):
             raise ValueError("the key holds characters that no HTTP header can carry")
         return value
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Every address of the model, each once."""
+        return tuple(dict.fromkeys((self.base_url, *self.replicas)))
 
     def cost(self, usage: Usage) -> float | None:
         """Give what tokens cost by the endpoint's prices; None where these do not say."""
@@ -125,16 +153,13 @@ class Endpoint(EndpointOptions):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every text that must not appear in a message or a file, longest first."""
-        found = [text.get_secret_value() for text in self.headers.values()]
-        found += self.query.values()
-        if self.api_key is not None:
-            found.append(self.api_key.get_secret_value())
-        if self.proxy is not None and (password := urlsplit(self.proxy).password):
-            found.append(password)
-        # A header may hold a scheme before its secret: `Bearer KEY`.
-        found += [text.rpartition(" ")[2] for text in found]
-        # Short values are switches such as `api-version=1`; hiding them would garble any text.
-        return tuple(sorted({text for text in found if len(text) >= 4}, key=len, reverse=True))
+        key = () if self.api_key is None else (self.api_key.get_secret_value(),)
+        return _longest_first((*super().secrets, *key))
+
+
+def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
+    """Leave out what is short: these are switches, and hiding them would garble any text."""
+    return tuple(sorted({text for text in texts if len(text) >= 4}, key=len, reverse=True))
 
 
 def _is_header_text(text: str) -> bool:

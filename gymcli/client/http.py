@@ -1,37 +1,32 @@
-"""Asks one endpoint for one message at a time over HTTP; aiohttp's exceptions end here."""
+"""Sends one request over HTTP and reads its answer; aiohttp's exceptions end here."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import ssl
-import time
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import aiohttp
-import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
 from gymcli.client.endpoint import Endpoint
 from gymcli.client.refusals import one_line, redact
-from gymcli.client.retry import RetryPolicy, Sleep, is_retried
 from gymcli.client.sse import EventReader
 from gymcli.client.statuses import error_of_body, error_of_status
 from gymcli.dialects import DIALECTS
-from gymcli.dialects.emulated_tools import emulate, may_call, restore
 from gymcli.errors import (
     ConfigError,
     EndpointConnectionError,
     EndpointTimeoutError,
     InvalidAnswerError,
     ModelError,
-    RequestRefusedError,
 )
-from gymcli.types import Answer, Request
+from gymcli.types import Answer
 
-__all__ = ["MAX_ANSWER_BYTES", "Client"]
+__all__ = ["MAX_ANSWER_BYTES", "Target", "Transport", "read_body"]
 
 MAX_ANSWER_BYTES = 64 * 2**20
 """What an answer may take in memory, unpacked; more comes from an endpoint that is broken."""
@@ -44,30 +39,30 @@ _MAX_IDLE = 4.0
 the embedded model's; a request that meets a closing connection is a try that failed."""
 
 
-class Client:
-    """Asks one endpoint; an async context manager that holds its connections.
+class Target(NamedTuple):
+    """Where requests are sent."""
 
-    Not more than `concurrency` requests are under way at once, however many callers there are;
-    one that waits before its next try does not count.
+    url: URL
+    place: str
+    """Method and address, for messages."""
+
+
+class Transport:
+    """Sends requests of one endpoint; an async context manager that holds its connections.
+
+    It limits nothing and tries nothing twice.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, *, concurrency: int, sleep: Sleep = asyncio.sleep
-    ) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._dialect = DIALECTS[endpoint.dialect]
-        self._url = URL(endpoint.base_url + self._dialect.path).update_query(endpoint.query)
-        self._place = f"POST {endpoint.base_url}{self._dialect.path}"
-        self._concurrency = concurrency
-        self._places = asyncio.Semaphore(concurrency)
-        self._retries = RetryPolicy(endpoint, sleep)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        endpoint = self.endpoint
+        endpoint = self._endpoint
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=self._concurrency,
+                limit=0,  # governors bound what is under way; here nothing may wait
                 ssl=_trusted(endpoint),
                 ttl_dns_cache=300,
                 keepalive_timeout=_MAX_IDLE,
@@ -93,90 +88,68 @@ class Client:
         assert self._session is not None, "left before it was entered"
         await self._session.close()
 
-    async def answer(self, request: Request) -> Answer:
-        """Answer a conversation with one message.
+    def target(self, base_url: str) -> Target:
+        """Give where the requests for a base URL are sent."""
+        path = self._dialect.path
+        url = URL(base_url + path).update_query(self._endpoint.query)
+        return Target(url, f"POST {base_url}{path}")
+
+    async def ask(self, target: Target, payload: bytes) -> Answer:
+        """Make one try.
 
         Raises:
-            ModelError: The endpoint gave no usable answer; `retries` counts what was tried.
+            ModelError: There is no usable answer.
 
         """
-        payload = self.payload(request)
-        started = time.monotonic()
         try:
-            answer = await self._try(payload)
-        except ModelError as error:
-            if not is_retried(error):
-                raise
-            answer = await self._retries.resume(lambda: self._try(payload), error, started)
-        if not (self.endpoint.emulate_tools and may_call(request)):
-            return answer
-        turn = sum(message.role == "assistant" for message in request.messages)
-        return restore(answer, id_prefix=f"call_{turn}")
-
-    def payload(self, request: Request) -> bytes:
-        """Give the body that a request is sent with.
-
-        Raises:
-            RequestRefusedError: It cannot be written as JSON.
-
-        """
-        body = self._dialect.body(
-            emulate(request) if self.endpoint.emulate_tools else request,
-            self.endpoint.model,
-            stream=self.endpoint.stream,
-            send_reasoning=self.endpoint.send_reasoning,
-        )
-        try:
-            return msgspec.json.encode(body)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise RequestRefusedError(f"the request cannot be written as JSON: {error}") from error
-
-    async def _try(self, payload: bytes) -> Answer:
-        """Make one try; every exception of it is a ModelError."""
-        async with self._places:
-            try:
-                body = await self._post(payload)
-            except TimeoutError as error:
-                raise EndpointTimeoutError(f"{self._place}: {self._waited(error)}") from error
-            except aiohttp.ClientError as error:
-                raise EndpointConnectionError(f"{self._place}: {self._broken(error)}") from error
+            body = await self._post(target, payload)
+        except TimeoutError as error:
+            raise EndpointTimeoutError(f"{target.place}: {self._waited(error)}") from error
+        except aiohttp.ClientError as error:
+            raise EndpointConnectionError(f"{target.place}: {self._broken(error)}") from error
         try:
             if isinstance(body, list):
                 body = self._dialect.assemble(body)
             return self._dialect.answer(body)
         except ModelError as error:
             # Not `from error`: a traceback would show the words before secrets were taken out.
-            raise error_of_body(error, self._place, self.endpoint) from None
+            raise error_of_body(error, target.place, self._endpoint) from None
 
-    async def _post(self, payload: bytes) -> bytes | list[bytes]:
+    async def _post(self, target: Target, payload: bytes) -> bytes | list[bytes]:
         """Send a request; give the body, or the data of its events where it is streamed."""
         assert self._session is not None, "the client is used outside its `async with`"
         data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
-        async with self._session.post(self._url, data=data, allow_redirects=False) as response:
-            self._retries.was_reached = True
-            if response.status // 100 != 2:
-                refusal = await _read(response, self._place)
-                raise error_of_status(
-                    response.status,
-                    response.headers,
-                    refusal,
-                    place=self._place,
-                    endpoint=self.endpoint,
-                )
-            if response.content_type == "text/event-stream":
-                return await _read_events(response, self._place)
-            return await _read(response, self._place)
+        place, idle = target.place, self._endpoint.idle_timeout
+        async with self._session.post(target.url, data=data, allow_redirects=False) as response:
+            try:
+                if response.status // 100 != 2:
+                    refusal = await read_body(response, place, idle)
+                    raise error_of_status(
+                        response.status,
+                        response.headers,
+                        refusal,
+                        place=place,
+                        endpoint=self._endpoint,
+                    )
+                if response.content_type == "text/event-stream":
+                    return await _read_events(response, place)
+                return await read_body(response, place, idle)
+            except aiohttp.ClientConnectionError as error:
+                if isinstance(error, TimeoutError):
+                    raise
+                # Who has begun to answer is there: this is no connection that could not be made.
+                raise aiohttp.ClientPayloadError(str(error)) from error
 
     def _waited(self, error: TimeoutError) -> str:
-        endpoint = self.endpoint
+        endpoint = self._endpoint
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return f"no connection within {endpoint.connect_timeout:g} seconds"
         if isinstance(error, aiohttp.SocketTimeoutError):
-            return f"the stream stood still for {endpoint.idle_timeout:g} seconds"
+            return f"the answer stood still for {endpoint.idle_timeout:g} seconds"
         return f"no answer within {endpoint.total_timeout:g} seconds"
 
     def _broken(self, error: aiohttp.ClientError) -> str:
-        words = one_line(redact(str(error), self.endpoint.secrets)) or type(error).__name__
+        words = one_line(redact(str(error), self._endpoint.secrets)) or type(error).__name__
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return f"{words}; name its authority in ca_file"
         if isinstance(error, aiohttp.ClientConnectorError):
@@ -184,21 +157,33 @@ class Client:
         return f"the connection broke: {words}"
 
 
-async def _read(response: aiohttp.ClientResponse, place: str) -> bytes:
-    """Read a body whole, up to the limit.
+async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -> bytes:
+    """Read a body whole, up to the limit; between two pieces of it not longer than `idle`.
 
     Raises:
         InvalidAnswerError: It is longer.
+        TimeoutError: It stood still.
 
     """
     content = response.content
     chunks = []
     num_bytes = 0
-    while not content.at_eof():  # most bodies are there whole, and cost one call
-        chunk = await content.readany()
+    while not content.at_eof():
+        # Most bodies are there whole: then nothing is waited for, and no time limit is set.
+        chunk = content.read_nowait() if content.is_eof() else await _next_chunk(content, idle)
         num_bytes = _counted(num_bytes + len(chunk), place)
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def _next_chunk(content: aiohttp.StreamReader, idle: float) -> bytes:
+    try:
+        async with asyncio.timeout(idle) as limit:
+            return await content.readany()
+    except TimeoutError as error:
+        if limit.expired():  # else it is the total one
+            raise aiohttp.SocketTimeoutError("the body stood still") from error
+        raise
 
 
 async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[bytes]:

@@ -6,9 +6,10 @@ finds in ~/.netrc along; so the variables are read here, once for an endpoint, a
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
+
+from gymcli.addresses import is_loopback
 
 __all__ = ["proxy_for"]
 
@@ -19,7 +20,7 @@ def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
     host = parts.hostname or ""
     name = f"{parts.scheme}_proxy"
     proxy = environ.get(name) or environ.get(name.upper())
-    if not proxy or _is_loopback(host):
+    if not proxy or is_loopback(host):
         return None
     excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     if any(_covers(entry.strip().lower(), host, parts.port) for entry in excluded.split(",")):
@@ -36,12 +37,3 @@ def _covers(entry: str, host: str, port: int | None) -> bool:
         return False
     name = name.lstrip(".")
     return bool(name) and (host == name or host.endswith(f".{name}"))
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gymcli.secrets import Scrubber
 from gymcli.types import JSON
 
 __all__ = [
@@ -179,10 +180,8 @@ def error_words(payload: bytes) -> str:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Replace every secret in a text; where one holds another, the longer must come first."""
-    for secret in secrets:
-        text = text.replace(secret, "[redacted]")
-    return text
+    """Replace every secret in a text, however it is encoded."""
+    return Scrubber(secrets).text(text)
 
 
 def one_line(text: str) -> str:

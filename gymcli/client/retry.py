@@ -1,78 +1,70 @@
-"""When a failed request is tried again, and after how long.
-
-Retried: no connection, no answer in time, 408, 409, 429, 5xx, and a body that is no answer. Not
-retried: every other 4xx, a 5xx whose words say that it will stay, a redirect, a certificate that
-cannot be trusted, a conversation that is too long.
-"""
+"""When a failed request is tried again, and after how long."""
 
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeAlias
 
-import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
+from gymcli.client.breaker import FIRST_CONTACT_DEADLINE
 from gymcli.client.endpoint import Endpoint
-from gymcli.errors import (
-    EndpointConnectionError,
-    EndpointTimeoutError,
-    InvalidAnswerError,
-    ModelError,
-    RateLimitError,
-    ServerError,
-)
+from gymcli.client.governor import Clock, Sleep, Ticket
+from gymcli.client.signs import is_overload, is_retried, is_unreachable
+from gymcli.errors import ModelError
 from gymcli.types import Answer
 
-__all__ = ["RetryPolicy", "Sleep", "is_retried", "is_unreachable", "retry_after_seconds"]
-
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
-
-RETRIED = (
-    EndpointConnectionError,
-    EndpointTimeoutError,
-    InvalidAnswerError,
-    RateLimitError,
-    ServerError,
-)
+__all__ = ["RetryPolicy", "retry_after_seconds"]
 
 BACKOFF = wait_random_exponential(multiplier=1.0, min=0.5, max=30.0)
 """Seconds: any between 0.5 and a limit that doubles from 1 to 30."""
 
-FIRST_CONTACT_DEADLINE = 10.0
-"""Seconds, in place of a longer deadline, while no connection to the endpoint was ever made: an
-address that is wrong should be told soon, a server that restarts has the endpoint's patience."""
+OVERLOAD_BACKOFF = wait_random_exponential(multiplier=0.1, max=30.0)
+"""Seconds before a request that was too much waits in line again, where the governor lets it wait
+as long as there is too much to do; so this is for one that is refused whatever the others are."""
+
+MAX_UNREACHABLE_WAIT = 5.0
+"""Seconds, at most, before one tries again to reach an endpoint that answered before."""
 
 
 class RetryPolicy:
-    """Tries again what failed, within an endpoint's attempts and deadline."""
+    """Tries again what failed, within an endpoint's attempts and deadline.
 
-    def __init__(self, endpoint: Endpoint, sleep: Sleep) -> None:
+    Args:
+        endpoint: Says how often and how long.
+        was_reached: Says whether the endpoint ever answered anything.
+        clock: Gives the time in seconds.
+        sleep: Waits so many seconds.
+
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, was_reached: Callable[[], bool], *, clock: Clock, sleep: Sleep
+    ) -> None:
         self._endpoint = endpoint
+        self._was_reached = was_reached
+        self._clock = clock
         self._sleep = sleep
-        self.was_reached = False
-        """Whether the endpoint ever answered anything."""
 
     async def resume(
-        self, call: Callable[[], Awaitable[Answer]], failed: ModelError, started: float
+        self, call: Callable[[], Awaitable[Answer]], failed: ModelError, ticket: Ticket
     ) -> Answer:
         """Go on after a first try that failed; give the answer with its retries counted.
 
         Args:
             call: Makes one try.
             failed: How the first try ended.
-            started: When the first try began, by `time.monotonic`.
+            ticket: Says since when the request is there, and what of that was waiting.
 
         Raises:
             ModelError: The last try's error, with what was tried before in `retries`.
 
         """
         retries: Counter[str] = Counter()
+        num_counted = 0
         first: ModelError | None = failed
 
         async def attempt() -> Answer:
@@ -82,11 +74,19 @@ class RetryPolicy:
                 raise error
             return await call()
 
+        def is_over(state: RetryCallState) -> bool:
+            nonlocal num_counted
+            error = _error_of(state)
+            num_counted += self._counts(error)
+            if num_counted >= self._endpoint.max_attempts or self._endpoint.max_attempts == 1:
+                return True
+            return self._is_too_late(state, error, ticket)
+
         retrying = AsyncRetrying(
             sleep=self._sleep,
             retry=retry_if_exception(is_retried),
             wait=self._wait,
-            stop=lambda state: self._is_over(state, started),
+            stop=is_over,
             before_sleep=lambda state: retries.update([type(_error_of(state)).__name__]),
             reraise=True,
         )
@@ -98,39 +98,39 @@ class RetryPolicy:
         answer.retries = dict(retries)
         return answer
 
+    def _counts(self, error: ModelError) -> bool:
+        """Say whether a try counts as one.
+
+        Not where the endpoint has too much to do, or was there and is gone: the deadlines bound
+        both, and neither is the request's fault.
+        """
+        return not is_overload(error) and not (is_unreachable(error) and self._was_reached())
+
     def _wait(self, state: RetryCallState) -> float:
         """Wait as long as the endpoint asked, up to a cap, else by exponential backoff.
 
         A tenth is added at random, so that requests refused together do not come back together.
         """
         error = _error_of(state)
-        if not isinstance(error, ModelError) or not error.retry_after:
-            return BACKOFF(state)
-        seconds = min(error.retry_after, self._endpoint.max_retry_after)
-        return seconds * random.uniform(1.0, 1.1)
+        if is_overload(error):
+            return OVERLOAD_BACKOFF(state)
+        if error.retry_after:
+            return self._asked(error) * random.uniform(1.0, 1.1)
+        seconds = BACKOFF(state)
+        if is_unreachable(error) and self._was_reached():
+            return min(seconds, MAX_UNREACHABLE_WAIT)
+        return seconds
 
-    def _is_over(self, state: RetryCallState, started: float) -> bool:
-        if state.attempt_number >= self._endpoint.max_attempts:
-            return True
+    def _asked(self, error: ModelError) -> float:
+        return min(error.retry_after or 0.0, self._endpoint.max_retry_after)
+
+    def _is_too_late(self, state: RetryCallState, error: ModelError, ticket: Ticket) -> bool:
         deadline = self._endpoint.retry_deadline
-        if not self.was_reached and is_unreachable(_error_of(state)):
+        if is_unreachable(error) and not self._was_reached():
             deadline = min(deadline, FIRST_CONTACT_DEADLINE)
-        # The waits are counted too, for a sleep that takes no time, as in tests.
-        elapsed = max(time.monotonic() - started, state.idle_for)
-        return elapsed + state.upcoming_sleep > deadline
-
-
-def is_retried(error: BaseException) -> bool:
-    """Say whether the same request may succeed a moment later."""
-    if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
-        return False
-    return isinstance(error, RETRIED)
-
-
-def is_unreachable(error: BaseException | None) -> bool:
-    """Say whether no connection could be made: refused, no such host, or nobody there."""
-    causes = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-    return isinstance(error, ModelError) and isinstance(error.__cause__, causes)
+        elapsed = self._clock() - ticket.since - ticket.waited
+        # The governor waits for what the endpoint asked when it has too much to do.
+        return elapsed + max(state.upcoming_sleep, self._asked(error)) > deadline
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
@@ -157,5 +157,8 @@ def _seconds_until(text: str, now: datetime) -> float | None:
     return max(0.0, (moment - now).total_seconds())
 
 
-def _error_of(state: RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome is not None else None
+def _error_of(state: RetryCallState) -> ModelError:
+    """Give the error of a try; tenacity decides nothing about any other."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, ModelError), "only a ModelError is tried again"
+    return error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from gymcli.client.endpoint import BaseURL, Endpoint, EndpointOptions, checked_base_url
+from gymcli.client.endpoint import Endpoint, EndpointOptions, checked_base_url
+from gymcli.client.limits import Limits
 from gymcli.client.proxies import proxy_for
 from gymcli.errors import ConfigError, UsageError
 
@@ -23,16 +25,25 @@ _WAYS_OUT = (
 )
 
 
+def _addresses(value: object) -> object:
+    """Read one address or a list of them; here, since pydantic would number a single one."""
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise ValueError("must be an address, or a list of addresses")
+    if not listed:
+        raise ValueError("the list of addresses is empty")
+    return tuple(checked_base_url(one) for one in listed)
+
+
 class ModelSettings(EndpointOptions):
     """One `[models.NAME]` table."""
 
-    base_url: BaseURL
+    base_url: Annotated[tuple[str, ...], BeforeValidator(_addresses)]
+    """One address, or several that have the same model behind them."""
     model: str | None = None
     """The name that the endpoint knows; None: the table's own."""
     api_key_env: str | None = None
     """The environment variable that holds the key; without it no key is sent."""
-    limits: dict[str, float] = {}
-    """Kept for the run's limiter; the client does not read it."""
 
 
 class Settings(BaseModel):
@@ -43,6 +54,14 @@ class Settings(BaseModel):
     models: dict[str, ModelSettings] = {}
     roles: dict[str, str] = {}
     """Models beside the policy: the role's name and what `--role` would be given."""
+
+    def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Give every key and password that the file holds, or names the variable of."""
+        found: list[str] = []
+        for model in self.models.values():
+            found += model.secrets
+            found.append(environ.get(model.api_key_env or "", "").strip())
+        return tuple(filter(None, found))
 
 
 def load_settings(path: Path | None = None) -> Settings:
@@ -76,7 +95,7 @@ def load_settings(path: Path | None = None) -> Settings:
 def resolve_endpoint(
     model: str | None,
     *,
-    base_url: str | None,
+    base_url: str | Sequence[str] | None,
     api_key_env: str | None,
     dialect: str | None,
     settings: Settings,
@@ -89,6 +108,7 @@ def resolve_endpoint(
     OPENAI_BASE_URL, the OpenAI API. A key is sent only to the endpoint that it was given for:
     `api_key_env` (which may name OPENAI_API_KEY) to any of them, a table's own variable to its
     table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API; to `base_url` none but the first.
+    Several addresses, of an option or a table, have the same model behind them and get one key.
     `ways_out` is what to do where no endpoint is named.
 
     Raises:
@@ -96,33 +116,46 @@ def resolve_endpoint(
 
     """
     given = model
-    named = settings.models.get(model or "") if base_url is None else None
+    base_urls = [base_url] if isinstance(base_url, str) else list(base_url or ())
+    named = settings.models.get(model or "") if not base_urls else None
     options: dict[str, object] = {}
     if named is not None:
         options = {name: getattr(named, name) for name in EndpointOptions.model_fields}
-        address, key = named.base_url, _key_of(api_key_env or named.api_key_env, environ)
+        addresses, key = list(named.base_url), _key_of(api_key_env or named.api_key_env, environ)
         model = named.model or model
     else:
-        address = base_url or _known_address(model, settings, environ, ways_out)
+        addresses = base_urls or [_known_address(model, settings, environ, ways_out)]
         key = _key_of(api_key_env, environ)
-        if not key and base_url is None:
+        if not key and not base_urls:
             key = environ.get("OPENAI_API_KEY", "").strip()
     if not model:
         raise UsageError("the endpoint needs the name of a model: --model NAME")
     try:
-        address = checked_base_url(address)
+        first, *others = dict.fromkeys(checked_base_url(address) for address in addresses)
     except ValueError as error:
         raise UsageError(f"endpoint: base_url: {error}") from error
     if dialect is not None:
         options["dialect"] = dialect
-    options["proxy"] = options.get("proxy") or proxy_for(address, environ)
-    options["name"] = given if base_url is None else None
+    options["proxy"] = options.get("proxy") or _shared_proxy([first, *others], environ)
+    options["name"] = given if not base_urls else None
+    places = {"base_url": first, "replicas": tuple(others)}
     try:
         return Endpoint.model_validate(
-            {**options, "base_url": address, "model": model, "api_key": key or None}
+            {**options, **places, "model": model, "api_key": key or None}
         )
     except ValidationError as error:
         raise UsageError(f"endpoint: {'; '.join(_complaints(error))}") from error
+
+
+def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """Give the proxy that the environment variables name for every one of the addresses."""
+    proxies = {proxy_for(address, environ) for address in addresses}
+    if len(proxies) > 1:
+        raise UsageError(
+            "endpoint: base_url: the addresses of one model take different ways to it by "
+            "HTTPS_PROXY, HTTP_PROXY and NO_PROXY; name a proxy for all of them in gym.toml"
+        )
+    return proxies.pop()
 
 
 def _known_address(
@@ -167,5 +200,7 @@ def _complaints(error: ValidationError) -> list[str]:
 
 def _guess(path: list[str]) -> str:
     known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
+    if "limits" in path[:-1]:
+        known = Limits.model_fields
     found = difflib.get_close_matches(path[-1], known, n=1)
     return f' (did you mean "{found[0]}"?)' if found else ""

@@ -17,21 +17,26 @@ class EventReader:
     """Takes the bytes of a stream as they come and gives the events that they complete."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._line: list[bytes] = []
+        """The pieces of a line that has not ended: none is looked at twice, however long it is."""
+        self._held = b""
+        """A final `\\r`, which may be the first half of `\\r\\n`."""
         self._data: list[bytes] = []
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Give the data of every event that ends within this chunk."""
-        text = self._rest + chunk
-        if self._at_start and len(text) >= 3:
-            text = text.removeprefix(b"\xef\xbb\xbf")
+        text = self._held + chunk
+        self._held = b"\r" if text.endswith(b"\r") else b""
+        end, *others = _LINE_END.split(text[:-1] if self._held else text)
+        self._line.append(end)
+        if not others:
+            return []
+        *lines, rest = b"".join(self._line), *others
+        self._line = [rest]
+        if self._at_start:
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
             self._at_start = False
-        # A final \r may be the first half of \r\n, so it waits for what comes next.
-        held = text.endswith(b"\r")
-        *lines, self._rest = _LINE_END.split(text[:-1] if held else text)
-        if held:
-            self._rest += b"\r"
         return [event for line in lines if (event := self._take(line)) is not None]
 
     def finish(self) -> list[bytes]:

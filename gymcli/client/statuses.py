@@ -25,6 +25,7 @@ from gymcli.errors import (
     AuthenticationError,
     ContextOverflowError,
     EndpointConnectionError,
+    EndpointGoneError,
     ModelError,
     RateLimitError,
     RequestRefusedError,
@@ -91,10 +92,10 @@ def error_of_body(error: ModelError, place: str, endpoint: Endpoint) -> ModelErr
 def is_fatal(error: AttemptError) -> bool:
     """Say whether an error would meet every request of the run: no use in going on.
 
-    That is a refused key, a model or a path that does not exist, no money left, a redirect, and
-    an endpoint that no connection could be made to.
+    That is a refused key, a model or a path that does not exist, no money left, a redirect, an
+    endpoint that no connection could be made to, and one that was given up.
     """
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, AuthenticationError | EndpointGoneError):
         return True
     if isinstance(error, EndpointConnectionError):
         return isinstance(error.__cause__, aiohttp.ClientConnectorError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gymcli.boundary import boundary
 from gymcli.client import SCALAR_DIALECTS, Endpoint
@@ -14,7 +14,7 @@ from gymcli.local import parse_local
 from gymcli.role_models.pool import ModelPool, ModelSource
 from gymcli.role_models.sources import ORACLE, RoleSource, role_name
 from gymcli.store.verdicts import Verdicts, verdict_key
-from gymcli.types import JSONObject, Message, Request, RoleUse
+from gymcli.types import JSONObject, Message, Request, RoleUse, Usage
 
 __all__ = ["RoleModels", "declared_roles", "waits_to_score"]
 
@@ -27,7 +27,8 @@ def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
 def waits_to_score(environment: type[Environment[Task]], roles: Iterable[str]) -> bool:
     """Say whether scoring waits for anything, with models for these roles at hand."""
     has_role = any(role in roles for role in declared_roles(environment))
-    return environment.waits_to_verify or environment.scores_groups() or has_role
+    waits = environment.waits_to_verify or environment.verifies_in_worker
+    return waits or environment.scores_groups() or has_role
 
 
 class RoleModels:
@@ -38,6 +39,7 @@ class RoleModels:
         params: Request parameters by role; they win over those of the environment.
         pool: Where the models are opened, which the policy may share.
         verdicts: The answers on record.
+        spend: Told of every answer's tokens and their cost, as it comes.
 
     """
 
@@ -48,8 +50,10 @@ class RoleModels:
         pool: ModelPool,
         verdicts: Verdicts,
         params: Mapping[str, JSONObject] | None = None,
+        spend: Callable[[Usage, float | None], None] | None = None,
     ) -> None:
         self.sources = sources
+        self._spend = spend
         self._params = params or {}
         self.pool = pool
         self._verdicts = verdicts
@@ -139,11 +143,21 @@ class RoleModels:
             with boundary(ModelError):
                 answer = await client.answer(request)
         except ModelError as error:
-            total.num_failed += 1
+            total.add(RoleUse(num_failed=1, retries=error.retries))
             raise RoleError(f"{role}: {error}") from error
         seconds = time.perf_counter() - started
         cost = client.endpoint.cost(answer.usage)
-        total.add(RoleUse(num_calls=1, seconds=seconds, usage=answer.usage, cost=cost))
+        total.add(
+            RoleUse(
+                num_calls=1,
+                seconds=seconds,
+                usage=answer.usage,
+                cost=cost,
+                retries=answer.retries,
+            )
+        )
+        if self._spend is not None:
+            self._spend(answer.usage, cost)
         return answer.message
 
 

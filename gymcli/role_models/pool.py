@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from gymcli.client import Client, Endpoint
+from gymcli.client import Client, Endpoint, Governors
 from gymcli.local import LocalServer
 
 __all__ = ["ModelPool", "ModelSource"]
@@ -16,15 +16,20 @@ __all__ = ["ModelPool", "ModelSource"]
 ModelSource: TypeAlias = Endpoint | Path
 """An endpoint, or the weights of an embedded model."""
 
+_LOCAL_OUTAGE_DEADLINE = 5.0
+"""Seconds: an embedded model that died does not come back."""
+
 
 class ModelPool:
-    """One client for each model, whatever roles it plays: they share its limits.
+    """One client for each model, whatever roles it plays.
 
-    An async context manager that closes what it opened.
+    Models behind one address, with one key, share its limits and are gone together. An async
+    context manager that closes what it opened.
     """
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
+        self._governors = Governors(concurrency)
         self._opening = asyncio.Lock()
         self._clients: list[tuple[ModelSource, Client]] = []
         self._stack = AsyncExitStack()
@@ -45,12 +50,25 @@ class ModelPool:
             if isinstance(endpoint, Path):
                 server = await self._stack.enter_async_context(LocalServer(endpoint))
                 endpoint = Endpoint(
-                    base_url=server.base_url, model=server.model, emulate_tools=True
+                    base_url=server.base_url,
+                    model=server.model,
+                    emulate_tools=True,
+                    outage_deadline=_LOCAL_OUTAGE_DEADLINE,
                 )
-            client = Client(endpoint, concurrency=self._concurrency)
+            client = Client(endpoint, concurrency=self._concurrency, governors=self._governors)
             await self._stack.enter_async_context(client)
             self._clients.append((source, client))
             return client
+
+    @property
+    def num_outages(self) -> int:
+        """How often an address was gone."""
+        return self._governors.num_outages
+
+    @property
+    def outage_seconds(self) -> float:
+        """How long addresses were gone, all of them together."""
+        return self._governors.outage_seconds
 
     async def __aenter__(self) -> Self:
         """Give the pool; nothing is opened yet."""

@@ -24,8 +24,32 @@ TOOL = {
 }
 
 
-async def no_sleep(seconds: float) -> None:
-    """Wait no time at all."""
+class FakeTime:
+    """A clock that moves only where somebody sleeps; nobody waits."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.sleeps: list[float] = []
+
+    def clock(self) -> float:
+        """Give the time."""
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the time pass at once, and everybody else do what there is to do."""
+        self.sleeps.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+class ShortTime(FakeTime):
+    """A time in which a minute never ends, so that no deadline comes while a test looks."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Let a short time pass at once, and a long one never."""
+        if seconds > 60:
+            await asyncio.Event().wait()
+        await super().sleep(seconds)
 
 
 def ask(behaviour: Behaviour = echo, request: Request = HELLO, **options) -> Answer:
@@ -42,7 +66,10 @@ def ask_and_see(
         async with MockServer(behaviour) as server:
             settings = {"base_url": server.base_url, "model": "m", "api_key": KEY, **options}
             endpoint = Endpoint.model_validate(settings)
-            async with Client(endpoint, concurrency=4, sleep=no_sleep) as client:
+            time = FakeTime()
+            async with Client(
+                endpoint, concurrency=4, clock=time.clock, sleep=time.sleep
+            ) as client:
                 return await client.answer(request), server
 
     return asyncio.run(run())

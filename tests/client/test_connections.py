@@ -23,7 +23,7 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, MockServer, scripted
 from gymcli.types import Answer
-from tests.client.asking import HELLO, failure, no_sleep
+from tests.client.asking import HELLO, FakeTime, failure
 
 
 def test_answer_times_out_as_a_whole():
@@ -38,7 +38,7 @@ def test_answer_times_out_when_a_stream_stands_still():
     stall = scripted([MockAnswer(text="x", fault="stall")])
     error = failure(stall, stream=True, idle_timeout=0.1, max_attempts=1)
     assert type(error) is EndpointTimeoutError
-    assert str(error).endswith("the stream stood still for 0.1 seconds")
+    assert str(error).endswith("the answer stood still for 0.1 seconds")
 
 
 def test_answer_times_out_while_connecting():
@@ -103,7 +103,7 @@ def answer_over_tls(certificate: tuple[Path, Path], **options) -> Answer:
         async with raw_server(body, ssl=context) as address:
             settings = {"base_url": f"https://{address}", "model": "m", **options}
             endpoint = Endpoint.model_validate(settings)
-            async with Client(endpoint, concurrency=1, sleep=no_sleep) as client:
+            async with Client(endpoint, concurrency=1, sleep=FakeTime().sleep) as client:
                 return await client.answer(HELLO)
 
     return asyncio.run(run())

@@ -1,7 +1,6 @@
 """When and after how long a request is tried again."""
 
 import asyncio
-import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -11,31 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.client import Endpoint
-from gymcli.client.retry import RetryPolicy, is_retried, retry_after_seconds
+from gymcli.client.governor import Ticket
+from gymcli.client.retry import RetryPolicy, retry_after_seconds
 from gymcli.errors import (
-    AuthenticationError,
-    ContextOverflowError,
     EndpointConnectionError,
-    EndpointTimeoutError,
-    InvalidAnswerError,
     ModelError,
     RateLimitError,
     RequestRefusedError,
     ServerError,
 )
 from gymcli.types import Answer, Message
+from tests.client.asking import FakeTime
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ANSWER = Answer(message=Message(role="assistant", content="done"))
 
 
-def resume(*errors: ModelError, **options) -> tuple[Answer | ModelError, list[float]]:
+def resume(
+    *errors: ModelError, was_reached: bool = False, **options
+) -> tuple[Answer | ModelError, list[float]]:
     """Let the tries fail one after another, the first one included; give the end and the waits."""
-    waits: list[float] = []
+    time = FakeTime()
     rest = iter(errors[1:])
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
 
     async def call() -> Answer:
         for error in rest:
@@ -43,15 +39,27 @@ def resume(*errors: ModelError, **options) -> tuple[Answer | ModelError, list[fl
         return Answer(message=ANSWER.message)
 
     endpoint = Endpoint(base_url="http://h", model="m", **options)
-    policy = RetryPolicy(endpoint, sleep)
+    policy = RetryPolicy(endpoint, lambda: was_reached, clock=time.clock, sleep=time.sleep)
+    ticket = Ticket(time.now, num_bytes=0, params={})
     try:
-        return asyncio.run(policy.resume(call, errors[0], time.monotonic())), waits
+        return asyncio.run(policy.resume(call, errors[0], ticket)), time.sleeps
     except ModelError as error:
-        return error, waits
+        return error, time.sleeps
+
+
+def unreachable(_: object = None) -> EndpointConnectionError:
+    """Give the error of a connection that could not be made."""
+    error = EndpointConnectionError("nobody there")
+    error.__cause__ = aiohttp.ClientConnectorError(None, OSError())
+    return error
+
+
+def busy(_: object = None) -> RateLimitError:
+    return RateLimitError("slow", status=429)
 
 
 def test_resume_counts_retries_by_class():
-    end, waits = resume(ServerError("a"), RateLimitError("b"), ServerError("c"))
+    end, waits = resume(ServerError("a"), busy(), ServerError("c"))
     assert isinstance(end, Answer)
     assert end.retries == {"ServerError": 2, "RateLimitError": 1}
     assert len(waits) == 3
@@ -73,18 +81,40 @@ def test_resume_gives_up_after_max_attempts():
 
 
 def test_resume_gives_up_at_the_deadline():
-    errors = [RateLimitError("slow", retry_after=40)] * 9
+    errors = [ServerError("slow", retry_after=40)] * 9
     end, waits = resume(*errors, retry_deadline=100)
-    assert isinstance(end, RateLimitError)
+    assert end is errors[0]
     assert len(waits) == 2
     assert sum(waits) < 100
 
 
-def unreachable(_: object = None) -> EndpointConnectionError:
-    """Give the error of a connection that could not be made."""
-    error = EndpointConnectionError("nobody there")
-    error.__cause__ = aiohttp.ClientConnectorError(None, OSError())
-    return error
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_resume_counts_no_attempts_where_there_is_too_much_to_do(status):
+    kind = RateLimitError if status == 429 else ServerError
+    end, waits = resume(*(kind("busy", status=status) for _ in range(20)), max_attempts=2)
+    assert isinstance(end, Answer)
+    assert len(waits) == 20
+    assert all(wait <= 0.1 * 2**number for number, wait in enumerate(waits))
+    assert max(waits) <= 30
+
+
+def test_resume_counts_other_errors_among_those_of_overload():
+    broken = [ServerError("x", status=500) for _ in range(3)]
+    end, _ = resume(broken[0], *map(busy, range(5)), broken[1], busy(), broken[2], max_attempts=3)
+    assert end is broken[2]
+    assert end.retries == {"ServerError": 2, "RateLimitError": 6}
+
+
+def test_resume_ends_overload_at_the_deadline():
+    end, waits = resume(*map(busy, range(999)), retry_deadline=300)
+    assert isinstance(end, RateLimitError)
+    assert 240 <= sum(waits) <= 300
+
+
+def test_resume_tries_nothing_again_where_one_attempt_is_allowed():
+    end, waits = resume(busy(), max_attempts=1)
+    assert isinstance(end, RateLimitError)
+    assert not waits
 
 
 def test_resume_soon_gives_up_on_an_address_that_never_answered():
@@ -95,20 +125,10 @@ def test_resume_soon_gives_up_on_an_address_that_never_answered():
 
 
 def test_resume_waits_for_a_server_that_answered_before():
-    async def no_sleep(seconds: float) -> None:
-        pass
-
-    async def call() -> Answer:
-        if (error := next(errors, None)) is not None:
-            raise error
-        return ANSWER
-
-    errors = map(unreachable, range(9))
-    endpoint = Endpoint(base_url="http://h", model="m", max_attempts=11)
-    policy = RetryPolicy(endpoint, no_sleep)
-    policy.was_reached = True
-    answer = asyncio.run(policy.resume(call, unreachable(), time.monotonic()))
-    assert answer.retries == {"EndpointConnectionError": 10}
+    """Whatever the attempts: it is the breaker that gives such a server up."""
+    answer, waits = resume(*map(unreachable, range(30)), was_reached=True, max_attempts=3)
+    assert answer.retries == {"EndpointConnectionError": 30}
+    assert max(waits) <= 5
 
 
 def test_resume_ends_at_an_error_that_is_not_retried():
@@ -121,30 +141,13 @@ def test_resume_ends_at_an_error_that_is_not_retried():
 
 @pytest.mark.parametrize(("asked", "low", "high"), [(3.0, 3.0, 3.3), (500.0, 60.0, 66.0)])
 def test_resume_waits_as_asked_up_to_a_cap(asked, low, high):
-    _, (wait,) = resume(RateLimitError("slow", retry_after=asked))
+    _, (wait,) = resume(ServerError("slow", retry_after=asked))
     assert low <= wait <= high
 
 
 def test_resume_backs_off_where_it_is_asked_for_no_wait():
-    _, (wait,) = resume(RateLimitError("slow", retry_after=0.0))
+    _, (wait,) = resume(ServerError("slow", retry_after=0.0))
     assert 0.5 <= wait <= 1
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (EndpointConnectionError, True),
-        (EndpointTimeoutError, True),
-        (RateLimitError, True),
-        (ServerError, True),
-        (InvalidAnswerError, True),
-        (RequestRefusedError, False),
-        (AuthenticationError, False),
-        (ContextOverflowError, False),
-    ],
-)
-def test_is_retried(error, expected):
-    assert is_retried(error("x")) is expected
 
 
 def http_date(moment: datetime) -> str:

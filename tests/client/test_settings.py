@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.client import Settings, load_settings, resolve_endpoint
+from gymcli.client import Limits, Settings, load_settings, resolve_endpoint
 from gymcli.errors import ConfigError, UsageError
 
 TABLE = {"base_url": "http://named:1/v1"}
@@ -58,7 +58,7 @@ def test_load_settings_reads_everything(tmp_path):
         """,
     )
     big = load_settings(path).models["big"]
-    assert big.limits == {"requests_per_minute": 100}
+    assert big.limits == Limits(requests_per_minute=100)
     endpoint = resolve_endpoint(
         "big",
         base_url=None,
@@ -248,3 +248,51 @@ def test_resolve_endpoint_shows_no_address_that_lacks_a_model():
     with pytest.raises(UsageError, match="the endpoint needs the name of a model") as raised:
         resolve(base_url="http://user:hush@h/v1")
     assert "hush" not in str(raised.value)
+
+
+def test_load_settings_takes_several_addresses(tmp_path):
+    path = write(tmp_path, '[models.big]\nbase_url = ["http://a/v1/", "http://b/v1"]')
+    assert load_settings(path).models["big"].base_url == ("http://a/v1", "http://b/v1")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("base_url = []", "base_url: the list of addresses is empty"),
+        ("base_url = [1]", "base_url: must be an address, or a list of addresses"),
+        ('base_url = ["http://a", "b"]', "base_url: the base URL must look like https://host/v1"),
+        (
+            'base_url = "http://a"\nlimits = {requests_per_minutes = 1}',
+            'limits.requests_per_minutes: unknown key (did you mean "requests_per_minute"?)',
+        ),
+        (
+            'base_url = "http://a"\nlimits = {max_concurrency = 0}',
+            "limits.max_concurrency: Input should be greater than or equal to 1",
+        ),
+    ],
+)
+def test_load_settings_refuses_addresses_and_limits(tmp_path, text, complaint):
+    path = write(tmp_path, f"[models.big]\n{text}")
+    with pytest.raises(ConfigError) as raised:
+        load_settings(path)
+    assert str(raised.value) == f"{path}: models.big.{complaint}"
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_resolve_endpoint_of_several_addresses(is_named):
+    addresses = ["http://a/v1", "http://b/v1/", "http://a/v1/"]
+    models = {"big": {"base_url": addresses}} if is_named else {}
+    endpoint = resolve("big", base_url=None if is_named else addresses, models=models)
+    assert endpoint.base_url == "http://a/v1"
+    assert endpoint.replicas == ("http://b/v1",)
+    assert endpoint.addresses == ("http://a/v1", "http://b/v1")
+
+
+def test_resolve_endpoint_refuses_addresses_behind_different_proxies():
+    with pytest.raises(UsageError, match="name a proxy for all of them"):
+        resolve(
+            "m",
+            base_url=["http://near:1", "http://far:1"],
+            HTTP_PROXY="http://proxy:1",
+            NO_PROXY="near",
+        )

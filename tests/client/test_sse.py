@@ -43,3 +43,14 @@ def test_feed_does_not_care_how_the_stream_is_cut(data, end, cuts):
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     chunks = [stream[a:b] for a, b in pairwise(places)]
     assert read(*chunks) == data
+
+
+def test_feed_looks_at_no_piece_of_a_long_line_twice():
+    """A line of 64 MB in pieces of 1 kB: with each piece the whole line again, that took hours."""
+    reader = EventReader()
+    piece = b"x" * 1024
+    assert reader.feed(b"data: ") == []
+    for _ in range(64 * 1024):
+        assert reader.feed(piece) == []
+    [event] = reader.finish()
+    assert event == piece * 64 * 1024

@@ -10,10 +10,10 @@ from gymcli.client import Endpoint
 from gymcli.environment import Environment, Task
 from gymcli.errors import RequestRefusedError, RoleError, RunDirectoryError
 from gymcli.mock import MockAnswer, MockServer
-from gymcli.mock.behaviours import refusal_of
+from gymcli.mock.behaviours import in_order, refusal_of
 from gymcli.role_models import ModelPool, RoleModels, waits_to_score
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import Message, RoleUse
+from gymcli.types import Message, Request, RoleUse
 
 PROMPT = [Message(role="user", content="Is it good?")]
 
@@ -210,3 +210,39 @@ def test_schema_is_strict_where_it_is_closed(is_closed):
 
     _, server = asked(lambda request: "{}", use)
     assert server.requests[0].body["response_format"]["json_schema"]["strict"] is is_closed
+
+
+def test_complete_counts_what_was_tried_again():
+    """Of calls that were answered in the end, and of those that were not."""
+    answers = [refusal_of(500, "oops"), "yes", *[refusal_of(500, "oops")] * 2]
+
+    async def run():
+        async with MockServer(in_order(*answers)) as server, ModelPool(8) as pool:
+            endpoint = Endpoint(base_url=server.base_url, model="j", max_attempts=2)
+            models = RoleModels({"judge": endpoint}, pool=pool, verdicts=Verdicts(None))
+            use = {}
+            judge = models.of(Judged, {}, use)["judge"]
+            assert (await judge.complete(PROMPT)).text == "yes"
+            with pytest.raises(RoleError):
+                await judge.complete(PROMPT)
+            return use["judge"]
+
+    total = asyncio.run(run())
+    assert (total.num_calls, total.num_failed) == (1, 1)
+    assert total.retries == {"ServerError": 2}
+
+
+def test_pool_shares_the_limits_of_an_address():
+    """Two models behind one address have not more under way than one of them may."""
+
+    async def run():
+        async with MockServer(latency=0.01) as server, ModelPool(3) as pool:
+            clients = [
+                await pool.client(Endpoint(base_url=server.base_url, model=name)) for name in "ab"
+            ]
+            request = Request(messages=PROMPT)
+            asked = [client.answer(request) for client in clients for _ in range(8)]
+            await asyncio.gather(*asked)
+            return server.max_in_flight, pool.num_outages, pool.outage_seconds
+
+    assert asyncio.run(run()) == (3, 0, 0)

@@ -1,0 +1,172 @@
+"""Asks one endpoint for messages: through governors, at one or several addresses, with retries."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from gymcli.client.endpoint import Endpoint
+from gymcli.client.governor import Clock, Sleep, Ticket
+from gymcli.client.governors import Governors
+from gymcli.client.http import Transport
+from gymcli.client.replicas import Home, Replica, Replicas
+from gymcli.client.retry import RetryPolicy
+from gymcli.client.signs import is_retried, is_unreachable
+from gymcli.dialects import DIALECTS
+from gymcli.dialects.emulated_tools import emulate, may_call, restore
+from gymcli.errors import ModelError, RequestRefusedError
+from gymcli.types import Answer, Request
+
+__all__ = ["Client", "Conversation"]
+
+
+class Client:
+    """Asks one endpoint; an async context manager that holds its connections.
+
+    Not more than `concurrency` requests are under way at once at an address, however many callers
+    there are; one that waits before its next try does not count.
+
+    Args:
+        endpoint: Who is asked.
+        concurrency: Requests under way at once, at most.
+        governors: Those of the run, where other models of it may be behind the same address.
+        clock: Gives the time in seconds.
+        sleep: Waits so many seconds.
+
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        concurrency: int,
+        governors: Governors | None = None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.endpoint = endpoint
+        self._clock = clock
+        self._dialect = DIALECTS[endpoint.dialect]
+        self._transport = Transport(endpoint)
+        governors = governors or Governors(concurrency, clock=clock, sleep=sleep)
+        self._replicas = Replicas(
+            [
+                Replica(self._transport.target(address), governors.of(address, endpoint))
+                for address in endpoint.addresses
+            ]
+        )
+        self._retries = RetryPolicy(
+            endpoint, lambda: self._replicas.was_reached, clock=clock, sleep=sleep
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
+
+    @property
+    def num_outages(self) -> int:
+        """How often an address of the endpoint was gone."""
+        return self._replicas.num_outages
+
+    @property
+    def outage_seconds(self) -> float:
+        """How long addresses of the endpoint were gone, all of them together."""
+        return self._replicas.outage_seconds
+
+    def conversation(self) -> Conversation:
+        """Give what asks for one conversation: at one address, which may know its beginning."""
+        return Conversation(self._answer)
+
+    def answer(self, request: Request) -> Coroutine[object, object, Answer]:
+        """Answer a conversation with one message.
+
+        Raises:
+            ModelError: The endpoint gave no usable answer; `retries` counts what was tried.
+            EndpointGoneError: It was given up; every later request ends so, too.
+
+        """
+        # Not `async`: every coroutine in between costs at each of its resumptions.
+        return self._answer(request, Home())
+
+    def payload(self, request: Request) -> bytes:
+        """Give the body that a request is sent with.
+
+        Raises:
+            RequestRefusedError: It cannot be written as JSON.
+
+        """
+        body = self._dialect.body(
+            emulate(request) if self.endpoint.emulate_tools else request,
+            self.endpoint.model,
+            stream=self.endpoint.stream,
+            send_reasoning=self.endpoint.send_reasoning,
+        )
+        try:
+            return msgspec.json.encode(body)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestRefusedError(f"the request cannot be written as JSON: {error}") from error
+
+    async def _answer(self, request: Request, home: Home) -> Answer:
+        payload = self.payload(request)
+        ticket = Ticket(self._clock(), len(payload), request.params)
+        try:
+            answer = await self._try(payload, ticket, home)
+        except ModelError as error:
+            if not is_retried(error):
+                raise
+            answer = await self._retries.resume(
+                lambda: self._try(payload, ticket, home), error, ticket
+            )
+        if not (self.endpoint.emulate_tools and may_call(request)):
+            return answer
+        turn = sum(message.role == "assistant" for message in request.messages)
+        return restore(answer, id_prefix=f"call_{turn}")
+
+    async def _try(self, payload: bytes, ticket: Ticket, home: Home) -> Answer:
+        """Make one try, as soon as an address takes it."""
+        replica = self._replicas.choose(home)
+        while not (replica.governor.admit(ticket) or await replica.governor.wait(ticket)):
+            replica = self._replicas.choose(home)
+        home.replica = replica
+        governor = replica.governor
+        try:
+            answer = await self._transport.ask(replica.target, payload)
+        except ModelError as error:
+            governor.failed(ticket, error)
+            if is_unreachable(error):
+                home.leave()
+            raise
+        except BaseException:
+            governor.cancelled(ticket)
+            raise
+        governor.succeeded(ticket, answer.usage)
+        return answer
+
+
+class Conversation:
+    """One conversation with an endpoint."""
+
+    __slots__ = ("_answer", "_home")
+
+    def __init__(
+        self, answer: Callable[[Request, Home], Coroutine[object, object, Answer]]
+    ) -> None:
+        self._answer = answer
+        self._home = Home()
+
+    def answer(self, request: Request) -> Coroutine[object, object, Answer]:
+        """Answer the conversation with one message, as `Client.answer` does."""
+        return self._answer(request, self._home)
