@@ -23,6 +23,8 @@ ASK = "collect tasks.jsonl --model m --base-url {url}"
 QUICK = '[models.quick]\nbase_url = "{url}"\nmax_attempts = 1\n'
 DEAD = '[models.dead]\nbase_url = "http://127.0.0.1:9/v1"\nmax_attempts = 1\n'
 
+LONG = "n" * 300
+
 
 class Case(NamedTuple):
     """One thing done wrong."""
@@ -45,6 +47,10 @@ CASES = [
     Case("a device as tasks", "collect /dev/null --model oracle", 2, "is no regular file"),
     Case("bad JSON", COLLECT, 2, "tasks.jsonl:17: is not JSON", {"tasks.jsonl": ROW * 16 + "{\n"}),
     Case("no object", COLLECT, 2, "tasks.jsonl:1: must be a JSON object", {"tasks.jsonl": "[]\n"}),
+    Case("a name that is too long", f"collect {LONG} --model oracle", 2, f"{LONG}: File name too"),
+    Case("a long --out", f"{COLLECT}{LONG}", 4, f"run{LONG}: cannot be made: File name too long"),
+    Case("metrics: a long name", f"metrics {LONG}", 2, f"{LONG}: File name too long"),
+    Case("verify: a long --out", f"verify run --out {LONG}", 2, "File name too", {}, (COLLECT,)),
     Case("no rows", COLLECT, 2, "tasks.jsonl: no tasks", {"tasks.jsonl": "\n\n"}),
     Case(
         "a damaged archive",
@@ -253,6 +259,22 @@ CASES = [
         "run/rollouts.jsonl:1: is damaged",
         {"run/rollouts.jsonl": f"{{torn\n{SCORED}\n"},
         (COLLECT,),
+    ),
+    Case(
+        "a damaged line of conversations that wait",
+        COLLECT,
+        2,
+        "run/generations.jsonl:1: is damaged: JSON is malformed: invalid character (byte 4); "
+        "delete the line: its attempt is collected again",
+        {"run/generations.jsonl": "torn\n\n{}\n"},
+        (COLLECT,),
+    ),
+    Case(
+        "a line that never ends",
+        COLLECT,
+        2,
+        "tasks.jsonl:1: is longer than 128 MB, the most that is read",
+        {"tasks.jsonl": b"[" * (1 << 27) + b"["},
     ),
     Case(
         "an attempt that is there twice",

@@ -15,6 +15,14 @@ __all__ = ["PREFIX", "HubDataset", "open_dataset"]
 
 PREFIX = "hf:"
 
+_NUM_TRIES = 1
+"""How often `datasets` reads a part of a file of the hub, or opens one.
+
+Each try is six requests of the hub's own library, with pauses between them and a time limit on
+each (HF_HUB_DOWNLOAD_TIMEOUT, 10 seconds unless set). By itself `datasets` would try 20 times,
+which takes a quarter of an hour where a body always stops half way.
+"""
+
 
 class HubDataset(NamedTuple):
     """A data set of the hub at one commit."""
@@ -52,7 +60,7 @@ def open_dataset(
         raise UsageError(f"{source}: expected {PREFIX}ORG/NAME")
     if Path(name).exists():
         raise UsageError(f"{source}: a file or folder {name} is here and would be read instead")
-    with _hub_errors(source):
+    with _hub_errors(source), _few_tries():
         info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
         # No row is fetched before it is asked for. Without a name, all splits are looked at.
         found = load.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
@@ -77,9 +85,24 @@ def _only_split(source: str, names: list[str]) -> str:
 
 
 def _numbered(source: str, rows: Iterator[dict[str, object]]) -> Iterator[SourceRow]:
-    with _hub_errors(source):
+    with _hub_errors(source), _few_tries():
         for number, row in enumerate(rows, 1):
             yield SourceRow(number, row)
+
+
+@contextmanager
+def _few_tries() -> Iterator[None]:
+    """Set how often `datasets` tries, which is one number for the whole process."""
+    config = importlib.import_module("datasets.config")
+    names = ("STREAMING_READ_MAX_RETRIES", "STREAMING_OPEN_MAX_RETRIES")
+    before = {name: getattr(config, name) for name in names}
+    for name in names:
+        setattr(config, name, min(_NUM_TRIES, before[name]))
+    try:
+        yield
+    finally:
+        for name, number in before.items():
+            setattr(config, name, number)
 
 
 @contextmanager

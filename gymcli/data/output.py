@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from gymcli.errors import UsageError
+from gymcli.store.durability import sync_folder
 
 __all__ = ["compressing", "replacing", "whole_file"]
 
@@ -43,12 +45,16 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: is no regular file; give another -o")
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        with temporary.open("w+b") as raw:
+        # Process numbers of two machines, or of containers, may be equal in a folder they share.
+        mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+        unfinished = target.with_name(f".{target.name}.{mark}.tmp")
+        with unfinished.open("x+b") as raw:
+            temporary = unfinished
             yield raw
             raw.flush()
             os.fsync(raw.fileno())
-        temporary.replace(target)
+        unfinished.replace(target)
+        sync_folder(target.parent)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:

@@ -16,6 +16,8 @@ from gymcli.data.output import compressing, replacing
 from gymcli.data.sources import SourceRow, local_rows
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.survey import Problems
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.lines import TOO_DEEP, file_sha256
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import Hints, RowProblem, TaskReader, TaskReading
@@ -71,8 +73,9 @@ def pull(
     map_file: Path | None = None,
     limit: int | None = None,
     skip_bad: bool = False,
+    scrubber: Scrubber = NOTHING_SECRET,
 ) -> Pulled:
-    """Write rows of a table as tasks, and beside them where they come from.
+    """Write rows of a table as tasks, and beside them where they come from; no secrets in either.
 
     Raises:
         UsageError: Source, map or `out` cannot be used.
@@ -96,7 +99,7 @@ def pull(
         tasks = islice(_mapped(rows, row_map), limit)
         with compressing(raw, out.suffix) as file:
             for line in _good_lines(source, tasks, problems):
-                file.write(line)
+                file.write(scrubber.line(line) + b"\n")
                 record.num_rows += 1
         if not skip_bad:
             problems.check()
@@ -105,7 +108,8 @@ def pull(
         record.num_skipped = problems.num_rows
         raw.seek(0)
         record.sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
-        record_file.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+        described = scrubber.line(msgspec.json.encode(record))
+        record_file.write(msgspec.json.format(described) + b"\n")
     return Pulled(record, problems.lines())
 
 
@@ -154,11 +158,17 @@ def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> I
             problems.add(RowProblem(place, row))
             continue
         reading = reading or _reading(row)
-        wrong = [item for item in reader.read(row, place, reading) if isinstance(item, RowProblem)]
+        items = reader.read(row, reading, source=source, line=number)
+        wrong = [item for item in items if isinstance(item, RowProblem)]
         for problem in wrong:
             problems.add(problem)
-        if not wrong:
-            yield msgspec.json.encode(row) + b"\n"
+        if wrong:
+            continue
+        line = msgspec.json.encode(row)
+        if len(line) > MAX_LINE_BYTES:
+            problems.add(RowProblem(place, TOO_LONG))
+            continue
+        yield line
 
 
 def _reading(first: JSONObject) -> TaskReading:

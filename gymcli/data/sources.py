@@ -10,18 +10,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import msgspec
 
 from gymcli.errors import MissingPackageError, UsageError
-from gymcli.store.lines import Line, decoded_lines, iterate_lines, open_bytes, read_errors
+from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
+from gymcli.store.lines import Line, decoded_lines, iterate_lines
 from gymcli.types import JSON_ERRORS
 
 __all__ = ["SourceRow", "local_rows"]
 
 _BATCH_ROWS = 1000
 """Rows of a Parquet file that are turned into Python values at a time."""
+_MAX_ARRAY_BYTES = 1 << 28
+"""The longest JSON array that is read, decompressed."""
 
 
 class SourceRow(NamedTuple):
@@ -59,7 +62,12 @@ def _json_lines(path: Path) -> Iterator[SourceRow]:
 def _json_array(path: Path) -> Iterator[SourceRow]:
     """Read one array of objects, which is held in memory."""
     with open_bytes(path) as file, read_errors(path):
-        data = file.read().removeprefix(codecs.BOM_UTF8)
+        data = file.read(_MAX_ARRAY_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+    if len(data) > _MAX_ARRAY_BYTES:
+        raise UsageError(
+            f"{path}: is longer than {_MAX_ARRAY_BYTES >> 20} MB, the most that an array may be; "
+            "make it .jsonl, which is read line by line"
+        )
     try:
         rows = msgspec.json.decode(data, type=list[msgspec.Raw])
     except JSON_ERRORS as error:
@@ -77,16 +85,39 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
         io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
         _cells_of_any_length(),
     ):
-        reader = csv.DictReader(text, strict=True)
+        lines = _CsvLines(path, text)
+        reader = csv.DictReader(lines, strict=True)
         try:
             _check_columns(path, reader.fieldnames or ())
             for row in reader:
+                lines.num_characters = 0
                 is_whole = None not in row and None not in row.values()
                 reason = "has not as many cells as the line of names"
                 yield SourceRow(reader.line_num, row if is_whole else reason)
         except (csv.Error, UnicodeError) as error:
             place = f"{path}: cannot be read after line {reader.line_num}"
             raise UsageError(f"{place}: {error}") from error
+
+
+class _CsvLines:
+    """The lines of a CSV file, as many as a row may have: an open quote takes in all that follows.
+
+    Whoever takes a row sets `num_characters` to 0.
+    """
+
+    def __init__(self, path: Path, text: TextIO) -> None:
+        self.num_characters = 0
+        self._path = path
+        self._text = text
+        self._number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._text.readline(MAX_LINE_BYTES + 1):
+            self._number += 1
+            self.num_characters += len(line)
+            if self.num_characters > MAX_LINE_BYTES:
+                raise UsageError(f"{self._path}:{self._number}: the row {TOO_LONG}")
+            yield line
 
 
 @contextmanager

@@ -1,43 +1,27 @@
-"""Lines of JSONL files: read as a stream, plain or compressed, and appended in one write."""
+"""Lines of JSONL files, plain or compressed, read as a stream."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import os
-import sys
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 import jsonlines
 import msgspec
 
-from gymcli.errors import RunDirectoryError, UsageError
+from gymcli.errors import UsageError
+from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
 from gymcli.types import JSON, JSONObject
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-__all__ = [
-    "TOO_DEEP",
-    "Line",
-    "LineAppender",
-    "decoded_lines",
-    "file_sha256",
-    "iterate_lines",
-    "open_bytes",
-    "read_errors",
-]
+__all__ = ["TOO_DEEP", "Line", "decoded_lines", "file_sha256", "iterate_lines"]
 
 TOO_DEEP = "it is nested too deeply"
 """What is said of JSON that the interpreter has no stack for."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_COMPRESSED_BYTES = 1 << 11
-"""Bytes of a .zst file that are decompressed at a time; what they give is held in memory."""
+_MAX_BLANK_BYTES = 1 << 20
+"""As much as may be blank in a row: lines without end take no memory, but time."""
 
 
 class Line(NamedTuple):
@@ -50,81 +34,26 @@ class Line(NamedTuple):
     """False for a last line that lacks its newline."""
 
 
-def open_bytes(path: Path) -> BinaryIO:
-    """Open a file for reading; `.gz` and `.zst` are decompressed on the way.
-
-    Raises:
-        UsageError: The file is missing or cannot be read.
-
-    """
-    try:
-        if path.suffix == ".gz":
-            return cast("BinaryIO", gzip.open(path, "rb"))
-        if path.suffix == ".zst":
-            return _open_zstd(path)
-        return path.open("rb")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _open_zstd(path: Path) -> BinaryIO:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-
-        return zstd.open(path, "rb")
-    return io.BufferedReader(_ZstdStream(path.open("rb")), 1 << 16)
-
-
-class _ZstdStream(io.RawIOBase):
-    """The decompressed bytes of a .zst file of one frame or several.
-
-    The reader that zstandard has takes a file that was cut off for one that ends there.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        import zstandard  # late: only a .zst file needs it
-
-        self._file = file
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._frame = self._decompressor.decompressobj()
-        self._has_frame = False
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        view = memoryview(buffer)
-        while not self._ready:
-            compressed = self._frame.unused_data or self._file.read(_COMPRESSED_BYTES)
-            if self._frame.eof:
-                self._frame = self._decompressor.decompressobj()
-                self._has_frame = False
-            if not compressed:
-                if self._has_frame:
-                    raise EOFError("the file ends in the middle of its compressed data")
-                return 0
-            self._has_frame = True
-            self._ready = memoryview(self._frame.decompress(compressed))
-        size = min(len(view), len(self._ready))
-        view[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
 def iterate_lines(path: Path) -> Iterator[Line]:
     """Give the lines of a file that are not blank; memory does not grow with the file.
 
     Raises:
-        UsageError: The file is missing, cannot be read or is damaged where it is compressed.
+        UsageError: The file is missing, cannot be read or is damaged where it is compressed; or a
+            line is longer than `MAX_LINE_BYTES`, or nothing but blank lines is there.
 
     """
     with open_bytes(path) as file, read_errors(path):
-        for number, data in enumerate(file, 1):
+        num_blank = 0
+        read_line = partial(file.readline, MAX_LINE_BYTES + 1)
+        for number, data in enumerate(iter(read_line, b""), 1):
             stripped = (data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data).strip()
+            num_blank = 0 if stripped else num_blank + len(data)
+            if len(data) > MAX_LINE_BYTES:
+                raise UsageError(f"{path}:{number}: {TOO_LONG}")
+            if num_blank > _MAX_BLANK_BYTES:
+                raise UsageError(
+                    f"{path}:{number}: more than {_MAX_BLANK_BYTES >> 20} MB are blank"
+                )
             if stripped:
                 yield Line(number, stripped, data.endswith(b"\n"))
 
@@ -170,76 +99,3 @@ def file_sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-@contextmanager
-def read_errors(path: Path) -> Iterator[None]:
-    """Name the file in an error that comes while it is read (a folder, a damaged archive).
-
-    Raises:
-        UsageError: There was one.
-
-    """
-    damaged: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, *_zstd_errors(path))
-    try:
-        yield
-    except damaged as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-
-
-def _zstd_errors(path: Path) -> tuple[type[Exception], ...]:
-    """Give what a damaged .zst file raises, without importing the package for other files."""
-    if path.suffix != ".zst":
-        return ()
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-
-        return (zstd.ZstdError,)
-    import zstandard
-
-    return (zstandard.ZstdError,)
-
-
-class LineAppender:
-    """Appends whole lines to a file, each in a single write; after a part of one, no more."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor: int | None = None
-        self._is_torn = False
-
-    def append(self, data: bytes) -> None:
-        """Append one line; the file is made when the first line comes.
-
-        Raises:
-            RunDirectoryError: The line could not be written whole, or one before it was not.
-
-        """
-        if self._is_torn:
-            raise RunDirectoryError(
-                f"{self.path}: ends in a line that could not be written whole (disk full?); "
-                "make room and run the same command to go on"
-            )
-        try:
-            if self._descriptor is None:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-                self._descriptor = os.open(self.path, flags, 0o644)
-            line = data + b"\n"
-            written = os.write(self._descriptor, line)
-        except OSError as error:
-            raise RunDirectoryError(
-                f"{self.path}: cannot be written: {error.strerror or error}; "
-                "what was written before stays valid, run the same command to go on"
-            ) from error
-        if written != len(line):
-            self._is_torn = True
-            raise RunDirectoryError(
-                f"{self.path}: only {written} of {len(line)} bytes could be written (disk full?); "
-                "make room and run the same command to go on"
-            )
-
-    def close(self) -> None:
-        """Close the file; a later append opens it again."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,8 @@ import msgspec
 from gymcli.errors import RunFileError, UsageError
 from gymcli.nemo_gym import environment_name, is_nemo_rollout, own_task_id, read_rollout
 from gymcli.store.lines import Line, iterate_lines
-from gymcli.store.run import ROLLOUTS, last_line_start
+from gymcli.store.mending import unfinished_end
+from gymcli.store.run import ROLLOUTS
 from gymcli.types import JSON_ERRORS, JSONObject, Rollout
 
 __all__ = [
@@ -80,10 +80,7 @@ def unfinished_line(run: Path) -> str | None:
     path = run / ROLLOUTS if run.is_dir() else run
     if path.suffix in (".gz", ".zst") or not path.is_file():
         return None
-    with path.open("rb") as file:
-        file.seek(last_line_start(file.fileno(), file.seek(0, os.SEEK_END)))
-        rest = file.read()
-    if not rest.strip() or _is_json(rest):
+    if not unfinished_end(path):
         return None
     return f"{path}: the last line was not finished when its writer stopped; left out"
 

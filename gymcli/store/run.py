@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from gymcli.errors import RunDirectoryError, RunFileError, RunMismatchError, UsageError
-from gymcli.store.lines import LineAppender, iterate_lines
+from gymcli.errors import (
+    EpisodeError,
+    RunDirectoryError,
+    RunFileError,
+    RunMismatchError,
+    UsageError,
+)
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.appending import LineAppender
+from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
+from gymcli.store.durability import Syncer, replace_file, unwritable
+from gymcli.store.locking import LOCK, RunLock
 from gymcli.store.manifest import MANIFEST, Manifest, differences, read_manifest
-from gymcli.types import JSON_ERRORS, AttemptKey, Failure, JSONObject, Rollout
+from gymcli.store.mending import mend_file
+from gymcli.store.records import (
+    FAILURES,
+    GENERATIONS,
+    METRICS,
+    ROLLOUTS,
+    VERDICTS,
+    numbered_structs,
+    read_structs,
+)
+from gymcli.types import AttemptKey, Failure, JSONObject, Rollout
 
 __all__ = [
     "FAILURES",
@@ -26,15 +45,10 @@ __all__ = [
     "read_structs",
 ]
 
-ROLLOUTS = "rollouts.jsonl"
-FAILURES = "failures.jsonl"
-GENERATIONS = "generations.jsonl"
-VERDICTS = "verdicts.jsonl"
-METRICS = "metrics.json"
 _APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS)
-_TEMPORARY = ".{}.tmp"
-
-T = TypeVar("T")
+_NEW_MANIFEST = f".{MANIFEST}.*tmp"
+_LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp")
+"""What a process that was killed leaves beside the files of a run; it means nothing."""
 
 _MAX_ATTEMPT = 1_000_000
 """A bit each: a number beyond this is damage, and would take the memory."""
@@ -47,6 +61,7 @@ class _Scored(msgspec.Struct):
     task_id: str = ""
     attempt: Annotated[int, msgspec.Meta(ge=0, le=_MAX_ATTEMPT)] = 0
     task_hash: str = ""
+    group_size: int = 0
 
 
 class Done(NamedTuple):
@@ -55,44 +70,43 @@ class Done(NamedTuple):
     task_hash: str
     attempts: int
     """A bit for every scored attempt."""
+    group_size: int = 0
+    """Attempts that were scored together; 0 where each was scored by itself."""
 
     def has(self, attempt: int) -> bool:
         """Say whether an attempt is scored."""
         return bool(self.attempts >> attempt & 1)
 
-
-def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """Decode the lines of a run's file; a torn last line is left out.
-
-    Raises:
-        RunFileError: A line that is not the torn last one cannot be decoded.
-
-    """
-    for _, struct in _numbered_structs(path, decoder):
-        yield struct
-
-
-def _numbered_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T]]:
-    for line in iterate_lines(path):
-        try:
-            yield line.number, decoder.decode(line.data)
-        except JSON_ERRORS as error:
-            if not line.is_complete:
-                return
-            raise RunFileError(f"{path}:{line.number}: is damaged: {error}") from error
+    @property
+    def is_torn(self) -> bool:
+        """Whether attempts that were scored together are not all there."""
+        return self.attempts.bit_count() < self.group_size
 
 
 class RunDirectory:
-    """One run on disk, held by one process while it is open for writing."""
+    """One run on disk, held by one process while it is open for writing.
 
-    def __init__(self, path: Path) -> None:
+    A line is safe from the death of this process once it is appended, and from that of the machine
+    about a second later.
+
+    Args:
+        path: The directory.
+        scrubber: Takes secrets out of all that is written.
+
+    """
+
+    def __init__(self, path: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
         self.path = path
+        self.scrubber = scrubber
         self.warnings: list[str] = []
         """What was mended when the directory was opened."""
-        self._lock: int | None = None
-        self._rollouts = LineAppender(path / ROLLOUTS)
-        self._failures = LineAppender(path / FAILURES)
-        self._generations = LineAppender(path / GENERATIONS)
+        self._lock = RunLock(path)
+        self._syncer = Syncer(self._sync)
+        self._rollouts = LineAppender(path / ROLLOUTS, scrubber)
+        self._failures = LineAppender(path / FAILURES, scrubber)
+        self._generations = LineAppender(path / GENERATIONS, scrubber)
+        # Conversations reach the disk before the scores that others of their group wait for.
+        self._files = (self._generations, self._failures, self._rollouts)
 
     def lock(self) -> None:
         """Make the directory and take it; the system frees it when this process ends.
@@ -101,28 +115,50 @@ class RunDirectory:
             RunDirectoryError: It cannot be made, or another process writes it.
 
         """
+        self._lock.take()
+        for path in self.path.glob(_NEW_MANIFEST):
+            with suppress(OSError):  # it means nothing where it stays
+                path.unlink()
+        self._syncer.start()
+
+    def sync(self) -> None:
+        """Bring all that was appended to the disk.
+
+        Raises:
+            RunDirectoryError: That failed, now or while the run worked, or a file or the directory
+                is no longer where it was.
+
+        """
+        self._sync()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path, os.O_RDONLY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self.close()
-            raise RunDirectoryError(
-                f"{self.path}: another process is writing this run; wait for it or give --out"
-            ) from error
+            fate = self._lock.displaced()
         except OSError as error:
-            self.close()
-            raise RunDirectoryError(
-                f"{self.path}: cannot be made: {error.strerror or error}; give --out"
-            ) from error
+            raise unwritable(self.path, error) from error
+        for file in self._files:
+            file.is_told = file.is_told or fate is not None
+        if fate is not None:
+            raise RunDirectoryError(fate)
+        for file in self._files:
+            file.check()
+
+    def _sync(self) -> None:
+        for file in self._files:
+            file.sync()
 
     def close(self) -> None:
-        """Close the files and give the directory back."""
-        for appender in (self._rollouts, self._failures, self._generations):
-            appender.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Bring the files to the disk, close them and give the directory back.
+
+        Raises:
+            RunDirectoryError: They are not on the disk, and no call before said so.
+
+        """
+        is_told = any(file.is_told for file in self._files)
+        with ExitStack() as stack:
+            stack.callback(self._lock.free)
+            for file in self._files:
+                file.is_told = is_told
+                stack.callback(file.close)
+            stack.callback(self._syncer.close)
 
     def mend(self, names: Sequence[str] = _APPENDED) -> None:
         """Cut off a last line that its writer did not finish, in files that are appended.
@@ -136,28 +172,13 @@ class RunDirectory:
             if not path.is_file():
                 continue
             try:
-                self._mend_file(path)
+                is_cut = mend_file(path)
             except OSError as error:
-                raise RunDirectoryError(
-                    f"{path}: cannot be written: {error.strerror or error}"
-                ) from error
-
-    def _mend_file(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            end = file.seek(0, os.SEEK_END)
-            start = last_line_start(file.fileno(), end)
-            if start == end:
-                return
-            file.seek(start)
-            try:
-                msgspec.json.decode(file.read())
-            except JSON_ERRORS:
-                file.truncate(start)
+                raise unwritable(path, error) from error
+            if is_cut:
                 self.warnings.append(
                     f"{path}: the last line was not finished when its writer stopped; cut off"
                 )
-                return
-            file.write(b"\n")
 
     def check_identity(self, identity: JSONObject) -> None:
         """Compare with the run that is there already.
@@ -169,11 +190,11 @@ class RunDirectory:
         """
         manifest = read_manifest(self.path)
         if manifest is None:
-            if any(entry.name != _TEMPORARY.format(MANIFEST) for entry in self.path.iterdir()):
+            if not all(map(_is_left_behind, self.path.iterdir())):
                 raise UsageError(f"{self.path}: is not empty and holds no run; give another --out")
             return
-        # As it would be read back: a tuple here equals the list there.
-        here = msgspec.json.decode(msgspec.json.encode(identity))
+        # As it would be read back: a tuple here equals the list there, and no secret is there.
+        here = msgspec.json.decode(self.scrubber.line(msgspec.json.encode(identity)))
         found = differences(manifest.identity, here)
         if found:
             raise RunMismatchError(
@@ -192,15 +213,15 @@ class RunDirectory:
         found: dict[tuple[str, str], Done] = {}
         if not path.is_file():
             return found
-        for number, line in _numbered_structs(path, msgspec.json.Decoder(_Scored)):
+        for number, line in numbered_structs(path, msgspec.json.Decoder(_Scored)):
             key = (line.env, line.task_id)
-            before = found.get(key, Done(line.task_hash, 0))
+            before = found.get(key, Done(line.task_hash, 0, line.group_size))
             if before.has(line.attempt):
                 raise RunFileError(
                     f"{path}:{number}: attempt {line.attempt} of task {line.task_id} "
                     f"({line.env}) is there twice; delete one of the lines"
                 )
-            found[key] = Done(line.task_hash, before.attempts | 1 << line.attempt)
+            found[key] = before._replace(attempts=before.attempts | 1 << line.attempt)
         return found
 
     def pending(self, done: dict[tuple[str, str], Done]) -> dict[AttemptKey, Rollout]:
@@ -215,30 +236,31 @@ class RunDirectory:
                 waiting[rollout.key] = rollout
         return waiting
 
-    def mates(
-        self, done: dict[tuple[str, str], Done], waiting: Iterable[Rollout]
-    ) -> tuple[Rollout, ...]:
-        """Read the conversations that are scored already, while others of their group wait.
+    def mates(self, done: dict[tuple[str, str], Done]) -> tuple[Rollout, ...]:
+        """Read the conversations that are scored already, while others of their group are not.
 
         A process that dies while it writes the scores of a group leaves such.
         """
-        tasks = {(rollout.env, rollout.task_id) for rollout in waiting if rollout.group_size}
-        tasks = {task for task in tasks if task in done}
+        tasks = {task for task, scored in done.items() if scored.is_torn}
         if not tasks:
             return ()
-        found: dict[AttemptKey, Rollout] = {}
-        for rollout in read_structs(self.path / GENERATIONS, msgspec.json.Decoder(Rollout)):
-            task = (rollout.env, rollout.task_id)
-            if task in tasks and done[task].has(rollout.attempt):
-                found[rollout.key] = rollout
-        return tuple(found.values())
+        lines = read_structs(self.path / ROLLOUTS, msgspec.json.Decoder(Rollout))
+        return tuple(line.unscored() for line in lines if (line.env, line.task_id) in tasks)
 
     def append_rollout(self, rollout: Rollout) -> None:
-        """Append a scored rollout."""
+        """Append a scored rollout.
+
+        Raises:
+            EpisodeError: It is longer than any line that is read.
+            RunDirectoryError: It cannot be written.
+
+        """
         self.append_rollout_line(msgspec.json.encode(rollout))
 
     def append_rollout_line(self, line: bytes) -> None:
         """Append a scored rollout that is encoded already."""
+        if len(line) > MAX_LINE_BYTES:
+            raise EpisodeError(f"the record {TOO_LONG}")
         self._rollouts.append(line)
 
     def append_generation(self, rollout: Rollout) -> None:
@@ -247,38 +269,39 @@ class RunDirectory:
 
     def append_generation_line(self, line: bytes) -> None:
         """Append a finished conversation that is encoded already."""
-        self._generations.append(line)
+        if len(line) <= MAX_LINE_BYTES:  # else its score could not be written either
+            self._generations.append(line)
 
     def append_failure(self, failure: Failure) -> None:
-        """Append an attempt that could not be scored."""
-        self._failures.append(msgspec.json.encode(failure))
+        """Append an attempt that could not be scored, without a conversation that is too long."""
+        line = msgspec.json.encode(failure)
+        if len(line) > MAX_LINE_BYTES:
+            line = msgspec.json.encode(msgspec.structs.replace(failure, messages=[]))
+        self._failures.append(line)
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write run.json by rename, so that it is whole at any time."""
+        """Write run.json by rename, so that it is whole at any time, and after what it tells of.
+
+        Raises:
+            RunDirectoryError: It, or what was appended before, cannot be brought to the disk.
+
+        """
+        self.sync()
         self._write(MANIFEST, msgspec.json.encode(manifest))
 
     def write_metrics(self, metrics: bytes) -> None:
-        """Write metrics.json by rename."""
+        """Write metrics.json by rename.
+
+        Raises:
+            RunDirectoryError: It cannot be written.
+
+        """
         self._write(METRICS, metrics)
 
     def _write(self, name: str, data: bytes) -> None:
-        target, temporary = self.path / name, self.path / _TEMPORARY.format(name)
-        try:
-            temporary.write_bytes(msgspec.json.format(data, indent=2) + b"\n")
-            temporary.replace(target)
-        except OSError as error:
-            raise RunDirectoryError(
-                f"{target}: cannot be written: {error.strerror or error}"
-            ) from error
+        readable = msgspec.json.format(self.scrubber.line(data), indent=2)
+        replace_file(self.path / name, readable + b"\n")
 
 
-def last_line_start(descriptor: int, end: int) -> int:
-    """Give the offset after the last newline of an open file."""
-    block, position = 1 << 16, end
-    while position > 0:
-        start = max(0, position - block)
-        newline = os.pread(descriptor, position - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        position = start
-    return 0
+def _is_left_behind(path: Path) -> bool:
+    return any(path.match(pattern) for pattern in _LEFT_BEHIND)

@@ -7,12 +7,9 @@ can list all of them before anything is sent.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-import msgspec
 
 from gymcli.dialects.responses import IGNORED_PARAMS
 from gymcli.errors import UsageError
@@ -20,6 +17,7 @@ from gymcli.nemo_gym import environment_name, own_task_id
 from gymcli.store.lines import TOO_DEEP, decoded_lines, iterate_lines
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.row_prompt import row_prompt
+from gymcli.store.seen import SeenTasks
 from gymcli.types import JSONObject, TaskRow, digest
 
 __all__ = [
@@ -105,26 +103,27 @@ def read_tasks(
         default_env = reading.default_envs.get(path, reading.default_env)
         own_reading = reading._replace(default_env=default_env)
         for number, row in decoded_lines(iterate_lines(path)):
-            place = f"{path}:{number}"
             if isinstance(row, str):
-                yield RowProblem(place, row)
-            else:
-                yield from reader.read(row, place, own_reading, prefix=prefixes.get(path, ""))
+                yield RowProblem(f"{path}:{number}", row)
+                continue
+            prefix = prefixes.get(path, "")
+            yield from reader.read(row, own_reading, source=str(path), line=number, prefix=prefix)
 
 
 class TaskReader:
-    """Reads rows one by one; memory holds one digest a task.
+    """Reads rows one by one; memory holds two digests a task.
 
     Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ...
     """
 
     def __init__(self) -> None:
-        self._seen: dict[bytes, _Seen] = {}
+        self._seen = SeenTasks()
 
     def read(
-        self, row: JSONObject, place: str, reading: TaskReading, *, prefix: str = ""
+        self, row: JSONObject, reading: TaskReading, *, source: str, line: int, prefix: str = ""
     ) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
         """Give what a row sets and may not, then its task, or what is wrong with it."""
+        place = f"{source}:{line}"
         try:
             task, ignored = _task_row(row, reading, place=place, prefix=prefix)
         except RecursionError:
@@ -134,14 +133,11 @@ class TaskReader:
             yield RowProblem(place, str(error))
             return
         yield from (IgnoredParameter(place, name) for name in ignored)
-        key = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
-        first = self._seen.setdefault(key, _Seen(task.hash, place))
-        if first.hash != task.hash:
-            yield RowProblem(place, _same_id(task.id, first.place, reading))
-            return
-        task.first_attempt = first.num_copies
-        first.num_copies += 1
-        yield task
+        first_place = self._seen.add(task, source, line)
+        if first_place is None:
+            yield task
+        else:
+            yield RowProblem(place, _same_id(task.id, first_place, reading))
 
 
 def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
@@ -210,12 +206,6 @@ def _content(row: JSONObject) -> JSONObject:
 def _fields(row: JSONObject, consumed: set[str]) -> JSONObject:
     """Give what of a row is neither its prompt nor read by the runner."""
     return {name: value for name, value in _content(row).items() if name not in consumed}
-
-
-class _Seen(msgspec.Struct, gc=False):
-    hash: str
-    place: str
-    num_copies: int = 0
 
 
 def _task_row(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
-from gymcli.errors import RunDirectoryError, RunFileError
-from gymcli.store.lines import LineAppender
+from gymcli.errors import RunDirectoryError
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.appending import LineAppender
+from gymcli.store.durability import Syncer
 from gymcli.store.run import VERDICTS, RunDirectory, read_structs
 from gymcli.types import JSONObject, Message, digest
 
@@ -45,6 +47,7 @@ class Verdicts:
     Args:
         folder: The run directory, whose verdicts are read.
         kept_in: Directories whose files new answers are appended to; `folder` unless said.
+        scrubber: Takes secrets out of what is appended.
 
     Raises:
         RunFileError: A line of the file is damaged.
@@ -52,14 +55,19 @@ class Verdicts:
     """
 
     def __init__(
-        self, folder: Path | None = None, *, kept_in: Sequence[Path] | None = None
+        self,
+        folder: Path | None = None,
+        *,
+        kept_in: Sequence[Path] | None = None,
+        scrubber: Scrubber = NOTHING_SECRET,
     ) -> None:
         if kept_in is None:
             kept_in = () if folder is None else (folder,)
         self.num_unkept = 0
         """New answers that stand in no file."""
         self._answers: dict[str, Message] = {}
-        self._files = [LineAppender(path / VERDICTS) for path in kept_in]
+        self._files = [LineAppender(path / VERDICTS, scrubber) for path in kept_in]
+        self._syncer = Syncer(self._sync)
         if folder is not None:
             for line in _lines(folder):
                 self._answers[line.key] = _plain(line.message)
@@ -78,24 +86,37 @@ class Verdicts:
         line = msgspec.json.encode(_Line(key=key, role=role, model=model, message=message))
         for file in self._files:
             file.append(line)
+        if self._files:
+            self._syncer.start()
         self.num_unkept += not self._files
         self._answers[key] = _plain(message)
 
-    def close(self) -> None:
-        """Close the files."""
+    def _sync(self) -> None:
         for file in self._files:
-            file.close()
+            file.sync()
+
+    def close(self) -> None:
+        """Bring the files to the disk and close them.
+
+        Raises:
+            RunDirectoryError: They are not on the disk, and no call before said so.
+
+        """
+        with ExitStack() as stack:
+            for file in self._files:
+                stack.callback(file.close)
+            stack.callback(self._syncer.close)
 
 
-def copy_verdicts(run: Path, out: Path) -> None:
-    """Write the answers that a run has on record into a new run.
+def copy_verdicts(run: Path, out: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
+    """Write the answers that a run has on record into a new run, without secrets.
 
     Raises:
         RunFileError: A line of the file is damaged.
         RunDirectoryError: The new file cannot be written.
 
     """
-    file = LineAppender(out / VERDICTS)
+    file = LineAppender(out / VERDICTS, scrubber)
     try:
         for line in _lines(run):
             file.append(msgspec.json.encode(line))
@@ -105,7 +126,10 @@ def copy_verdicts(run: Path, out: Path) -> None:
 
 @contextmanager
 def rescoring_verdicts(
-    run: Path | None, out: Path | None, warn: Callable[[str], None]
+    run: Path | None,
+    out: Path | None,
+    warn: Callable[[str], None],
+    scrubber: Scrubber = NOTHING_SECRET,
 ) -> Iterator[Verdicts]:
     """Open the answers of a run that is rescored; new ones go into it and into `out`.
 
@@ -116,6 +140,7 @@ def rescoring_verdicts(
         run: The run directory, which is held meanwhile; None for a bare file.
         out: The directory of the new run, where one is written.
         warn: Takes what the user should know.
+        scrubber: Takes secrets out of what is appended.
 
     Raises:
         RunFileError: A line of the file is damaged.
@@ -128,7 +153,7 @@ def rescoring_verdicts(
         if held is not None:
             reason = _taken(held, warn)
             kept_in += [] if reason else [held.path]
-        verdicts = Verdicts(run, kept_in=kept_in)
+        verdicts = Verdicts(run, kept_in=kept_in, scrubber=scrubber)
         try:
             yield verdicts
         finally:
@@ -160,10 +185,7 @@ def _lines(folder: Path) -> Iterator[_Line]:
     path = folder / VERDICTS
     if not path.is_file():
         return
-    try:
-        yield from read_structs(path, msgspec.json.Decoder(_Line))
-    except RunFileError as error:
-        raise RunFileError(f"{error}; delete the line: its answer is asked again") from error
+    yield from read_structs(path, msgspec.json.Decoder(_Line))
 
 
 def _plain(message: Message) -> Message:

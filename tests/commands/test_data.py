@@ -238,6 +238,39 @@ def test_generate_refuses_what_it_cannot_mean(arguments, reason):
     assert reason in done.stderr
 
 
+ENDING = """
+import os, signal
+from pathlib import Path
+from gymcli import Environment, Task
+
+
+class Ending(Environment[Task]):
+    \"\"\"Gets a signal in the middle of generating its tasks.\"\"\"
+
+    @classmethod
+    def generate(cls, rng, num):
+        yield {"prompt": "x" * 100_000}
+        assert list(Path().glob(".out.jsonl.*.tmp"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield {"prompt": "y"}
+"""
+
+
+def test_generate_that_is_terminated_leaves_no_part_of_a_file():
+    Path("ending.py").write_text(ENDING)
+    Path("out.jsonl").write_text("before")
+    done = subprocess.run(
+        gym_process("data", "generate", "ending.py:Ending", "-n", "2", "-o", "out.jsonl"),
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (143, "terminated\n")
+    assert Path("out.jsonl").read_text() == "before"
+    assert not list(Path().glob(".out.jsonl*"))
+
+
 def test_stats_prints_numbers():
     row = {
         "id": "a",

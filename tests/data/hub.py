@@ -46,6 +46,8 @@ REPOSITORIES = {
     "org/damaged": {"README.md": NO_CARD, "data.jsonl": lines(1) + b"{\n"},
     "org/nothing": {"README.md": NO_CARD},
     "org/no_rows": {"README.md": NO_CARD, "data.jsonl": b""},
+    "org/cut": {"README.md": NO_CARD, "data.jsonl": lines(*range(1000))},
+    "org/stalled": {"README.md": NO_CARD, "data.jsonl": lines(*range(1000))},
 }
 """Files by data set and name."""
 
@@ -60,7 +62,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if found := re.fullmatch(r"/api/datasets/(\w+/\w+)(/.*)?", path):
             self._answer_about(found[1], found[2] or "")
         elif found := re.fullmatch(r"/datasets/(\w+/\w+)/resolve/\w+/(.*)", path):
-            self._send_file(REPOSITORIES.get(found[1], {}), found[2])
+            stops = found[1] in ("org/cut", "org/stalled") and found[2] == "data.jsonl"
+            stops = stops and self.command == "GET"
+            self._send_file(REPOSITORIES.get(found[1], {}), found[2], stops=stops)
+            if stops and found[1] == "org/stalled":
+                self.wfile.flush()
+                self.server.is_over.wait(60)
         else:
             self._refuse("EntryNotFound")
 
@@ -89,7 +96,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             about = {"id": name, "sha": SHA, "cardData": card, "siblings": []}
             self._send(json.dumps(about).encode())
 
-    def _send_file(self, files, name):
+    def _send_file(self, files, name, *, stops=False):
         if name not in files:
             self._refuse("EntryNotFound")
             return
@@ -97,16 +104,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
         if wanted:
             data = data[int(wanted[1]) : int(wanted[2]) + 1]
-        self._send(data, 206 if wanted else 200)
+        self._send(data, 206 if wanted else 200, stops=stops)
 
-    def _send(self, data, status=200):
+    def _send(self, data, status=200, *, stops=False):
         self.send_response(status)
         self.send_header("X-Repo-Commit", SHA)
         self.send_header("ETag", f'"{"1" * 40}"')
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(data)
+            self.wfile.write(data[: len(data) // 2] if stops else data)
 
     def _refuse(self, code, status=404):
         self.send_response(status)
@@ -122,6 +129,8 @@ class Hub(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
+        self.is_over = threading.Event()
+        """Ends answers that stall."""
 
     @property
     def address(self) -> str:
@@ -137,5 +146,6 @@ def running_hub() -> Iterator[Hub]:
         try:
             yield hub
         finally:
+            hub.is_over.set()
             hub.shutdown()
             thread.join()

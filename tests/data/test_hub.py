@@ -118,6 +118,19 @@ def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
     assert record["license"] == "mit, gpl"
 
 
+@pytest.mark.slow
+def test_pull_of_the_hub_ends_where_a_body_always_stops_half_way(tmp_path, pull, hub):
+    """The hub's library asks again from where it broke off, with pauses, and then gives up."""
+    ((code, told),) = pull(["hf:org/cut", "-o", "out.jsonl"])
+    assert code == 4
+    assert told.endswith("\nerror: hf:org/cut: the hub cannot be reached: Server Disconnected\n")
+    assert "Traceback" not in told
+    asked = [path for path in hub.asked if path.endswith("/data.jsonl")]
+    assert 2 <= len(asked) <= 12
+    assert not list(tmp_path.glob("*out.jsonl*"))
+    assert not list(tmp_path.glob(".out.jsonl*"))
+
+
 REFUSED = [
     (["hf:org/none"], 2, "is not on the hub, or not for everybody: check the name, or set HF_"),
     (["hf:org/gated"], 2, "is gated; accept its terms on its page, and set HF_TOKEN"),

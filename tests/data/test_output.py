@@ -1,5 +1,6 @@
 """A file is there whole or not at all."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,19 @@ def test_whole_file_refuses_links_in_a_circle(tmp_path):
 
     with pytest.raises(UsageError, match="links lead in a circle"), whole_file(path):
         pytest.fail("it was given to write")
+
+
+def test_whole_file_is_not_disturbed_by_what_a_dead_process_left(tmp_path):
+    """Nor by a process of the same number on another machine, which writes the same file."""
+    path = tmp_path / "a.jsonl"
+    left = [tmp_path / f".a.jsonl.{os.getpid()}{mark}.tmp" for mark in ("", "-00000000")]
+    for unfinished in left:
+        unfinished.write_bytes(b"half")
+    with whole_file(path) as first:
+        first.write(b"first")
+        with whole_file(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first"
+    assert [unfinished.read_bytes() for unfinished in left] == [b"half", b"half"]
+    assert sorted(tmp_path.iterdir()) == sorted([path, *left])

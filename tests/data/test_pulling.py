@@ -220,3 +220,17 @@ def test_pull_writes_both_files_or_none(out, name):
 def test_pull_refuses_options_of_the_hub_for_files(out):
     with pytest.raises(UsageError, match="--config, --split and --revision are for hf:ORG/NAME"):
         pull("table.jsonl", out, split="train")
+
+
+@pytest.mark.slow
+def test_pull_refuses_a_row_that_no_line_could_hold(tmp_path):
+    """Columns that are short enough by themselves may make a row that could not be read again."""
+    source = tmp_path / "long.csv"
+    cell = "\x01" * (22 << 20)  # six characters each in JSON
+    source.write_text(f"prompt,env\n{cell},arithmetic\nWhat is 1 + 1?,arithmetic\n")
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(TasksError, match=r"long\.csv:2: is longer than 128 MB, the most that is"):
+        pull(str(source), out)
+    assert not out.exists()
+    pulled = pull(str(source), out, skip_bad=True)
+    assert (pulled.provenance.num_rows, pulled.provenance.num_skipped) == (1, 1)

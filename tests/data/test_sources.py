@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,44 @@ def test_local_rows_refuse_a_file_that_is_not_there(name):
         pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
     with pytest.raises(UsageError, match=rf"{name}: cannot be read"):
         list(local_rows(Path(name)))
+
+
+READ = """
+import resource, sys
+from pathlib import Path
+from gymcli.data.sources import local_rows
+from gymcli.errors import UsageError
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+try:
+    print(len(list(local_rows(Path(sys.argv[1])))))
+except UsageError as error:
+    print(error)
+"""
+
+BOMBS = {
+    "bomb.csv.gz": (b"a,b\n", b"x" * (1 << 24), "bomb.csv.gz:2: the row is longer than 128 MB"),
+    "quote.csv.gz": (
+        b'a,b\n"',
+        (b"x" * 999 + b"\n") * (1 << 14),
+        ": the row is longer than 128 MB, the most",
+    ),
+    "bomb.json.gz": (b"[", b"1" * (1 << 24), "bomb.json.gz: is longer than 256 MB, the most that"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOMBS)
+def test_local_rows_end_where_a_small_file_unpacks_to_far_too_much(name):
+    first, part, message = BOMBS[name]
+    Path(name).write_bytes(gzip.compress(first) + gzip.compress(part) * 256)
+    done = subprocess.run(
+        [sys.executable, "-c", READ, name], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert message in done.stdout
+
+
+def test_local_rows_of_csv_may_be_many(tmp_path):
+    """The limit is that of a row, not of the file."""
+    data = b"a\n" + b"x" * 1_000_000 + b"\n"
+    assert len(rows_of("a.csv.gz", gzip.compress(data) + gzip.compress(data[2:]) * 140)) == 141

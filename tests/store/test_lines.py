@@ -1,21 +1,19 @@
-"""Lines of JSONL files: plain and compressed, whole and damaged, read and appended."""
+"""Lines of JSONL files: plain and compressed, whole, damaged and far too long."""
 
 import gzip
 import random
+import re
 import subprocess
 import sys
 import tracemalloc
-from pathlib import Path
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.errors import RunDirectoryError, UsageError
-from gymcli.store.lines import Line, LineAppender, iterate_lines
-
-FULL = Path("/dev/full")
+from gymcli.errors import UsageError
+from gymcli.store.lines import Line, iterate_lines
 
 TEXT = b'{"a": 1}\n\n  \r\n{"b": 2}\r\n{"c": 3}'
 LINES = [Line(1, b'{"a": 1}', True), Line(4, b'{"b": 2}', True), Line(5, b'{"c": 3}', False)]
@@ -129,52 +127,53 @@ def test_iterate_lines_loads_no_decompressor_for_a_plain_file(tmp_path):
     assert found.stdout == b"False\n"
 
 
-def test_append_adds_whole_lines(tmp_path):
-    appender = LineAppender(tmp_path / "out.jsonl")
-    assert not appender.path.exists()
-    appender.append(b"one")
-    appender.close()
-    appender.append(b"two")
-    appender.close()
-    appender.close()
-    assert appender.path.read_bytes() == b"one\ntwo\n"
+TOO_LONG = "is longer than 128 MB, the most that is read"
 
+BOMBS = {
+    "a line": ("", b"x", TOO_LONG),
+    "a line in .gz": (".gz", b"x", TOO_LONG),
+    "a line in .zst": (".zst", b"x", TOO_LONG),
+    "spaces in .zst": (".zst", b" ", TOO_LONG),
+    "blank lines in .gz": (".gz", b"\n", "more than 1 MB are blank"),
+}
 
-def test_append_says_that_a_file_cannot_be_opened(tmp_path):
-    appender = LineAppender(tmp_path / "no folder" / "out.jsonl")
-    with pytest.raises(RunDirectoryError, match=r"out\.jsonl: cannot be written: No such file"):
-        appender.append(b"one")
-
-
-@pytest.mark.skipif(not FULL.exists(), reason="no device here that is always full")
-def test_append_says_that_the_disk_is_full():
-    appender = LineAppender(FULL)
-    with pytest.raises(RunDirectoryError, match=r"No space left.*run the same command to go on"):
-        appender.append(b"one")
-    appender.close()
-
-
-def test_append_says_that_a_line_was_written_in_part(tmp_path):
-    """A file-size limit lets the system write the beginning of a line only; then none follows."""
-    path = tmp_path / "out.jsonl"
-    command = f"""
-import resource, signal
+READ = """
+import resource, sys
 from pathlib import Path
-from gymcli.errors import RunDirectoryError
-from gymcli.store.lines import LineAppender
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-before = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-appender = LineAppender(Path({str(path)!r}))
-appender.append(b"x" * 59)
-for _ in range(2):
-    try:
-        appender.append(b"y" * 59)
-    except RunDirectoryError as error:
-        print(error)
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+from gymcli.errors import UsageError
+from gymcli.store.lines import iterate_lines
+import zstandard
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+try:
+    print(list(iterate_lines(Path(sys.argv[1]))))
+except UsageError as error:
+    print(error)
 """
-    found = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
-    assert b"only 40 of 60 bytes could be written (disk full?)" in found.stdout
-    assert b"ends in a line that could not be written whole" in found.stdout
-    assert path.stat().st_size == 100
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_iterate_lines_ends_at_a_line_that_is_far_too_long(tmp_path, bomb):
+    """Of 4 GB in a small file not more than a line's worth is unpacked, with 1 GB of memory."""
+    suffix, byte, reason = BOMBS[bomb]
+    path = tmp_path / f"bomb.jsonl{suffix}"
+    if suffix:
+        path.write_bytes(compressed(suffix, byte * (1 << 24)) * 256)
+    else:
+        with path.open("wb") as file:
+            file.truncate(4 << 30)
+    told = subprocess.run(
+        [sys.executable, "-c", READ, path], capture_output=True, text=True, check=False
+    )
+    assert told.stderr == ""
+    assert re.fullmatch(rf"{re.escape(str(path))}:\d+: {reason}\n", told.stdout)
+
+
+def test_iterate_lines_refuses_a_zst_file_that_asks_for_much_memory(tmp_path):
+    params = zstandard.ZstdCompressionParameters(window_log=28, write_content_size=False)
+    path = write(tmp_path, ".zst", b"")
+    with path.open("wb") as file:
+        writer = zstandard.ZstdCompressor(compression_params=params).stream_writer(file)
+        with writer:
+            writer.write(b"{}\n")
+    with pytest.raises(UsageError, match=r"file\.jsonl\.zst: cannot be read: "):
+        list(iterate_lines(path))

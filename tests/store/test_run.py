@@ -1,16 +1,24 @@
 """The run directory: one writer, whole lines, and what is done is known."""
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 
 import msgspec
 import pytest
 
-from gymcli.errors import RunDirectoryError, RunFileError, RunMismatchError, UsageError
+from gymcli.errors import (
+    EpisodeError,
+    RunDirectoryError,
+    RunFileError,
+    RunMismatchError,
+    UsageError,
+)
 from gymcli.store.manifest import Manifest
 from gymcli.store.run import FAILURES, GENERATIONS, ROLLOUTS, Done, RunDirectory, read_structs
-from gymcli.types import AttemptKey, ErrorRecord, Failure, Rollout
+from gymcli.types import AttemptKey, ErrorRecord, Failure, Message, Rollout
 
 
 def rollout(task_id="t", attempt=0, **fields):
@@ -93,9 +101,13 @@ def test_check_identity_refuses_a_directory_of_something_else(tmp_path):
 
 def test_check_identity_takes_a_directory_whose_first_manifest_was_not_finished(tmp_path):
     (tmp_path / ".run.json.tmp").write_bytes(b'{"ident')
+    (tmp_path / ".run.json.123.tmp").write_bytes(b"")
+    (tmp_path / ".lock").write_bytes(b"123 nowhere\n")
     directory = RunDirectory(tmp_path)
+    directory.lock()
     directory.check_identity({})
     directory.write_manifest(Manifest())
+    directory.close()
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
@@ -239,3 +251,58 @@ def test_write_metrics_writes_readable_json(tmp_path):
 def test_write_manifest_says_that_it_cannot_be_written(tmp_path):
     with pytest.raises(RunDirectoryError, match=r"run\.json: cannot be written: No such file"):
         RunDirectory(tmp_path / "gone").write_manifest(Manifest())
+
+
+@pytest.fixture
+def unsyncable(tmp_path):
+    """Give a run whose scores go to a device, which takes them and cannot be synced."""
+    (tmp_path / ROLLOUTS).symlink_to(os.devnull)
+    directory = RunDirectory(tmp_path)
+    directory.lock()
+    directory.append_rollout(rollout("a"))
+    yield directory
+    directory.close()
+
+
+def test_write_manifest_tells_of_nothing_that_is_not_on_the_disk(unsyncable):
+    with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: cannot be written: "):
+        unsyncable.write_manifest(Manifest(ended_at=1.0))
+    assert not (unsyncable.path / "run.json").exists()
+
+
+def test_append_says_soon_that_earlier_lines_are_not_on_the_disk(unsyncable):
+    """A thread brings them there about once a second."""
+
+    def append_until_it_fails():
+        for _ in range(3_000):
+            unsyncable.append_rollout(rollout("b"))
+            time.sleep(0.01)
+
+    with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: cannot be written: "):
+        append_until_it_fails()
+
+
+def test_close_says_once_that_the_directory_is_gone(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    directory.lock()
+    for append in (directory.append_rollout, directory.append_generation):
+        append(rollout("a"))
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunDirectoryError, match="run: was deleted while it was written"):
+        directory.sync()
+    directory.close()
+
+
+def test_long_records_are_refused_left_out_or_shortened(tmp_path):
+    """What no line can hold could not be read again."""
+    directory = RunDirectory(tmp_path)
+    long = [Message(role="assistant", content="x" * (1 << 27))]
+    with pytest.raises(EpisodeError, match="the record is longer than 128 MB, the most that is re"):
+        directory.append_rollout(rollout(messages=long))
+    directory.append_generation(rollout(messages=long))
+    error = ErrorRecord(error_class="ServerError", phase="model")
+    directory.append_failure(Failure(env="quiz", task_id="a", error=error, messages=long))
+    directory.close()
+    assert [path.name for path in tmp_path.iterdir()] == [FAILURES]
+    (failure,) = read_structs(tmp_path / FAILURES, msgspec.json.Decoder(Failure))
+    assert (failure.task_id, failure.messages) == ("a", [])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gymcli.commands.console import message, warn
+from gymcli.secrets import scrubber_of
 
 __all__ = ["pull"]
 
@@ -49,6 +51,7 @@ def pull(
         map_file=map_file,
         limit=limit,
         skip_bad=skip_bad,
+        scrubber=scrubber_of((), os.environ),
     )
     for line in pulled.problems:
         warn(line)

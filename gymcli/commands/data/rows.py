@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import message, print_json
+from gymcli.commands.console import message, print_json, warn
+from gymcli.secrets import REDACTED, scrubber_of
 
 __all__ = ["OutOption", "give_rows"]
 
@@ -21,6 +23,8 @@ OutOption = Annotated[
 def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
     """Print rows, each a line of JSON, or write them to a file that is none of `inputs`.
 
+    Secrets of environment variables are taken out, and it is said of how many rows.
+
     Raises:
         UsageError: The file cannot be written.
 
@@ -31,9 +35,15 @@ def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path
         for line in lines:
             print_json(line, indent=0)
         return
-    num_rows = 0
+    scrubber = scrubber_of((), os.environ)
+    num_rows = num_scrubbed = 0
     with whole_file(out, inputs=inputs) as written:
         for line in lines:
-            written.write(line)
+            row = line.rstrip(b"\n")
+            scrubbed = scrubber.line(row)
+            written.write(scrubbed + b"\n")
             num_rows += 1
+            num_scrubbed += scrubbed is not row
     message(f"wrote {out}: {num_rows} rows")
+    if num_scrubbed:
+        warn(f"{out}: {num_scrubbed} rows held a secret, which is written as {REDACTED}")

@@ -1,0 +1,129 @@
+"""The lock of a run directory: one process writes it, and its death frees it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from gymcli.errors import RunDirectoryError
+from gymcli.store.durability import displaced, sync_folder, unwritable
+
+__all__ = ["LOCK", "RunLock"]
+
+LOCK = ".lock"
+"""There while a process writes the run; says which one."""
+
+_CANNOT_LOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class RunLock:
+    """Holds a run directory for this process.
+
+    The folder itself is locked, and a file in it as well: network file systems tell other
+    machines of locked files, not of folders. Both locks are the system's, so a file that a dead
+    process left behind holds nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._place = path.absolute()
+        self._descriptors: list[int] = []
+        """Of the folder and of the file in it, while they are held."""
+
+    def take(self) -> None:
+        """Make the directory and take it.
+
+        Raises:
+            RunDirectoryError: It cannot be made or locked, or another process writes it.
+
+        """
+        try:
+            self._make()
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{self.path}: cannot be made: {error.strerror or error}; give --out"
+            ) from error
+        try:
+            self._take()
+        except BlockingIOError as error:
+            self._close()
+            raise RunDirectoryError(
+                f"{self.path}: another process is writing this run{self._holder()}; wait for it "
+                "or give --out"
+            ) from error
+        except OSError as error:
+            self._close()
+            if error.errno in _CANNOT_LOCK:
+                raise RunDirectoryError(
+                    f"{self.path}: its file system cannot lock ({error.strerror}), so another "
+                    "process could write the same run; give --out on another file system"
+                ) from error
+            raise unwritable(self.path, error) from error
+
+    def free(self) -> None:
+        """Give the directory back."""
+        with suppress(OSError):  # left behind, the file holds nothing
+            if self._descriptors and displaced(self._descriptors[0], self._place) is None:
+                (self._place / LOCK).unlink()
+        self._close()
+
+    def displaced(self) -> str | None:
+        """Say what became of a directory that is no longer at its path.
+
+        Raises:
+            OSError: That cannot be found out.
+
+        """
+        if not self._descriptors:
+            return None
+        fate = displaced(self._descriptors[0], self._place)
+        return fate and f"{self.path}: {fate}"
+
+    def _make(self) -> None:
+        new = [path for path in (self._place, *self._place.parents) if not path.exists()]
+        self._place.mkdir(parents=True, exist_ok=True)
+        for path in new:
+            sync_folder(path.parent)
+
+    def _take(self) -> None:
+        forget = weakref.WeakMethod(self._forget)
+        self._lock(self._place, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = self._lock(self._place / LOCK, os.O_RDWR | os.O_CREAT)
+        if displaced(descriptor, self._place / LOCK) is not None:
+            raise BlockingIOError  # its holder on another machine was just leaving
+        with suppress(OSError):  # a full disk: who holds the run is only said where it is known
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
+        # A process that code of an environment forks would else hold the lock beyond our death.
+        os.register_at_fork(after_in_child=lambda: (method := forget()) and method())
+
+    def _lock(self, path: Path, flags: int) -> int:
+        descriptor = os.open(path, flags, 0o644)
+        self._descriptors.append(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+
+    def _holder(self) -> str:
+        """Name who holds the lock, where that is known."""
+        try:
+            written, host = (self._place / LOCK).read_text()[:1_000].split()
+            number = int(written)
+            if host == socket.gethostname():
+                os.kill(number, 0)
+        except PermissionError:
+            pass  # it lives, and is another user's
+        except (OSError, ValueError, OverflowError):
+            return ""
+        return f" (process {number} on {host})"
+
+    def _close(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def _forget(self) -> None:
+        self._close()
