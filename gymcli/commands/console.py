@@ -8,6 +8,8 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import TextIO, TypeVar
 
+from gymcli.commands.streams import UNSAFE, harmless, scrubbed
+
 __all__ = [
     "LOGGER",
     "harmless",
@@ -25,27 +27,12 @@ LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""Control characters but newline and tab, those that reorder what is read, and halves of pairs."""
-
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
-
-
-def harmless(text: str) -> str:
-    """Make model text safe for a terminal: escape sequences are shown, not obeyed."""
-    return _UNSAFE.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def one_line(text: str, max_characters: int = 200) -> str:
     """Give a text fit for a cell of a table: one line, not too long."""
-    line = " ".join(text.split())
+    line = " ".join(scrubbed(text).split())
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
 
@@ -69,7 +56,7 @@ def warn(text: str) -> None:
 
 def _print(text: str, stream: TextIO) -> None:
     encoding = stream.encoding or "utf-8"
-    shown = harmless(text).encode(encoding, "backslashreplace").decode(encoding)
+    shown = harmless(scrubbed(text)).encode(encoding, "backslashreplace").decode(encoding)
     stream.write(shown + "\n")
 
 
@@ -83,7 +70,7 @@ def print_json(data: bytes, *, indent: int = 2) -> None:
     """
     import msgspec  # late: heavy
 
-    text = _UNSAFE.sub(_json_escaped, msgspec.json.format(data, indent=indent or -1).decode())
+    text = UNSAFE.sub(_json_escaped, msgspec.json.format(data, indent=indent or -1).decode())
     if "utf" not in (sys.stdout.encoding or "utf-8").lower():
         text = _NOT_ASCII.sub(_json_escaped, text)
     result(text)

@@ -1,0 +1,64 @@
+"""What an endpoint sends is bounded, also where it is small on the wire."""
+
+import asyncio
+import gzip
+
+import pytest
+
+from gymcli.client import Client, Endpoint
+from gymcli.errors import EndpointConnectionError, InvalidAnswerError
+from gymcli.types import Message, Request
+
+BOMB = gzip.compress(bytes(80 * 2**20), 1)
+HEADS = {
+    "answer": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n",
+    "stream": b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n",
+    "refusal": b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n",
+}
+
+
+async def asked(answer):
+    """Ask a server that sends these bytes, whatever it is asked."""
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    endpoint = Endpoint(base_url=f"http://127.0.0.1:{port}/v1", model="m", max_attempts=1)
+    async with server, Client(endpoint, concurrency=1) as client:
+        await client.answer(Request(messages=[Message(role="user", content="Hello")]))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_compressed_body_counts_as_what_it_becomes(kind):
+    assert len(BOMB) < 2**20
+    length = f"Content-Encoding: gzip\r\nContent-Length: {len(BOMB)}\r\n\r\n".encode()
+    with pytest.raises(InvalidAnswerError, match="longer than 64 MiB"):
+        asyncio.run(asked(HEADS[kind] + length + BOMB))
+
+
+def test_headers_are_counted():
+    headers = b"".join(b"X-%d: a\r\n" % number for number in range(100_000))
+    with pytest.raises(EndpointConnectionError):
+        asyncio.run(asked(HEADS["answer"] + headers + b"Content-Length: 0\r\n\r\n"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 1_000_000,
+        b'{"choices":' * 100_000,
+        b'{"choices":[{"index":' + b"9" * 1_000_000 + b"}]}",
+        b'{"choices":[{"message":{"content":' + b"[" * 100_000 + b"]" * 100_000 + b"}}]}",
+        b"\xff" * 1000,
+        b"",
+    ],
+)
+def test_bodies_that_cannot_be_read_are_no_answers(body):
+    length = f"Content-Length: {len(body)}\r\n\r\n".encode()
+    with pytest.raises(InvalidAnswerError):
+        asyncio.run(asked(HEADS["answer"] + length + body))

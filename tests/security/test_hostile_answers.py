@@ -1,0 +1,95 @@
+"""A hostile answer costs its own rollout at most: never the run, never minutes, never a file."""
+
+import math
+import signal
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from gymcli.errors import AttemptError
+from gymcli.registry import Registry
+from gymcli.registry.describe import shipped_tasks
+from gymcli.rollout import EpisodeFailedError
+from gymcli.store.tasks import TaskReading, read_tasks
+from tests.envs.conftest import closed_workers
+from tests.envs.episodes import calls, played, says, scored
+from tests.security.hostile import ARGUMENTS, TEXTS, VALUES
+
+__all__ = ["closed_workers"]
+
+SECONDS = 60
+"""Far more than anything takes that is in proportion to the text, far less than what is not."""
+
+NAMES = sorted(name for name in Registry.names() if shipped_tasks(name) is not None)
+
+
+@contextmanager
+def within(seconds):
+    """Fail a block that takes longer, also in the middle of a computation."""
+
+    def stop(number, frame):
+        raise AssertionError(f"took longer than {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def some_rows(name, num):
+    """Give tasks of an environment from all over its file: the first ones are alike."""
+    rows = list(read_tasks([shipped_tasks(name)], TaskReading(default_env=name)))
+    return rows[:: -(-len(rows) // num)]
+
+
+def has_ended(row, *messages):
+    """Play and score; what comes of it is a finite reward, or an error of this attempt alone."""
+    with within(SECONDS):
+        try:
+            rollout = played(row, *messages, max_turns=3)
+            reward = scored(rollout).reward
+        except (AttemptError, EpisodeFailedError):
+            return
+    assert math.isfinite(reward)
+    msgspec.json.decode(msgspec.json.encode(rollout))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_texts(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for row in some_rows(name, 2):
+        for text in TEXTS.values():
+            has_ended(row, says(text))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_arguments(name, tmp_path, monkeypatch):
+    """Of every tool of a task, its own argument names among them."""
+    monkeypatch.chdir(tmp_path)
+    row = some_rows(name, 1)[0]
+    with within(SECONDS):
+        specs = played(row, says("Hello."), max_turns=1).tools or []
+    for function in (spec["function"] for spec in specs[:6]):
+        names = function.get("parameters", {}).get("properties", {})
+        own = ["{" + ",".join(f"{_quoted(key)}:{value}" for key in names) + "}" for value in VALUES]
+        for arguments in (*ARGUMENTS.values(), *own):
+            has_ended(row, calls((function["name"], arguments)), says("Done."))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_tool_call_reaches_the_python_of_an_environment():
+    """Arguments that are named like the machinery are refused like any other."""
+    row = some_rows("example_single_tool_call", 1)[0]
+    rollout = played(row, calls(("get_weather", ARGUMENTS["dunders"])), says("Done."))
+    assert sum(rollout.tool_errors.values()) == 1
+
+
+def _quoted(name):
+    return msgspec.json.encode(name).decode()

@@ -1,0 +1,31 @@
+"""Secrets that are planted in a run, and told wherever that can be, are found nowhere."""
+
+import pytest
+
+from bench.planted import SECRETS, findings, planted_run
+
+
+def test_findings_see_a_secret_in_every_encoding():
+    """What finds nothing must be able to find something."""
+    place, secret = "environment variable", SECRETS["environment variable"]
+    told = {"plain": secret, "python": repr(secret), "nothing": "[redacted]"}
+    found = {finding.place: finding.found_in for finding in findings(told)}
+    assert found.pop(place) == ("plain", "python")
+    assert not any(found.values())
+
+
+@pytest.mark.slow
+def test_planted_secrets_are_found_nowhere(tmp_path):
+    searched = planted_run(tmp_path)
+    assert [finding for finding in findings(searched.texts) if finding.found_in] == []
+    assert searched.num_redacted > len(SECRETS)
+    codes = searched.codes
+    assert {codes.pop(name) for name in ("bad-import", "bad-id", "bad-option", "show-nothing")} == {
+        2
+    }
+    assert codes.pop("traceback") == 1
+    assert set(codes.values()) == {0}, searched.codes
+    assert "Traceback" in searched.texts["traceback: stderr"]
+    assert "in a worker: [redacted]" in searched.texts["collect: stderr"]
+    # No variable with a secret reached a worker.
+    assert '"found":[]' in searched.texts["written/run/rollouts.jsonl"]

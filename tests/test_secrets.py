@@ -1,0 +1,228 @@
+"""Secrets are found by their value, in every way that they may be written, and nothing else is."""
+
+import json
+from urllib.parse import quote, quote_plus
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.secrets import (
+    NOTHING_SECRET,
+    REDACTED,
+    Scrubber,
+    credentials,
+    environment_secrets,
+    is_secret_name,
+    scrubber_of,
+)
+
+KEY = "sk-never-to-be-seen-1"
+ODD = "p\"w\\d'é\n&/ +%"
+
+secret_texts = st.text(st.characters(codec="utf-8"), min_size=8, max_size=30)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OPENAI_API_KEY",
+        "HF_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "PGPASSWORD",
+        "DB_PASS",
+        "SESSION_COOKIE",
+        "NPM_AUTH",
+        "GH_PAT",
+        "MY_CREDENTIALS",
+        "APIKEY",
+        "X-Api-Key",
+        "authorization",
+        "accessToken",
+    ],
+)
+def test_is_secret_name(name):
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "HOME", "GIT_AUTHOR_NAME", "KEYBOARD", "TOKENIZERS_PARALLELISM", "COMPASS", ""]
+)
+def test_is_no_secret_name(name):
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "development",
+        "true",
+        "1234567890",
+        "3.14159265",
+        "2024-02-01",
+        "2024-02-15-preview",
+        "1e100000",
+        "/home/me/key.pem",
+        "/work/main",
+        "~/.ssh/id_rsa",
+        "./keys/a.pem",
+        "C:\\keys\\a.pem",
+        "https://example.org/login",
+        "application/json; q=1",
+        "/tmp/ssh-XXXX/agent.1",
+    ],
+)
+def test_environment_secrets_leave_plain_values_out(value):
+    assert environment_secrets({"MY_KEY": value}) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "hf_abcdefgh",
+        "wJalrXUtnFEMI/K7MDENG+bPx",
+        "correct horse 9",
+        "/9j/4AAQSkZJRg==",
+        "a1b2c3d4",
+    ],
+)
+def test_environment_secrets(value):
+    assert value in environment_secrets({"MY_KEY": value})
+    assert environment_secrets({"MY_NAME": value}) == []
+
+
+def test_environment_secrets_find_the_password_of_an_address():
+    found = environment_secrets({"HTTPS_PROXY": "http://user:p%40ssword1@host:1"})
+    assert set(found) == {"p%40ssword1", "p@ssword1"}
+    assert environment_secrets({"A": "http://[:1@", "B": "x://y@z"}) == []
+
+
+def test_environment_secrets_find_the_lines_of_a_private_key():
+    lines = ["-----BEGIN KEY-----", "MIIEvQIBADANBgkqhkiG", "end", "-----END KEY-----"]
+    found = environment_secrets({"SSH_KEY": "\n".join(lines)})
+    assert lines[1] in found
+    assert not {lines[0], lines[2], lines[3]} & set(found)
+
+
+def test_credentials_are_all_but_plain_values_under_plain_names():
+    named = {
+        "Authorization": f"Bearer {KEY}",
+        "api-version": "2024-02-15-preview",
+        "X-Team": "research",
+    }
+    assert credentials(named.items()) == [f"Bearer {KEY}", KEY]
+    assert credentials([("X-Token", "research")]) == ["research"]
+    assert credentials([("X-Other", KEY)]) == [KEY]
+
+
+def test_scrubber_of_leaves_short_values_out():
+    scrubber = scrubber_of(["1234567", "12345678"], {"A_TOKEN": "abc-123"})
+    assert scrubber.text("1234567 abc-123 12345678") == f"1234567 abc-123 {REDACTED}"
+
+
+def test_scrubber_shows_no_secret():
+    assert KEY not in repr(Scrubber([KEY]))
+    assert KEY not in str([Scrubber([KEY])])
+
+
+def test_scrubber_takes_the_longer_secret_first():
+    assert (
+        Scrubber(["abcdefgh", "abcdefghij"]).text("abcdefghij abcdefgh") == f"{REDACTED} {REDACTED}"
+    )
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        ODD,
+        repr(ODD),
+        json.dumps(ODD),
+        json.dumps(ODD, ensure_ascii=False),
+        quote(ODD),
+        quote(ODD, safe=""),
+        quote_plus(ODD),
+        quote(ODD).lower(),
+        msgspec.json.encode(ODD).decode(),
+    ],
+)
+def test_text_finds_a_secret_in_every_encoding(written):
+    assert REDACTED in Scrubber([ODD]).text(f"before {written} after")
+    assert Scrubber([ODD]).holds_secret(written)
+
+
+@given(secret_texts, json_values)
+def test_line_stays_json_and_holds_no_secret(secret, value):
+    """At any depth, as a value, a key, and in JSON that stands in a text."""
+    once = msgspec.json.encode({secret: [f"a{secret}b"], "value": value})
+    twice = msgspec.json.encode({"arguments": once.decode(), "value": value})
+    for line in (once, twice):
+        found = Scrubber([secret]).line(line)
+        told = msgspec.json.decode(found)
+        assert secret not in json.dumps(told, ensure_ascii=False)
+        assert msgspec.json.encode(secret)[1:-1] not in found
+
+
+@given(json_values)
+def test_line_without_a_secret_is_left_as_it_is(value):
+    line = msgspec.json.encode(value)
+    assert Scrubber([KEY]).line(line) is line
+    assert NOTHING_SECRET.line(line) is line
+
+
+@pytest.mark.parametrize("secret", ["1234567890", "[1,2,3,4]", "null,null", "{},{},{}"])
+def test_line_leaves_what_is_no_text_alone(secret):
+    value = {"a": 51234567890, "b": [[1, 2, 3, 4], None, None, {}, {}, {}], "c": f"x{secret}y"}
+    found = Scrubber([secret]).line(msgspec.json.encode(value))
+    assert msgspec.json.decode(found) == {**value, "c": f"x{REDACTED}y"}
+
+
+@given(secret_texts, st.text(max_size=20), st.text(max_size=20))
+def test_text_holds_no_secret(secret, before, after):
+    found = Scrubber([secret]).text(before + secret + after)
+    assert secret not in found.replace(REDACTED, "\0")
+
+
+def test_also_gives_a_new_scrubber():
+    first = Scrubber([KEY])
+    assert first.also(["short"]) is first
+    assert first.also([KEY]) is first
+    second = first.also(["another-secret"])
+    assert second.text(f"{KEY} another-secret") == f"{REDACTED} {REDACTED}"
+    assert first.text("another-secret") == "another-secret"
+    assert not NOTHING_SECRET
+    assert second
+
+
+def test_environment_drops_what_holds_a_secret():
+    environ = {"PATH": "/bin", "A_TOKEN": "hf_abcdefgh", "ODDLY_NAMED": f"x{KEY}", "N_KEY": "12"}
+    assert Scrubber([KEY]).environment(environ) == {"PATH": "/bin", "N_KEY": "12"}
+
+
+def test_text_finds_the_beginning_of_a_secret_where_a_message_was_cut():
+    secret = "sk-proj-0123456789abcdefghij"
+    scrubber = Scrubber([secret])
+    assert scrubber.text(f"the key {secret[:12]}…") == f"the key {REDACTED}…"
+    assert scrubber.text(f"the key {secret[:16]}") == f"the key {REDACTED}"
+    assert scrubber.text("keys begin with sk-proj-, sk-proj-0 or sk-proj") == (
+        "keys begin with sk-proj-, sk-proj-0 or sk-proj"
+    )
+    line = msgspec.json.encode({"message": f"the key {secret[:12]}…", "é": secret[:17]})
+    found = msgspec.json.decode(scrubber.line(line))
+    assert found == {"message": f"the key {REDACTED}…", "é": REDACTED}
+
+
+@given(
+    st.text(st.characters(codec="utf-8"), min_size=16, max_size=30), st.integers(16, 30), st.text()
+)
+def test_line_with_a_part_of_a_secret_stays_json(secret, length, after):
+    """Also where the part ends in the middle of an escape, or of a character of several bytes."""
+    line = msgspec.json.encode({"a": secret[:length] + after, "b": 1})
+    found = msgspec.json.decode(Scrubber([secret]).line(line))
+    assert found["b"] == 1
+    assert secret not in found["a"]
