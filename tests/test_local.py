@@ -1,11 +1,13 @@
 """The embedded model: which file is meant, how it starts, and that it never outlives us."""
 
 import asyncio
+import json
 import os
 import select
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -400,3 +402,36 @@ def test_local_server_gone_after_kill() -> None:
             assert select.select([descriptor], [], [], 20.0)[0] == [descriptor]
         finally:
             os.close(descriptor)
+
+
+@needs_model
+@pytest.mark.slow
+def test_local_server_killed_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    """What was under way is on record, and the run ends: the model does not come back."""
+    tasks = tmp_path / "tasks.jsonl"
+    rows = [{"id": str(n), "prompt": "Count to a thousand.", "answer": 1} for n in range(200)]
+    tasks.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = tmp_path / "run"
+    command = ["collect", str(tasks), "--env", "arithmetic", "--model", "local"]
+    gym = [str(Path(sys.executable).with_name("gym")), *command, "--max-tokens", "20"]
+    gym += ["--out", str(run)]
+    with subprocess.Popen(gym, stderr=subprocess.PIPE) as collecting:
+        while not (run / "rollouts.jsonl").is_file():
+            assert collecting.poll() is None
+            time.sleep(0.05)
+        listed = ["ps", "-A", "-o", "pid=,ppid=,command="]
+        found = subprocess.run(listed, capture_output=True, check=True, text=True).stdout
+        children = [line.split(maxsplit=2) for line in found.splitlines()]
+        [pid] = [
+            int(pid)
+            for pid, parent, command in children
+            if int(parent) == collecting.pid and "child.py" in command
+        ]
+        os.kill(pid, 9)
+        _, said = collecting.communicate()
+    assert collecting.returncode == 4, said.decode()
+    scored = (run / "rollouts.jsonl").read_bytes().splitlines()
+    failed = [json.loads(line) for line in (run / "failures.jsonl").read_bytes().splitlines()]
+    keys = [json.loads(line)["task_id"] for line in scored] + [line["task_id"] for line in failed]
+    assert len(keys) == len(set(keys)) < 200
+    assert len(failed) > 0

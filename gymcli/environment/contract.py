@@ -26,6 +26,7 @@ import msgspec
 from pydantic import BaseModel
 
 from gymcli.boundary import described, is_cancellation
+from gymcli.deadlines import NO_ALARM, Limit, within
 from gymcli.environment.context import Context, Model
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
 from gymcli.environment.tool import (
@@ -42,8 +43,14 @@ from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
 __all__ = ["Environment"]
 
+_SLOW_SECONDS = 0.05
+"""After a tool that computed so long, other episodes get their turn."""
 
 TaskT = TypeVar("TaskT", bound=Task)
+
+
+class _LateToolError(Exception):
+    """Raised when a tool does not finish in time."""
 
 
 class Environment(Generic[TaskT]):
@@ -60,8 +67,27 @@ class Environment(Generic[TaskT]):
     set it for its own."""
     executes_tools: ClassVar[bool] = True
     """False: calls of the row's tools are recorded and end the episode, and are never run."""
+    setup_timeout: ClassVar[float] = 300.0
+    """Seconds that `setup` may take."""
+    step_timeout: ClassVar[float] = 600.0
+    """Seconds that `step` may take, its tool calls and models included; so `final_state`."""
+    close_timeout: ClassVar[float] = 30.0
+    """Seconds that `close` may take."""
     tool_timeout: ClassVar[float] = 60.0
-    """Seconds that one tool call may take. Only an async tool can be stopped."""
+    """Seconds that one tool call may take, whether it waits or computes."""
+    blocking_timeout: ClassVar[float] = 10.0
+    """Seconds that all but tools and `verify` may compute without awaiting anything: as long, every
+    other episode stands still."""
+    verify_timeout: ClassVar[float] = 60.0
+    """Seconds that `verify` or `verify_group` may compute."""
+    scoring_timeout: ClassVar[float] = 1800.0
+    """Seconds that either may take where it waits: for models, workers or a server."""
+    verify_memory_mb: ClassVar[int] = 2048
+    """Megabytes that either may need in a worker process (Linux only)."""
+    verifies_in_worker: ClassVar[bool] = False
+    """Both run in a worker process at once, which can be killed whatever they do: for those that
+    calculate with numbers or build structures that the model says. Others go there when they turn
+    out to be slow."""
     max_tool_output: ClassVar[int] = 100_000
     """Characters of a tool result; what is longer is cut, with a marker."""
     rescore: ClassVar[Literal["verify", "recorded"]] = "verify"
@@ -112,6 +138,8 @@ class Environment(Generic[TaskT]):
         """The tools that the model was shown, and only may call; None: all of `tools()`."""
         self.reads_arguments_laxly = False
         """For replaying records of other programs, whose servers converted what they could."""
+        self.computing_alarm = NO_ALARM
+        """Ends code that computes too long; the driver gives one that is open."""
         self.tool_errors: Counter[ToolFault] = Counter()
         self.tool_seconds = 0.0
 
@@ -233,13 +261,20 @@ class Environment(Generic[TaskT]):
             if only_read and len(calls) > 1:
                 texts = await gather_all(self._answer_call(call, usable) for call in calls)
             else:
-                texts = [await self._answer_call(call, usable) for call in calls]
+                texts = [await self._answer_in_turn(call, usable) for call in calls]
         finally:
             self.tool_seconds += time.perf_counter() - started
         return [
             Message(role="tool", tool_call_id=call.id, content=text)
             for call, text in zip(calls, texts, strict=True)
         ]
+
+    async def _answer_in_turn(self, call: ToolCall, usable: Mapping[str, Tool]) -> str:
+        started = time.perf_counter()
+        text = await self._answer_call(call, usable)
+        if time.perf_counter() - started > _SLOW_SECONDS:
+            await asyncio.sleep(0)
+        return text
 
     async def _answer_call(self, call: ToolCall, usable: Mapping[str, Tool]) -> str:
         try:
@@ -257,24 +292,30 @@ class Environment(Generic[TaskT]):
             raise ToolCallError(
                 "unknown_tool", f"There is no tool {call.name!r}. Available tools: {names}."
             )
-        arguments = found.parse(call.arguments, is_lax=self.reads_arguments_laxly)
         limit = found.timeout or self.tool_timeout
-        scope = asyncio.timeout(limit)
         try:
-            result = self._bound(found)(**arguments)
-            if inspect.isawaitable(result):
-                async with scope:
-                    result = await result
+            result = await within(
+                self.computing_alarm,
+                Limit(call.name, limit, limit, _LateToolError),
+                self._call,
+                found,
+                call.arguments,
+            )
             return result if isinstance(result, str) else msgspec.json.encode(result).decode()
         except (ToolCallError, AttemptError, RunError):
             raise
+        except _LateToolError as error:
+            reason = f"{call.name} did not finish within {limit:g} seconds."
+            raise ToolCallError("timeout", reason) from error
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if is_cancellation(error):
                 raise
-            if scope.expired():
-                reason = f"{call.name} did not finish within {limit:g} seconds."
-                raise ToolCallError("timeout", reason) from error
             raise ToolCallError("raised", f"{call.name} failed: {described(error)}.") from error
+
+    async def _call(self, found: Tool, arguments: str) -> object:
+        """Read the arguments of a call and make it; a row's schema may be slow to check as well."""
+        result = self._bound(found)(**found.parse(arguments, is_lax=self.reads_arguments_laxly))
+        return await result if inspect.isawaitable(result) else result
 
     def _bound(self, found: Tool) -> Callable[..., object]:
         """Bind the tool of a method to this instance; any other function stays as it is."""

@@ -211,7 +211,7 @@ def tool(
     Args:
         function: The method, where the decorator is used bare.
         reads_only: The tool changes nothing; calls of one message may run in parallel.
-        timeout: Seconds that a call may take. Only an async tool can be stopped.
+        timeout: Seconds that a call may take, in place of the environment's `tool_timeout`.
 
     Raises:
         TypeError: The method has no docstring.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from typing import IO, Self
 
 from gymcli.errors import RunError
 from gymcli.local.weights import model_name
+from gymcli.secrets import NOTHING_SECRET
 
 __all__ = ["LocalServer"]
 
@@ -78,7 +80,12 @@ class LocalServer:
 async def _launch(command: Sequence[str], log: IO[bytes]) -> Process:
     try:
         return await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log,
+            env=NOTHING_SECRET.environment(os.environ),  # it needs no key
+            start_new_session=True,
         )
     except OSError as error:
         raise RunError(f"the embedded model cannot be started: {error}") from error

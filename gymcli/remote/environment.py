@@ -80,6 +80,10 @@ class RemoteEnvironment(Environment[Task]):
     base_url: ClassVar[str] = ""
     call_timeout: ClassVar[float] = 600.0
     """Seconds that a call of the protocol may take; a tool has `tool_timeout`."""
+    setup_timeout: ClassVar[float] = 1300.0
+    """Longer than the two calls of it, whose own limits say which of them it was."""
+    step_timeout: ClassVar[float] = 2000.0
+    """Longer than the three tries of a step."""
     version = "remote"
     max_reward = None
     rescore: ClassVar[Literal["verify", "recorded"]] = "recorded"

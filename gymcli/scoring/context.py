@@ -1,9 +1,8 @@
-"""Calls a verifier on one record, and gives it what it may use beside the record."""
+"""What a verifier may use beside the record, and what it may give."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from numbers import Real
@@ -14,8 +13,8 @@ from typing import Self, TypeVar
 import msgspec
 import regex
 
-from gymcli.boundary import boundary
-from gymcli.environment import Environment, EnvironmentOptions, Model, Task
+from gymcli.deadlines import NO_ALARM, Alarm
+from gymcli.environment import Environment, EnvironmentOptions, Model, Task, limited
 from gymcli.errors import (
     ReplayDivergedError,
     RoleError,
@@ -23,9 +22,9 @@ from gymcli.errors import (
     VerifierTimeoutError,
 )
 from gymcli.scoring.isolation import Workers
-from gymcli.types import Message, Rollout, Score, StopReason, Verifier
+from gymcli.types import Message, Rollout, Score, StopReason
 
-__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "checked_score", "score"]
+__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "checked_score"]
 
 T = TypeVar("T")
 
@@ -41,7 +40,7 @@ class VerifyContext:
 
     A context manager around the call: at its end the instances that `replay` made are closed. So
     is the pool of workers, unless it was given: a pool that serves many calls starts its processes
-    once.
+    once. `alarm`, where it is open, ends the tools of a replay that compute too long.
     """
 
     def __init__(
@@ -51,11 +50,13 @@ class VerifyContext:
         options: EnvironmentOptions,
         roles: Mapping[str, Model] | None = None,
         workers: Workers | None = None,
+        alarm: Alarm = NO_ALARM,
     ) -> None:
         self.options = options
         self.roles: Mapping[str, Model] = roles or {}
         self._environment = environment
         self._workers = workers
+        self._alarm = alarm
         self._opened = AsyncExitStack()
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
@@ -81,7 +82,8 @@ class VerifyContext:
             roles={role: _Unasked(role, model) for role, model in self.roles.items()},
             rng=Random(rollout.seed),
         )
-        self._opened.push_async_callback(environment.close)
+        environment.computing_alarm = self._alarm
+        self._opened.push_async_callback(limited.close, environment)
         prompt = rollout.messages[: rollout.num_prompt_messages]
         environment.rollout = msgspec.structs.replace(
             rollout.unscored(), messages=prompt, stop_reason=None, final_state=None, step_rewards=[]
@@ -172,32 +174,6 @@ class _Unasked:
 
     async def complete(self, messages: list[Message], **options: object) -> Message:
         raise RoleError(f"{self._role}: a replay asks no role; read what it said from the record")
-
-
-async def score(
-    environment: type[Environment[Task]],
-    rollout: Rollout,
-    *,
-    verifier: Verifier,
-    options: EnvironmentOptions,
-    roles: Mapping[str, Model] | None = None,
-    workers: Workers | None = None,
-) -> Rollout:
-    """Score a record and give it with its score.
-
-    Isolated calls go to `workers`, which stay open; without, to a pool that lives for this record.
-
-    Raises:
-        AttemptError: The verifier failed, or gave something that is not a finite number.
-
-    """
-    started = time.perf_counter()
-    with boundary(VerifierError):
-        async with VerifyContext(
-            environment, options=options, roles=roles, workers=workers
-        ) as context:
-            found = checked_score(await environment.verify(rollout, context))
-    return rollout.scored(found, verifier, time.perf_counter() - started)
 
 
 def checked_score(found: object) -> Score:

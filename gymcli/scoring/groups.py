@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from gymcli.boundary import boundary
+from gymcli.deadlines import NO_ALARM, Alarm
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import VerifierError
 from gymcli.gathering import gather_all
-from gymcli.scoring.context import VerifyContext, checked_score, score
 from gymcli.scoring.isolation import Workers
+from gymcli.scoring.verifying import Verifying, score
 from gymcli.types import Rollout, Verifier
 
 __all__ = ["score_group"]
@@ -24,6 +24,7 @@ async def score_group(
     options: EnvironmentOptions,
     roles: Sequence[Mapping[str, Model]],
     workers: Workers | None = None,
+    alarm: Alarm = NO_ALARM,
 ) -> list[Rollout]:
     """Score each record by itself, then all of them together; give them in their order.
 
@@ -35,7 +36,8 @@ async def score_group(
         verifier: What the scores are marked with.
         options: The environment's options.
         roles: The models that each record may ask; the group asks those of the first.
-        workers: Where isolated functions run.
+        workers: Where slow verifiers and isolated functions run.
+        alarm: Ends what computes too long in this process.
 
     Raises:
         AttemptError: A verifier failed; none of the group is scored then.
@@ -43,15 +45,19 @@ async def score_group(
     """
     started = time.perf_counter()
     alone = await gather_all(
-        score(environment, rollout, verifier=verifier, options=options, roles=own, workers=workers)
+        score(
+            environment,
+            rollout,
+            verifier=verifier,
+            options=options,
+            roles=own,
+            workers=workers,
+            alarm=alarm,
+        )
         for rollout, own in zip(rollouts, roles, strict=True)
     )
-    with boundary(VerifierError):
-        async with VerifyContext(
-            environment, options=options, roles=roles[0], workers=workers
-        ) as context:
-            found = await environment.verify_group(alone, context)
-            scores = [checked_score(one) for one in found]
+    together = Verifying(environment, options, roles[0], workers, alarm)
+    scores = await together.scores(alone)
     if len(scores) != len(rollouts):
         raise VerifierError(f"verify_group gave {len(scores)} scores for {len(rollouts)} attempts")
     seconds = time.perf_counter() - started

@@ -14,17 +14,18 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar, cast
+from typing import Generic, NamedTuple, Self, TypeVar, cast
 
 from gymcli.boundary import described
 from gymcli.errors import VerifierError
 from gymcli.registry.find import FILE_MODULE_PREFIX
 from gymcli.scoring.process import LEAVE_SECONDS, IdleWorkerDiedError, WorkerProcess
 from gymcli.scoring.worker import Call, Report
+from gymcli.secrets import NOTHING_SECRET, Scrubber
 
-__all__ = ["Workers"]
+__all__ = ["Submitted", "Workers"]
 
 T = TypeVar("T")
 
@@ -32,16 +33,23 @@ T = TypeVar("T")
 class Workers:
     """At most `num_workers` processes; None: one for each core.
 
+    They get no environment variable that holds a secret, those of `scrubber` among them.
+
     Nothing is started before the first call. Safe to use from several threads and event loops; a
     context manager that closes itself.
     """
 
-    def __init__(self, num_workers: int | None = None) -> None:
+    def __init__(
+        self, num_workers: int | None = None, *, scrubber: Scrubber = NOTHING_SECRET
+    ) -> None:
+        self._scrubber = scrubber
         self._threads = ThreadPoolExecutor(num_workers or os.cpu_count() or 1, "gymcli-worker")
         self._lock = threading.Lock()
         self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
         self._is_closed = False
+        self.slow: set[type] = set()
+        """Environments whose verifiers turned out slow; they are called here at once."""
 
     async def call(
         self,
@@ -50,6 +58,7 @@ class Workers:
         timeout: float,  # noqa: ASYNC109  # it kills a process, which no scope here could
         memory_mb: int,
         imports: tuple[str, ...] = (),
+        name: str = "",
     ) -> T:
         """Call a module-level function in a worker and give its result.
 
@@ -59,7 +68,8 @@ class Workers:
             timeout: Seconds from when the worker starts the function. Neither waiting for a
                 worker nor importing counts.
             memory_mb: Megabytes that it may need beside what the worker has (Linux).
-            imports: Names of modules to import before the time starts to count.
+            imports: Modules to import before the time starts to count: names, or paths of files.
+            name: What messages call it; else the function's own name.
 
         Raises:
             TypeError: It is no module-level function.
@@ -68,19 +78,37 @@ class Workers:
                 the pool is closed.
 
         """
+        submitted = self.submit(
+            function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports, name=name
+        )
+        try:
+            await asyncio.wrap_future(submitted.future)
+        finally:
+            submitted.cancel()
+        return submitted.result()
+
+    def submit(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        timeout: float,
+        memory_mb: int,
+        imports: tuple[str, ...] = (),
+        name: str = "",
+    ) -> Submitted[T]:
+        """Begin a call, as `call` makes one, whose result is asked for later.
+
+        Raises:
+            TypeError, VerifierError: As of `call`, before anything runs.
+
+        """
         call = _call(function, args, timeout, memory_mb, imports)
+        call = call._replace(name=name or call.qualname)
         ticket = _Ticket()
         try:
-            future = self._threads.submit(self._made, call, ticket)
+            return Submitted(self._threads.submit(self._made, call, ticket), ticket.cancel)
         except RuntimeError as error:
             raise _closed(call) from error
-        try:
-            outcome = await asyncio.wrap_future(future)
-        finally:
-            ticket.cancel()
-        if outcome.error is not None:
-            raise outcome.error
-        return cast("T", outcome.value)
 
     def close(self) -> None:
         """End all workers, busy ones in the middle of their call, and wait for that."""
@@ -134,7 +162,7 @@ class Workers:
         with self._lock:
             if self._is_closed:
                 raise _closed(call)
-            worker = self._idle.pop() if self._idle else WorkerProcess()
+            worker = self._idle.pop() if self._idle else WorkerProcess(self._scrubber)
             self._busy.add(worker)
             return worker
 
@@ -152,6 +180,28 @@ class _Outcome(NamedTuple):
 
     value: object = None
     error: Exception | None = None
+
+
+class Submitted(Generic[T]):
+    """A call under way."""
+
+    def __init__(self, future: Future[_Outcome], cancel: Callable[[], None]) -> None:
+        self.future = future
+        self.cancel = cancel
+        """Kills the worker, if the call is still running."""
+
+    def result(self) -> T:
+        """Wait for the result and give it.
+
+        Raises:
+            Exception: What the function raised.
+            VerifierError: As of `Workers.call`.
+
+        """
+        outcome = self.future.result()
+        if outcome.error is not None:
+            raise outcome.error
+        return cast("T", outcome.value)
 
 
 class _Ticket:
@@ -225,14 +275,14 @@ def _outcome(call: Call, report: Report) -> _Outcome:
             value = pickle.loads(report.data)  # noqa: S301  # both ends are ours
         except Exception as error:  # noqa: BLE001  # a class says itself how it is made again
             reason = f"gave what cannot be read here: {described(error)}"
-            return _Outcome(error=VerifierError(f"{call.qualname} {reason}"))
+            return _Outcome(error=VerifierError(f"{call.name} {reason}"))
         return _Outcome(value) if report.kind == "returned" else _Outcome(error=value)
     reason = {
         "raised": f"raised {report.text}",
         "out_of_memory": f"needed more than {call.memory_mb} MB of memory",
     }.get(report.kind, report.text)
-    return _Outcome(error=VerifierError(f"{call.qualname} {reason}"))
+    return _Outcome(error=VerifierError(f"{call.name} {reason}"))
 
 
 def _closed(call: Call) -> VerifierError:
-    return VerifierError(f"{call.qualname} was not called to its end: the workers were closed")
+    return VerifierError(f"{call.name} was not called to its end: the workers were closed")

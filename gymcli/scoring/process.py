@@ -7,12 +7,14 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from multiprocessing.connection import Pipe
 from typing import cast
 
 from gymcli.errors import VerifierError, VerifierTimeoutError
 from gymcli.scoring.worker import Call, Report
+from gymcli.secrets import NOTHING_SECRET, Scrubber
 
 __all__ = ["LEAVE_SECONDS", "START_SECONDS", "IdleWorkerDiedError", "WorkerProcess"]
 
@@ -21,6 +23,8 @@ START_SECONDS = 60.0
 
 LEAVE_SECONDS = 2.0
 """Seconds that an idle worker is given to leave by itself."""
+
+_MAX_LINE_CHARACTERS = 1 << 16
 
 _COMMAND = (
     "import sys; sys.path[:] = sys.argv[3:]; "
@@ -34,30 +38,41 @@ class IdleWorkerDiedError(VerifierError):
 
 
 class WorkerProcess:
-    """One worker process and the connection to it; used by one thread at a time."""
+    """One worker process and the connection to it; used by one thread at a time.
 
-    def __init__(self) -> None:
+    It does not get the environment variables that hold a secret: what it runs may be the work of
+    a model. What it prints goes to this process's stderr, line by line.
+    """
+
+    def __init__(self, scrubber: Scrubber = NOTHING_SECRET) -> None:
         self._connection, theirs = Pipe()
         guarded, guard = os.pipe()
         self._guard: int | None = guard
         """The writing end of a pipe that breaks with this process, which the guard waits for."""
         handles = (theirs.fileno(), guarded)
+        printed, prints = os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
                 # A search path with this process's own entries finds what it can import.
                 [sys.executable, "-P", "-c", _COMMAND, *map(str, handles), *sys.path],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # prints of a function are progress, not results
+                stdout=prints,
+                stderr=prints,
+                env=scrubber.environment(os.environ),
                 pass_fds=handles,
                 start_new_session=True,  # Ctrl-C is the parent's to decide about
             )
         except BaseException:
             self._connection.close()
             os.close(guard)
+            os.close(printed)
             raise
         finally:
             theirs.close()
             os.close(guarded)
+            os.close(prints)
+        self._relay = threading.Thread(target=_relay, args=(printed,), daemon=True)
+        self._relay.start()
         self._has_served = False
 
     def ask(self, call: Call) -> Report:
@@ -71,7 +86,7 @@ class WorkerProcess:
         """
         has_served, has_started = self._has_served, False
         self._has_served = True
-        name = call.qualname
+        name = call.name
         try:
             if not has_served:
                 self._receive(START_SECONDS, VerifierError(f"{name}: no worker could be started"))
@@ -110,6 +125,7 @@ class WorkerProcess:
         self.kill()
         self._process.wait()
         self._release_guard()
+        self._relay.join(LEAVE_SECONDS)  # what has left the group may hold the pipe for longer
 
     def _release_guard(self) -> None:
         """Let the guard see that the worker is no longer wanted, and end itself and the group."""
@@ -122,3 +138,12 @@ class WorkerProcess:
             raise late
         report = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # both ends are ours
         return cast("Report", report)
+
+
+def _relay(printed: int) -> None:
+    """Hand on what a worker prints, as progress: through this stderr, which hides secrets."""
+    with open(printed, encoding="utf-8", errors="replace") as lines:  # of the pipe
+        while line := lines.readline(_MAX_LINE_CHARACTERS):
+            with suppress(OSError, ValueError):  # closed, or its reader has left
+                sys.stderr.write(line)
+                sys.stderr.flush()

@@ -1,7 +1,12 @@
 """Rescoring of stored rollouts: streamed, with the function that scored them, on all cores.
 
-The first lines are scored in this process. When they show that the rest would take long, worker
-processes get the raw lines and give back what changed; this process only reads and compares.
+What a verifier may do to its process, it may do here: hang in the middle of an operation, take all
+memory, or end the process. So records are scored by worker processes, a chunk of lines at a time. A
+chunk whose process died, or was killed because it hung, is scored anew line by line, and only the
+line that does it again is unscored.
+
+A few records that this very verifier has scored before, by the hash on their line, have shown that
+they do no harm; they are scored in this process, which saves the start of another.
 """
 
 from __future__ import annotations
@@ -9,22 +14,24 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import multiprocessing
 import os
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import msgspec
 
-from gymcli.errors import AttemptError, RunError
+from gymcli.deadlines import Alarm
+from gymcli.errors import AttemptError, VerifierError
 from gymcli.registry import Registry, environment_options
-from gymcli.scoring.context import score
+from gymcli.scoring.isolation import Submitted, Workers
 from gymcli.scoring.rescored import AttemptErrorText, Rescored, kept, rescored, unscored
+from gymcli.scoring.verifying import score, want_of_memory
+from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading, decode_rollout
+from gymcli.store.rollouts import RolloutReading, decode_rollout, line_environment
 from gymcli.types import Verifier
 
 __all__ = ["RescoreJob", "rescore"]
@@ -33,6 +40,12 @@ _FIRST_LINES = 64
 _CHUNK_BYTES = 1 << 20
 _WORTH_A_POOL = 1.0
 """Seconds of work left from which starting processes (about half a second) pays."""
+
+_TURN_SECONDS = 10.0
+"""After so many a worker gives what it has of its chunk."""
+
+_KILL_SECONDS = 5.0
+"""Beyond the limit of a verifier, until a worker that does not end it itself is killed."""
 
 
 class RescoreJob(msgspec.Struct, frozen=True):
@@ -46,43 +59,120 @@ class RescoreJob(msgspec.Struct, frozen=True):
     """Give the rescored lines back, for a new run."""
 
 
-def rescore(lines: Iterator[Line], job: RescoreJob, *, size: int) -> Iterator[Rescored]:
-    """Rescore raw lines in order; `size` in bytes tells whether worker processes pay."""
+def rescore(
+    lines: Iterator[Line], job: RescoreJob, *, size: int, scrubber: Scrubber = NOTHING_SECRET
+) -> Iterator[Rescored]:
+    """Rescore raw lines in order.
+
+    Args:
+        lines: The lines.
+        job: How they are scored.
+        size: Bytes of all of them, which tells whether worker processes pay.
+        scrubber: Knows the secrets that workers do not get.
+
+    Raises:
+        UsageError: A line, an environment or an option is wrong.
+
+    """
+    with Workers(scrubber=scrubber) as workers:
+        yield from _rescored(lines, job, size, workers)
+
+
+def _rescored(
+    lines: Iterator[Line], job: RescoreJob, size: int, workers: Workers
+) -> Iterator[Rescored]:
     first = list(itertools.islice(lines, _FIRST_LINES))
-    started = time.perf_counter()
-    rescored = _rescore_chunk(first, job)
-    elapsed = time.perf_counter() - started
-    yield from rescored
-    num_bytes = sum(len(line.data) for line in first)
-    left = elapsed * (size - num_bytes) / max(num_bytes, 1)
+    pool = _Pool(workers, job)
     chunks = _chunks(lines)
-    if left < _WORTH_A_POOL:
+    if not _is_scored_here(first, job):
+        yield from pool.rescored(iter([first]))
+        yield from pool.rescored(chunks)
+        return
+    started = time.perf_counter()
+    results = _scored_here(first, job, workers)
+    elapsed = time.perf_counter() - started
+    yield from results
+    num_bytes = sum(len(line.data) for line in first)
+    if elapsed * (size - num_bytes) / max(num_bytes, 1) >= _WORTH_A_POOL:
+        yield from pool.rescored(chunks)
+        return
+    for chunk in chunks:
+        if _is_scored_here(chunk, job):
+            yield from _scored_here(chunk, job, workers)
+        else:
+            yield from pool.rescored(iter([chunk]))
+
+
+class _Started(NamedTuple):
+    """A chunk of lines, of which a worker scores the first ones."""
+
+    lines: list[Line]
+    results: Submitted[list[Rescored]]
+
+
+class _Pool:
+    """Scores chunks of lines in workers, several at a time, and gives the results in order."""
+
+    def __init__(self, workers: Workers, job: RescoreJob) -> None:
+        self._workers = workers
+        self._job = job
+
+    def rescored(self, chunks: Iterator[list[Line]]) -> Iterator[Rescored]:
+        """Score chunks.
+
+        Raises:
+            UsageError: A line, an environment or an option is wrong.
+
+        """
+        waiting: deque[_Started] = deque()
         for chunk in chunks:
-            yield from _rescore_chunk(chunk, job)
-    else:
-        yield from _in_processes(chunks, job)
+            waiting.append(self._started(chunk))
+            # Two chunks a worker are under way, so that memory does not grow with the file.
+            if len(waiting) > 2 * (os.cpu_count() or 1):
+                yield from self._ended(waiting.popleft())
+        while waiting:
+            yield from self._ended(waiting.popleft())
 
+    def _started(self, lines: list[Line]) -> _Started:
+        seconds = memory_mb = 0.0
+        for name in {line_environment(line, self._job.reading) for line in lines}:
+            environment = _registry(self._job.env_specs).find(name).environment
+            seconds = max(seconds, environment.verify_timeout)
+            memory_mb = max(memory_mb, environment.verify_memory_mb)
+        results = self._workers.submit(
+            _scored_there,
+            lines,
+            self._job,
+            timeout=seconds + _KILL_SECONDS + (_TURN_SECONDS if len(lines) > 1 else 0.0),
+            memory_mb=int(memory_mb),
+            name="verify",
+        )
+        return _Started(lines, results)
 
-def _in_processes(chunks: Iterator[list[Line]], job: RescoreJob) -> Iterator[Rescored]:
-    num_workers = os.cpu_count() or 1
-    context = multiprocessing.get_context("spawn")
-    waiting: deque[Future[list[Rescored]]] = deque()
-    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
-        try:
-            for chunk in chunks:
-                waiting.append(pool.submit(_rescore_chunk, chunk, job))
-                # Two chunks a worker are under way, so that memory does not grow with the file.
-                if len(waiting) > 2 * num_workers:
-                    yield from waiting.popleft().result()
-            while waiting:
-                yield from waiting.popleft().result()
-        except BrokenProcessPool as error:
-            raise RunError(
-                "a process that rescored rollouts died, for want of memory or by its verifier; "
-                "nothing was changed"
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+    def _ended(self, started: _Started) -> Iterator[Rescored]:
+        lines = started.lines
+        while True:
+            try:
+                found = started.results.result()
+            except VerifierError as error:
+                yield from self._one_by_one(lines, error)
+                return
+            yield from found
+            lines = lines[len(found) :]
+            if not lines:
+                return
+            started = self._started(lines)
+
+    def _one_by_one(self, lines: list[Line], error: VerifierError) -> Iterator[Rescored]:
+        """Score lines whose process died, each by itself."""
+        if len(lines) > 1:
+            for line in lines:
+                yield from self._ended(self._started([line]))
+            return
+        rollout = decode_rollout(lines[0].number, lines[0].data, self._job.reading)
+        rollout.env = _registry(self._job.env_specs).find(rollout.env).name
+        text = AttemptErrorText(type(error).__name__, str(error))
+        yield unscored(rollout, text, keeps_line=self._job.keeps_lines)
 
 
 def _chunks(lines: Iterator[Line]) -> Iterator[list[Line]]:
@@ -98,11 +188,28 @@ def _chunks(lines: Iterator[Line]) -> Iterator[list[Line]]:
         yield chunk
 
 
-def _rescore_chunk(chunk: list[Line], job: RescoreJob) -> list[Rescored]:
-    """Score the lines of one chunk; runs in a worker process as well."""
+def _is_scored_here(lines: list[Line], job: RescoreJob) -> bool:
+    """Say whether lines do no harm to this process, or cannot be scored in any other."""
+    if any(spec.startswith("__main__:") for spec in job.env_specs):
+        return True
+    registry = _registry(job.env_specs)
+    for line in lines:
+        rollout = decode_rollout(line.number, line.data, job.reading)
+        found = registry.find(rollout.env)
+        known = Verifier(found.environment.version, found.source_hash)
+        if found.environment.rescore == "recorded":
+            continue
+        if not found.source_hash or rollout.verifier != known or found.name in job.env_args:
+            return False
+    return True
+
+
+def _scored_here(lines: list[Line], job: RescoreJob, workers: Workers) -> list[Rescored]:
+    """Score lines in this process."""
 
     async def run() -> list[Rescored]:
-        return [await _rescore_line(line, job) for line in chunk]
+        with Alarm() as alarm:
+            return [await _rescore_line(line, job, alarm, workers) for line in lines]
 
     try:
         asyncio.get_running_loop()
@@ -113,7 +220,31 @@ def _rescore_chunk(chunk: list[Line], job: RescoreJob) -> list[Rescored]:
         return thread.submit(asyncio.run, run()).result()
 
 
-async def _rescore_line(line: Line, job: RescoreJob) -> Rescored:
+def _scored_there(lines: list[Line], job: RescoreJob) -> list[Rescored]:
+    """Score lines in the process of a worker, at least one and no more than fit in its turn."""
+    ends = time.monotonic() + _TURN_SECONDS
+
+    async def run() -> list[Rescored]:
+        results = []
+        with Alarm() as alarm:
+            for line in lines:
+                results.append(await _rescore_line(line, job, alarm, None))
+                if time.monotonic() >= ends:
+                    break
+        return results
+
+    return asyncio.run(run())
+
+
+async def _rescore_line(
+    line: Line, job: RescoreJob, alarm: Alarm, workers: Workers | None
+) -> Rescored:
+    """Score a line; without workers it is in one, and stays there.
+
+    Raises:
+        MemoryError: In a worker: the verifier needed more than there is.
+
+    """
     rollout = decode_rollout(line.number, line.data, job.reading)
     found = _registry(job.env_specs).find(rollout.env)
     environment = found.environment
@@ -124,8 +255,18 @@ async def _rescore_line(line: Line, job: RescoreJob) -> Rescored:
     options = environment_options(environment, found.name, given, rollout.env_options)
     verifier = Verifier(environment.version, found.source_hash)
     try:
-        scored = await score(environment, rollout, verifier=verifier, options=options)
+        scored = await score(
+            environment,
+            rollout,
+            verifier=verifier,
+            options=options,
+            workers=workers,
+            alarm=alarm,
+            is_in_worker=workers is None,
+        )
     except AttemptError as error:
+        if workers is None and (lacking := want_of_memory(error)) is not None:
+            raise lacking from error
         text = AttemptErrorText(type(error).__name__, str(error))
         return unscored(rollout, text, keeps_line=job.keeps_lines)
     return rescored(

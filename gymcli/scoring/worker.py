@@ -44,11 +44,13 @@ class Call(NamedTuple):
     """Where the module was loaded from, if that was a file that no import finds; else empty."""
     qualname: str
     imports: tuple[str, ...]
-    """Modules to import before the time starts to count."""
+    """Modules to import before the time starts to count: names, or paths of files."""
     arguments: bytes
     """Pickled apart, since their classes may be those of the function's module."""
     timeout: float
     memory_mb: int
+    name: str = ""
+    """What messages call it."""
 
 
 class Report(NamedTuple):
@@ -142,7 +144,10 @@ def _found(call: Call) -> Callable[..., object]:
     for name in call.qualname.split("."):
         found = getattr(found, name)
     for name in call.imports:
-        importlib.import_module(name)
+        if name.endswith(".py"):
+            module_of_file(Path(name), name)
+        else:
+            importlib.import_module(name)
     return cast("Callable[..., object]", found)
 
 

@@ -1,3 +1,5 @@
+import asyncio
+
 import aiohttp
 import pytest
 
@@ -34,6 +36,47 @@ def test_post_reads_an_answer_up_to_the_limit():
     server = ResourcesServer(faults={"/big": (200, b"x" * (MAX_ANSWER_BYTES + 1))})
     with pytest.raises(EpisodeError, match="longer than 64 MiB"):
         asked(server, "big", seconds=60.0)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "stays", "words"),
+    [
+        (b"", True, "no answer within 0.1 seconds"),
+        (HEAD, True, "no answer within 0.1 seconds"),
+        (HEAD + b'{"reward":', True, "no answer within 0.1 seconds"),
+        (HEAD + b'{"reward":', False, "the connection broke: "),
+        (b"", False, "the connection broke: "),
+    ],
+)
+def test_post_ends_where_the_answer_does_not(said, stays, words):
+    """It stalls before its first byte, or in the middle, or the connection breaks there."""
+
+    async def run():
+        leaving = asyncio.Event()
+
+        async def answer(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(said)
+            await writer.drain()
+            if stays:
+                await leaving.wait()
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            try:
+                async with ServerSession(f"http://{host}:{port}") as session:
+                    seconds = 0.1 if stays else 60.0
+                    await session.post("verify", {}, seconds=seconds, error_class=EpisodeError)
+            finally:
+                leaving.set()
+
+    with pytest.raises(EpisodeError) as caught:
+        asyncio.run(run())
+    assert words in str(caught.value)
 
 
 def test_waited_tells_connecting_from_answering():

@@ -2,29 +2,39 @@
 
 import asyncio
 import itertools
+import os
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import msgspec
 import pytest
 
 import gymcli
-from gymcli.errors import RunError, RunFileError, UnknownNameError, UsageError
+from gymcli.errors import RunFileError, UnknownNameError, UsageError
 from gymcli.runner import verify
-from gymcli.scoring import RescoreJob, rescore
-from gymcli.scoring.stored import _chunks, _in_processes
+from gymcli.scoring import RescoreJob, Workers, rescore
+from gymcli.scoring.stored import _chunks, _Pool
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout
 from gymcli.types import AttemptKey, Message, Rollout
+from tests.scoring.isolated import is_running, wait_for
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests on /proc")
 
 SOURCE = '''
 """An environment whose verifier counts letters, and misbehaves where it is told to."""
+import asyncio
 import os
+import signal
 from gymcli import Environment, EnvironmentOptions, Score, Task
 
 class Letters(Environment[Task]):
     """Say many of one letter."""
 
     version = "2"
+    verify_timeout = 0.2
 
     class Options(EnvironmentOptions):
         letter: str = "a"
@@ -34,6 +44,17 @@ class Letters(Environment[Task]):
         text = rollout.output_text
         if text == "die":
             os._exit(1)
+        if text == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if text == "spin":
+            while True:
+                pass
+        if text == "hold":
+            sum(range(10**13))
+        if text == "wait":
+            await asyncio.get_running_loop().create_future()
+        if text == "grow":
+            bytearray(1 << 40)
         if text == "raise":
             raise ValueError("told to")
         count = text.count(context.options.letter)
@@ -219,7 +240,8 @@ def test_rescore_in_processes_gives_the_same_in_the_same_order(tmp_path, spec):
     there = list(rescore(iter(lines), job, size=10**12))
     assert len({item.new_reward for item in here}) == 3
     chunks = (lines[start : start + 10] for start in range(0, 200, 10))
-    in_chunks = list(_in_processes(chunks, job))
+    with Workers() as workers:
+        in_chunks = list(_Pool(workers, job).rescored(chunks))
     assert _timeless(there) == _timeless(in_chunks) == _timeless(here)
     assert [item.key.task_id for item in there] == [f"t{number}" for number in range(200)]
 
@@ -234,17 +256,80 @@ def _timeless(items):
     return items
 
 
-def test_rescore_in_processes_says_that_one_died(spec):
-    line = Line(1, msgspec.json.encode(rollout("die")), is_complete=True)
-    job = RescoreJob(reading=RolloutReading("f"), env_specs=(spec,))
-    with pytest.raises(RunError, match="a process that rescored rollouts died"):
-        list(_in_processes(iter([[line]]), job))
+@pytest.mark.slow
+def test_verify_lets_a_line_cost_no_other_its_score(tmp_path, spec):
+    """Whatever its verifier does to the process; the chunk is scored anew, line by line."""
+    texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "raise", "aaaa"]
+    path = write(tmp_path, *(rollout(text, number) for number, text in enumerate(texts)))
+    items = _in_order(verify(path, env=spec, keeps_lines=True))
+    assert [item.new_reward for item in items if item.error is None] == [1.0, 2.0, 3.0, 4.0]
+    assert [
+        (item.error.error_class, item.error.message) for item in items if item.error is not None
+    ] == [
+        ("VerifierError", "verify: its process died (exit code 1)"),
+        ("VerifierError", "verify: its process died (SIGSEGV)"),
+        ("VerifierTimeoutError", "verify computed for longer than 0.2 seconds (verify_timeout)"),
+        ("VerifierTimeoutError", "verify took longer than 0.2 seconds (verify_timeout)"),
+        ("VerifierTimeoutError", "verify took longer than 5.2 seconds"),
+        ("VerifierError", "ValueError: told to"),
+    ]
+    assert [bool(item.line) for item in items] == [True] * len(texts)
+
+
+@ON_LINUX
+def test_verify_lets_a_line_take_no_more_memory_than_it_may(tmp_path, spec):
+    path = write(tmp_path, rollout("grow"), rollout("a", 1))
+    grown, sound = verify(path, env=spec)
+    assert grown.error.error_class == "VerifierError"
+    assert grown.error.message == "verify needed more than 2048 MB of memory"
+    assert sound.new_reward == 1.0
+
+
+def test_verify_scores_what_this_verifier_scored_before_in_this_process(tmp_path, spec, capfd):
+    """It has shown that it does no harm, and no process needs to be started."""
+    source = Path(spec.rpartition(":")[0])
+    source.write_text(source.read_text() + "\nprint(f'loaded by {os.getpid()}', flush=True)\n")
+    (item,) = verify(write(tmp_path, rollout("a")), env=spec, keeps_lines=True)
+    own = f"loaded by {os.getpid()}"
+    assert len(set(_loaded(capfd)) - {own}) == 1
+    path = write(tmp_path, msgspec.json.decode(item.line, type=Rollout))
+    (again,) = verify(path, env=spec)
+    assert again.new_reward == 1.0
+    assert not _loaded(capfd)
+
+
+def _loaded(capfd):
+    out, err = capfd.readouterr()
+    return [line for line in (out + err).splitlines() if line.startswith("loaded by")]
+
+
+def test_verify_leaves_no_process_where_it_is_killed(tmp_path, spec):
+    """SIGKILL leaves it no time to end its workers; they see it."""
+    told = tmp_path / "told"
+    source = Path(spec.rpartition(":")[0])
+    source.write_text(
+        source.read_text().replace(
+            'if text == "die":',
+            f'if text == "tell":\n'
+            f"            from tests.scoring.isolated import spin\n"
+            f"            spin({str(told)!r})\n"
+            f'        if text == "die":',
+        )
+    )
+    path = write(tmp_path, rollout("tell"))
+    code = f"import gymcli; list(gymcli.verify({str(path)!r}, env={spec!r}))"
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        asyncio.run(wait_for(told.exists))
+        worker = int(told.read_text())
+        assert is_running(worker)
+        parent.kill()
+    asyncio.run(wait_for(lambda: not is_running(worker)))
 
 
 def test_rescore_in_processes_passes_on_what_is_wrong_with_a_line(spec):
     job = RescoreJob(reading=RolloutReading("f"), env_specs=(spec,))
     with pytest.raises(RunFileError, match="f:4: is not a rollout"):
-        list(_in_processes(iter([[Line(4, b"{}", is_complete=True)]]), job))
+        list(rescore(iter([Line(4, b"{}", is_complete=True)]), job, size=0))
 
 
 def test_rescore_reads_no_further_than_it_is_asked(spec):

@@ -1,0 +1,382 @@
+"""Time limits around code that waits, computes, or catches whatever would end it."""
+
+import asyncio
+import functools
+import gc
+import logging
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+import uvloop
+
+from gymcli.deadlines import Alarm, Limit, OverrunError, within
+
+SHORT = 0.02
+LONG = 600.0
+
+
+class LateError(Exception):
+    """What a limit of these tests raises."""
+
+
+def run(function, *, waiting=LONG, computing=LONG, runner=asyncio.run):
+    """Call an async function within limits, in a loop of its own."""
+
+    async def limited():
+        with Alarm() as alarm:
+            return await within(
+                alarm, Limit("it", waiting, computing, LateError, "a limit"), function
+            )
+
+    return runner(limited())
+
+
+def spin():
+    while True:
+        pass
+
+
+def spin_stubbornly():
+    while True:
+        try:  # noqa: SIM105  # as such code looks
+            spin()
+        except BaseException:  # noqa: BLE001  # as such code looks
+            pass
+
+
+def spin_more_stubbornly():
+    while True:
+        with suppress(BaseException):
+            spin_stubbornly()
+
+
+async def for_ever():
+    await asyncio.get_running_loop().create_future()
+
+
+async def stubborn():
+    while True:
+        with suppress(BaseException):
+            await for_ever()
+
+
+async def give():
+    return 1
+
+
+async def give_later():
+    await asyncio.sleep(0)
+    value = await asyncio.to_thread(lambda: 20)
+    await asyncio.sleep(0.001)
+    return value + 1
+
+
+async def fail_later():
+    await asyncio.sleep(0)
+    raise KeyError("a")
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+def test_within_gives_what_the_coroutine_gives(runner):
+    assert run(give, runner=runner) == 1
+    assert run(give_later, runner=runner) == 21
+    with pytest.raises(KeyError, match="a"):
+        run(fail_later, runner=runner)
+
+
+def test_within_passes_arguments_on_and_takes_any_awaitable():
+    async def add(first, second):
+        return first + second
+
+    def promised(value):
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(value)
+        return future
+
+    async def main():
+        with Alarm() as alarm:
+            limit = Limit("it", LONG, LONG, LateError)
+            return [await within(alarm, limit, add, 1, 2), await within(alarm, limit, promised, 5)]
+
+    assert asyncio.run(main()) == [3, 5]
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+def test_within_ends_what_waits(runner):
+    with pytest.raises(LateError, match=r"^it took longer than 0\.02 seconds \(a limit\)$"):
+        run(for_ever, waiting=SHORT, runner=runner)
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("function", [spin, spin_stubbornly, spin_more_stubbornly])
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_within_ends_what_computes(runner, function, waits_first):
+    async def compute():
+        if waits_first:
+            await asyncio.sleep(0)
+        function()
+
+    with pytest.raises(
+        LateError, match=r"^it computed for longer than 0\.02 seconds \(blocking_timeout\)$"
+    ):
+        run(compute, computing=SHORT, runner=runner)
+
+
+def test_within_ends_what_computes_before_there_is_a_coroutine():
+    with pytest.raises(LateError, match="computed"):
+        run(spin, computing=SHORT)
+
+
+def test_within_gives_no_result_that_came_too_late():
+    async def swallow():
+        try:
+            await for_ever()
+        except asyncio.CancelledError:
+            return "too late"
+
+    async def swallow_alarm():
+        with suppress(BaseException):
+            spin()
+        return "too late"
+
+    with pytest.raises(LateError, match="took longer"):
+        run(swallow, waiting=SHORT)
+    with pytest.raises(LateError, match="computed"):
+        run(swallow_alarm, computing=SHORT)
+
+
+def test_within_lets_what_was_cancelled_tidy_up():
+    done = []
+
+    async def tidy():
+        try:
+            await for_ever()
+        finally:
+            await asyncio.sleep(0)
+            await asyncio.to_thread(done.append, "tidied")
+
+    with pytest.raises(LateError, match="took longer"):
+        run(tidy, waiting=SHORT)
+    assert done == ["tidied"]
+
+
+def test_within_says_what_tidying_up_raised():
+    async def fail():
+        try:
+            await for_ever()
+        finally:
+            await asyncio.sleep(0)
+            raise OSError("no door")
+
+    with pytest.raises(LateError) as caught:
+        run(fail, waiting=SHORT)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_within_leaves_behind_what_cannot_be_cancelled(caplog):
+    """Neither the loop's end nor the collector runs it again."""
+    with caplog.at_level(logging.WARNING), pytest.raises(LateError, match="took longer"):
+        run(stubborn, waiting=SHORT)
+    gc.collect()
+    assert "stubborn was ended and goes on; it is left as it stands" in caplog.text
+
+
+def test_within_leaves_behind_what_computes_and_then_waits(caplog):
+    async def both():
+        with suppress(BaseException):
+            spin()
+        await stubborn()
+
+    with pytest.raises(LateError, match="computed"):
+        run(both, computing=SHORT)
+    gc.collect()
+    assert "it is left as it stands" in caplog.text
+
+
+def test_within_leaves_time_limits_of_the_code_itself_alone():
+    """They cancel the same task, and take that back."""
+
+    async def patient():
+        num_tries = 0
+        for _ in range(3):
+            try:
+                async with asyncio.timeout(0.001):
+                    await for_ever()
+            except TimeoutError:
+                num_tries += 1
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(for_ever(), 0.001)
+        await asyncio.sleep(0)
+        return num_tries
+
+    assert run(patient) == 3
+
+
+def test_within_takes_the_cancellation_of_another_task_for_what_it_is():
+    async def ask():
+        other = asyncio.create_task(for_ever())
+        asyncio.get_running_loop().call_soon(other.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await other
+        await asyncio.sleep(0)
+        return "goes on"
+
+    assert run(ask) == "goes on"
+
+
+@pytest.mark.parametrize("function", [for_ever, stubborn])
+def test_within_passes_a_cancellation_on(function):
+    async def main():
+        with Alarm() as alarm:
+            limit = Limit("it", LONG, LONG, LateError)
+            task = asyncio.create_task(within(alarm, limit, function))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            return task.cancelled()
+
+    assert asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_within_ends_calls_in_calls_that_ignore_it(is_cancelled):
+    """The inner one is given its time first; then the outer one ends, or goes on, as it may."""
+
+    async def outer():
+        with suppress(KeyError, asyncio.CancelledError):
+            await within(alarm, Limit("inner", SHORT, LONG, KeyError), stubborn)
+        if is_cancelled:
+            await stubborn()
+        return "goes on"
+
+    async def main():
+        task = asyncio.create_task(within(alarm, Limit("outer", LONG, LONG, LateError), outer))
+        await asyncio.sleep(0)
+        if is_cancelled:
+            task.cancel()
+        await asyncio.wait([task])
+        return "cancelled" if task.cancelled() else task.result()
+
+    with Alarm() as alarm:
+        assert asyncio.run(main()) == ("cancelled" if is_cancelled else "goes on")
+
+
+def test_within_tells_the_limits_of_nested_calls_apart():
+    async def outer():
+        with pytest.raises(KeyError):
+            await within(alarm, Limit("inner", LONG, SHORT, KeyError), inner_spin)
+        with pytest.raises(KeyError):
+            await within(alarm, Limit("inner", SHORT, LONG, KeyError), for_ever)
+        return "goes on"
+
+    async def inner_spin():
+        spin()
+
+    with Alarm() as alarm:
+        limit = Limit("outer", LONG, LONG, LateError)
+        assert asyncio.run(within(alarm, limit, outer)) == "goes on"
+
+
+def test_within_limits_the_outer_code_after_an_inner_call():
+    async def outer():
+        await within(alarm, Limit("inner", LONG, LONG, KeyError), give)
+        spin()
+
+    with Alarm() as alarm, pytest.raises(LateError):
+        asyncio.run(within(alarm, Limit("outer", LONG, SHORT, LateError), outer))
+
+
+def test_within_limits_only_waiting_in_another_thread():
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(run, give_later).result() == 21
+        with pytest.raises(LateError, match="took longer"):
+            thread.submit(functools.partial(run, for_ever, waiting=SHORT)).result()
+
+
+def test_call_ends_a_function():
+    with Alarm() as alarm:
+        assert alarm.is_set
+        assert alarm.call(LONG, max, 1, 2) == 2
+        for function in (spin, spin_stubbornly, spin_more_stubbornly, lambda: time.sleep(LONG)):
+            with pytest.raises(OverrunError):
+                alarm.call(SHORT, function)
+        with pytest.raises(OverrunError):
+            alarm.call(SHORT, time.sleep, LONG)
+        with pytest.raises(KeyError):
+            alarm.call(LONG, {}.__getitem__, "a")
+    assert not alarm.is_set
+
+
+def test_call_has_no_limit_in_another_thread():
+    with Alarm() as alarm, ThreadPoolExecutor(1) as thread:
+        assert thread.submit(alarm.call, 0.001, threading.Event().wait, 0.01).result() is False
+
+
+def test_call_counts_no_time_of_calls_within_it():
+    def wait_inside():
+        with pytest.raises(OverrunError):
+            alarm.call(0.2, spin)
+        return "in time"
+
+    with Alarm() as alarm:
+        assert alarm.call(0.1, wait_inside) == "in time"
+
+
+def test_call_lets_an_import_end(tmp_path, monkeypatch):
+    """An exception in the middle of one would leave half a module."""
+    source = "import time\nends = time.monotonic() + 0.2\nwhile time.monotonic() < ends: pass\n"
+    (tmp_path / "slow_to_import.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with Alarm() as alarm:
+        module = alarm.call(0.1, __import__, "slow_to_import")
+    assert module.ends
+
+
+def test_alarm_gives_signal_and_timer_back():
+    heard = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
+    try:
+        with Alarm() as alarm:
+            signal.setitimer(signal.ITIMER_REAL, 1000.0)
+            assert alarm.call(LONG, max, 1, 2) == 2
+            left, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
+            assert 0.0 < left <= 1000.0
+            signal.raise_signal(signal.SIGALRM)  # of somebody else, outside of any call
+            assert heard == [signal.SIGALRM]
+        signal.raise_signal(signal.SIGALRM)
+        assert len(heard) == 2
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_alarm_that_comes_after_the_call_does_nothing():
+    with Alarm() as alarm:
+        signal.raise_signal(signal.SIGALRM)
+        assert alarm.call(LONG, max, 1, 2) == 2
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+def test_alarm_leaves_the_signals_of_a_loop_alone(runner):
+    """A handler of the loop hears its signal, also of one that comes while code computes."""
+
+    async def main():
+        heard = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, heard.set)
+
+        async def signalled():
+            signal.raise_signal(signal.SIGTERM)
+            spin()
+
+        with Alarm() as alarm:
+            with pytest.raises(LateError):
+                await within(alarm, Limit("it", LONG, SHORT, LateError), signalled)
+            await heard.wait()
+
+    runner(main())
