@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -14,9 +15,19 @@ import typer
 import typer.core
 
 import gymcli
-from gymcli.commands import check, collect, data, envs, init, metrics, show, verify
+from gymcli.commands import check, collect, data, envs, init, metrics, mock, show, verify
 from gymcli.commands.console import LOGGER, harmless, message
-from gymcli.errors import GymError
+from gymcli.commands.outputs import guard_outputs
+from gymcli.commands.signals import TerminatedError, heed_signals
+from gymcli.commands.streams import make_safe, scrubbed
+from gymcli.errors import (
+    BudgetReachedError,
+    GymError,
+    InterruptedRunError,
+    OutputError,
+    RunError,
+    UsageError,
+)
 
 __all__ = ["app", "main"]
 
@@ -26,13 +37,22 @@ Exit codes:
   1    a bug of ours: a traceback, please report it
   2    the user's mistake: options, files, unknown names
   3    a check failed
-  4    the run is not usable: endpoint, key, coverage, or the run directory
+  4    the run is not usable: endpoint, key, coverage, the run directory, or stdout
+  6    stopped at a budget; what is there is valid, and can be gone on with
   130  interrupted; what was done is saved
   141  the reader of the output has left
+  143  terminated; what was done is saved
 """
 
 _INTERRUPTED = 130
+_TERMINATED = 143
 _CLOSED_OUTPUT = 141
+_SYSTEM_ERRORS: dict[int, type[GymError]] = {
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM), UsageError),
+    **dict.fromkeys((errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO), RunError),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), RunError),
+}
+"""What is wrong with the path that the user gave, and what with the machine."""
 
 
 class _Group(typer.core.TyperGroup):
@@ -40,8 +60,10 @@ class _Group(typer.core.TyperGroup):
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
         """Let the options that every command has stand behind its name as well."""
+        context = cast("typer.Context", ctx)
+        context.meta[collect.TYPED] = list(args)
         with _ending():
-            return super().parse_args(cast("typer.Context", ctx), _with_common_first(args))
+            return super().parse_args(context, _with_common_first(args))
 
     def invoke(self, ctx: object) -> object:
         """Run the command."""
@@ -55,23 +77,40 @@ def _ending() -> Iterator[None]:
     """Turn what ends a command into a message and an exit code."""
     try:
         try:
-            yield
+            with _system_errors():
+                yield
+        except (GymError, KeyboardInterrupt):
+            with suppress(OutputError):  # what ended the command says more
+                sys.stdout.flush()
+            raise
         finally:
             sys.stdout.flush()
     except GymError as error:
-        LOGGER.error(harmless(str(error)))
+        if LOGGER.hasHandlers():  # else Python prints it, as long as no option was read
+            LOGGER.error(harmless(str(error)))
+        mark = "" if isinstance(error, (InterruptedRunError, BudgetReachedError)) else "error: "
         for line in str(error).splitlines() or [type(error).__name__]:
-            message(f"error: {line}")
+            message(f"{mark}{line}")
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
-        message("interrupted")
-        raise typer.Exit(_INTERRUPTED) from error
+        is_terminated = isinstance(error, TerminatedError)
+        message("terminated" if is_terminated else "interrupted")
+        raise typer.Exit(_TERMINATED if is_terminated else _INTERRUPTED) from error
     except BrokenPipeError as error:
-        # The reader has left (gym metrics | head): no message, and none from the flush at exit.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(nowhere, stream.fileno())
+        # The reader has left (gym metrics | head), which is no news to anybody.
         raise typer.Exit(_CLOSED_OUTPUT) from error
+
+
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """Give what the system says of a path as an error of ours, where no check foresaw it."""
+    try:
+        yield
+    except OSError as error:
+        kind = _SYSTEM_ERRORS.get(error.errno or 0)
+        if kind is None or error.filename is None:
+            raise
+        raise kind(f"{error.filename}: {error.strerror}") from error
 
 
 def _with_common_first(args: list[str]) -> list[str]:
@@ -111,6 +150,7 @@ app.command("envs")(envs.envs)
 app.command("show")(show.show)
 app.command("init")(init.init)
 app.command("check")(check.check)
+app.command("mock")(mock.mock)
 app.add_typer(data.app, name="data")
 
 
@@ -139,7 +179,7 @@ def common(
         handlers.append(_StderrHandler())
     if log_file is not None:
         try:
-            handlers.append(logging.FileHandler(log_file, encoding="utf-8"))
+            handlers.append(_FileHandler(log_file, encoding="utf-8"))
         except OSError as error:
             raise typer.BadParameter(f"{log_file}: {error.strerror}") from error
     context.with_resource(_logging_to(handlers))
@@ -153,11 +193,26 @@ class _StderrHandler(logging.Handler):
             message(self.format(record))
 
 
+class _FileHandler(logging.FileHandler):
+    """Writes the log; a log that cannot be written is warned of once, and the work goes on."""
+
+    is_lost = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
+        if not self.is_lost:
+            self.is_lost = True
+            message(f"warning: {self.baseFilename}: cannot be written: {sys.exception()}")
+
+    def close(self) -> None:
+        with suppress(OSError):  # said already
+            super().close()
+
+
 class _Formatter(logging.Formatter):
-    """A record is one line, and what it quotes stays harmless."""
+    """A record is one line, and what it quotes stays harmless and without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return harmless(super().format(record).replace("\n", "\\n"))
+        return harmless(scrubbed(super().format(record)).replace("\n", "\\n"))
 
 
 @contextmanager
@@ -180,4 +235,7 @@ def _logging_to(handlers: list[logging.Handler]) -> Iterator[None]:
 
 def main() -> None:
     """Run the command line."""
+    heed_signals()
+    guard_outputs()
+    make_safe(os.environ)
     app()

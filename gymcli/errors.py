@@ -14,11 +14,13 @@ GymError                      1   a bug of ours unless a child says otherwise
 │   └── TerminatedRunError  143   SIGTERM ended the run
 ├── RunError                  4   the run is not usable
 │   ├── FatalEndpointError        the endpoint refused in a way that waiting cannot mend
-│   └── RunDirectoryError         the run directory cannot be written
+│   ├── RunDirectoryError         the run directory cannot be written
+│   └── OutputError               standard output cannot be written
 └── AttemptError              1   one attempt cannot be scored; recorded, never fatal to the run
     ├── ModelError                phase "model"
     │   ├── EndpointConnectionError   no connection, or it broke
     │   ├── EndpointTimeoutError      no answer in time
+    │   ├── EndpointGoneError         no sign of life for so long that it was given up
     │   ├── RateLimitError            answers 429 even to the last retry
     │   ├── ServerError               answers 5xx, 408 or 409 to the last retry
     │   ├── RequestRefusedError       a 4xx that is never retried
@@ -52,6 +54,7 @@ __all__ = [
     "ConfigError",
     "ContextOverflowError",
     "EndpointConnectionError",
+    "EndpointGoneError",
     "EndpointTimeoutError",
     "EnvironmentImportError",
     "EnvironmentTimeoutError",
@@ -63,6 +66,7 @@ __all__ = [
     "InvalidAnswerError",
     "MissingPackageError",
     "ModelError",
+    "OutputError",
     "Phase",
     "RateLimitError",
     "ReplayDivergedError",
@@ -159,6 +163,10 @@ class RunDirectoryError(RunError):
     """Raised when the run directory cannot be written or another process writes it."""
 
 
+class OutputError(RunError):
+    """Raised when results cannot be written to standard output, whose reader has not left."""
+
+
 class AttemptError(GymError):
     """Raised when one attempt cannot be scored; the runner records it and goes on."""
 
@@ -187,6 +195,10 @@ class EndpointConnectionError(ModelError):
 
 class EndpointTimeoutError(ModelError):
     """Raised when the endpoint did not answer in time."""
+
+
+class EndpointGoneError(ModelError):
+    """Raised when no address of the endpoint was of use for so long that it was given up."""
 
 
 class RateLimitError(ModelError):

@@ -42,8 +42,10 @@ def test_help_lists_commands_and_exit_codes():
         "  0    done",
         "  2    the user's",
         "  4    the run",
+        "  6    stopped at a budget",
         "  130  inter",
         "  141  the",
+        "  143  term",
     ):
         assert line in done.stdout
 

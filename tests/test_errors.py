@@ -20,7 +20,7 @@ def drawn_tree():
     """Read the tree in the module's docstring: name, parent and exit code (None: inherited)."""
     above = []
     for line in errors.__doc__.splitlines():
-        match = re.match(r"([│├└─ ]*)(\w+Error) +(?:(\d+) )?", line)
+        match = re.match(r"([│├└─ ]*)(\w+Error) +(?:(\d|130|143) )?", line)
         if match is None:
             continue
         branch, name, code = match.groups()

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gymcli.commands.console import LOGGER, message, print_json, result, run_async, warn
+from gymcli.commands.console import LOGGER, message, run_async, warn
+from gymcli.commands.ending import (
+    Ending,
+    check_coverage,
+    command_to_go_on,
+    raise_cause,
+    show_end,
+)
 from gymcli.commands.options import (
     IdByFileOption,
     IdFieldOption,
@@ -18,24 +25,37 @@ from gymcli.commands.options import (
     check_parameters,
     check_role_parameters,
     key_values,
+    not_negative,
     parameters,
+    positive,
     resolved_roles,
     role_params,
     roles,
+    settings_secrets,
 )
-from gymcli.errors import RunError, UsageError
+from gymcli.commands.plan import show_plan
+from gymcli.commands.signals import stopped_by_signals
+from gymcli.commands.streams import hide
+from gymcli.errors import (
+    BudgetReachedError,
+    FatalEndpointError,
+    GymError,
+    InterruptedRunError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from gymcli.client import Endpoint
-    from gymcli.metrics import RunMetrics
     from gymcli.runner import Collection
 
-__all__ = ["collect"]
+__all__ = ["TYPED", "collect"]
 
-_INTERRUPTED = 130
+TYPED = "gymcli.typed"
+"""Where the context of a command keeps the arguments as they were typed."""
 
 
 def collect(
+    context: typer.Context,
     tasks: Annotated[
         list[str],
         typer.Argument(
@@ -54,7 +74,8 @@ def collect(
         typer.Option(help="A model's name, a name in gym.toml, local, local:PATH.gguf, or oracle."),
     ] = None,
     base_url: Annotated[
-        str | None, typer.Option(help="The endpoint, such as http://127.0.0.1:8000/v1.")
+        list[str] | None,
+        typer.Option(help="The endpoint, such as http://127.0.0.1:8000/v1; repeated: replicas."),
     ] = None,
     api_key_env: Annotated[
         str | None, typer.Option(help="The environment variable that holds the key.")
@@ -89,6 +110,40 @@ def collect(
     max_turns: Annotated[
         int | None, typer.Option(min=1, help="Model messages of an episode; else 32.")
     ] = None,
+    max_episode_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of the model in one episode.")
+    ] = None,
+    max_episode_cost: Annotated[
+        float | None, typer.Option(callback=positive, help="The same, by gym.toml's prices.")
+    ] = None,
+    max_episode_time: Annotated[
+        float, typer.Option(callback=positive, help="Seconds of one episode.")
+    ] = 3600.0,
+    max_tokens_total: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of the run, roles included; it stops there.")
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(callback=positive, help="Cost of the run by gym.toml's prices; it stops."),
+    ] = None,
+    max_run_time: Annotated[
+        float | None, typer.Option(callback=positive, help="Seconds of this command; it stops.")
+    ] = None,
+    grace: Annotated[
+        float,
+        typer.Option(
+            callback=not_negative, help="Seconds for attempts in flight when the run stops early."
+        ),
+    ] = 30.0,
+    outage_deadline: Annotated[
+        float | None,
+        typer.Option(
+            callback=not_negative, help="Seconds that a dead endpoint is waited for; else 300."
+        ),
+    ] = None,
+    no_retry: Annotated[
+        bool, typer.Option("--no-retry", help="Leave attempts that failed before as they are.")
+    ] = False,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None,
@@ -116,6 +171,8 @@ def collect(
     The same command again goes on where it stopped: scored attempts are kept, failed ones are
     tried again.
     """
+    from pydantic import SecretStr  # late: heavy
+
     from gymcli.runner import Collection, CollectOptions
 
     sampling: dict[str, object] = {
@@ -126,11 +183,13 @@ def collect(
     params = {name: value for name, value in sampling.items() if value is not None}
     params |= parameters(param or ())
     name, endpoint = _endpoint(model, base_url, api_key_env, dialect)
+    hide(endpoint.secrets if endpoint is not None else ())
     check_parameters(params, endpoint)
     sources, defaults = roles(role or ()), resolved_roles()
     params_by_role = role_params(role_param or ())
     check_role_parameters(params_by_role, {**defaults.sources, **sources})
     options = CollectOptions(
+        secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
         model=name,
         endpoint=endpoint,
         env=env,
@@ -143,6 +202,15 @@ def collect(
         shuffle=shuffle,
         concurrency=concurrency,
         max_turns=max_turns,
+        max_episode_tokens=max_episode_tokens,
+        max_episode_cost=max_episode_cost,
+        max_episode_time=max_episode_time,
+        max_tokens_total=max_tokens_total,
+        max_cost=max_cost,
+        max_run_time=max_run_time,
+        grace=grace,
+        outage_deadline=outage_deadline,
+        no_retry=no_retry,
         params=params,
         seed=seed,
         roles=sources,
@@ -155,15 +223,20 @@ def collect(
     )
     collection = Collection(tasks, options)
     if dry_run:
-        _show_plan(collection, is_json=json)
+        show_plan(collection, is_json=json)
         return
-    metrics = _run_to_the_end(collection, is_quiet=quiet)
-    _show_end(collection, metrics, is_json=json)
-    _check_coverage(collection, metrics, min_coverage)
+    metrics, cause = run_async(_run(collection, is_quiet=quiet))
+    if collection.num_scored or not isinstance(cause, FatalEndpointError):
+        show_end(collection, metrics, is_json=json)
+    if cause is not None:
+        typed = context.meta[TYPED]
+        command = command_to_go_on(typed, out=str(collection.path), is_fresh=fresh)
+        raise_cause(collection, cause, command)
+    check_coverage(collection, metrics, min_coverage)
 
 
 def _endpoint(
-    model: str | None, base_url: str | None, api_key_env: str | None, dialect: str | None
+    model: str | None, base_url: list[str] | None, api_key_env: str | None, dialect: str | None
 ) -> tuple[str, Endpoint | None]:
     """Find where the model is asked, from options, gym.toml and environment variables."""
     from gymcli.client import SCALAR_DIALECTS, load_settings, resolve_endpoint
@@ -189,89 +262,14 @@ def _endpoint(
     return endpoint.model, endpoint
 
 
-def _show_plan(collection: Collection, *, is_json: bool) -> None:
-    """Print what would be done, and the body of the first request."""
-    import msgspec
-
-    collection.look()
-    for text in collection.warnings:
-        warn(text)
-    if is_json:
-        request = msgspec.Raw(_first_body(collection))
-        print_json(msgspec.json.encode({"plan": _plan(collection), "request": request}))
-        return
-    _print_plan(collection)
-    result()
-    result("the first request, which is not sent:")
-    print_json(_first_body(collection))
-
-
-def _plan(collection: Collection) -> dict[str, object]:
-    """Give the plan for `--json`."""
-    manifest, endpoint = collection.manifest, collection.options.endpoint
-    return {
-        "tasks": manifest.tasks,
-        "num_tasks": manifest.num_tasks,
-        "repeats": collection.options.repeats,
-        "num_expected": collection.num_expected,
-        "num_scored": collection.num_scored,
-        "num_left": collection.num_left,
-        "environments": list(manifest.environments),
-        "model": manifest.model,
-        "base_url": endpoint.base_url if endpoint else None,
-        "run": str(collection.path),
-    }
-
-
-def _print_plan(collection: Collection) -> None:
-    manifest, options = collection.manifest, collection.options
-    files = ", ".join(f"{file['path']} ({file['num_rows']} rows)" for file in manifest.tasks)
-    result(f"tasks         {files}")
-    repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
-    result(f"attempts      {collection.num_expected} of {manifest.num_tasks} tasks{repeats}")
-    if collection.num_scored:
-        result(f"scored        {collection.num_scored}, left {collection.num_left}")
-    result(f"environments  {', '.join(manifest.environments)}")
-    endpoint = options.endpoint
-    result(
-        f"model         {manifest.model} ({endpoint.base_url if endpoint else 'in this machine'})"
-    )
-    result(f"run           {collection.path}")
-
-
-def _first_body(collection: Collection) -> bytes:
-    """Give the body of the first request, as it would be sent."""
-    from gymcli.client import Client, Endpoint
-
-    options = collection.options
-    endpoint = options.endpoint
-    is_local = endpoint is None and options.model != "oracle"
-    shown = endpoint or Endpoint(
-        base_url="http://127.0.0.1", model=collection.manifest.model, emulate_tools=is_local
-    )
-    request = run_async(collection.first_request())
-    return Client(shown, concurrency=1).payload(request)
-
-
-def _run_to_the_end(collection: Collection, *, is_quiet: bool) -> RunMetrics:
-    """Run the collection; where it is interrupted, say how to go on and end with exit code 130."""
-    try:
-        return run_async(_run(collection, is_quiet=is_quiet))
-    except KeyboardInterrupt as error:
-        message(
-            f"interrupted; {collection.num_scored} of {collection.num_expected} attempts are "
-            f"scored in {collection.path}, the same command goes on"
-        )
-        raise typer.Exit(_INTERRUPTED) from error
-
-
-async def _run(collection: Collection, *, is_quiet: bool) -> RunMetrics:
+async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
     """Run the collection under a progress display and measure what is on disk then."""
     import msgspec
 
     from gymcli.commands.progress import Progress
     from gymcli.runner import measure
 
+    cause: GymError | None = None
     async with collection:
         for text in collection.warnings:
             if is_quiet:
@@ -280,50 +278,38 @@ async def _run(collection: Collection, *, is_quiet: bool) -> RunMetrics:
                 warn(text)
         if not is_quiet:
             message(_start_line(collection))
-        with Progress(collection.num_left, is_quiet=is_quiet) as progress:
-            async with progress.ticking(), aclosing(collection.run()) as records:
-                async for record in records:
-                    progress.add(record)
+        has_one_scale = _has_one_scale(collection)
+        try:
+            with Progress(
+                collection.num_left, is_quiet=is_quiet, has_one_scale=has_one_scale
+            ) as progress:
+                async with progress.ticking(), aclosing(collection.run()) as records:
+                    with stopped_by_signals(collection.stopping):
+                        async for record in records:
+                            progress.add(record)
+        except (InterruptedRunError, BudgetReachedError, FatalEndpointError) as error:
+            cause = error
         assert collection.path is not None
         metrics = measure(collection.path).metrics()
-        collection.finish(msgspec.json.encode(metrics), time.time())
-    return metrics
+        collection.finish(msgspec.json.encode(metrics), None if cause else time.time())
+    return Ending(metrics, cause)
+
+
+def _has_one_scale(collection: Collection) -> bool:
+    """Say whether the rewards of all environments can be compared."""
+    best = [record.max_reward for record in collection.manifest.environments.values()]
+    return len(best) == 1 or (best[:1] != [None] and len(set(best)) == 1)
 
 
 def _start_line(collection: Collection) -> str:
+    path, num_expected = collection.path, collection.num_expected
+    if num_failed := collection.num_left_failed:
+        failed = f", {num_failed} failed before and stay so (--no-retry)"
+    else:
+        failed = ""
     if not collection.num_left:
-        return f"{collection.path}: all {collection.num_expected} attempts are scored already"
+        if failed:
+            return f"{path}: {collection.num_scored} attempts are scored already{failed}"
+        return f"{path}: all {num_expected} attempts are scored already"
     done = f" ({collection.num_scored} are scored already)" if collection.num_scored else ""
-    return f"{collection.path}: {collection.num_left} attempts to go{done}"
-
-
-def _show_end(collection: Collection, metrics: RunMetrics, *, is_json: bool) -> None:
-    import msgspec
-
-    from gymcli.commands.summary import print_summary
-
-    if is_json:
-        report = {"run": str(collection.path), **msgspec.to_builtins(metrics)}
-        print_json(msgspec.json.encode(report))
-        return
-    print_summary(metrics)
-    result(f"time          {collection.manifest.seconds:.1f} s")
-    result(f"files         {collection.path}")
-
-
-def _check_coverage(collection: Collection, metrics: RunMetrics, min_coverage: float) -> None:
-    """End with exit code 4 where too little of the plan is scored.
-
-    Raises:
-        RunError: It is.
-
-    """
-    num_scored, num_expected = collection.num_scored, collection.num_expected
-    if num_scored and num_scored / num_expected >= min_coverage:
-        return
-    failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
-    raise RunError(
-        f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
-        f"{min_coverage:g} (failed: {failures}); run the same command to try them again, "
-        f"{collection.path}/failures.jsonl says why they failed"
-    )
+    return f"{path}: {collection.num_left} attempts to go{done}{failed}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,16 +34,18 @@ def metrics(
     from gymcli.commands.summary import print_curves, print_summary, print_tasks
     from gymcli.errors import RunDirectoryError
     from gymcli.runner import measure
+    from gymcli.secrets import scrubber_of
     from gymcli.store.rollouts import unfinished_line
     from gymcli.store.run import RunDirectory
 
     reports = []
+    scrubber = scrubber_of((), os.environ)
     for number, run in enumerate(runs):
         aggregator = measure(run, env=env)
         numbers = aggregator.metrics()
         if run.is_dir():
             try:
-                RunDirectory(run).write_metrics(msgspec.json.encode(numbers))
+                RunDirectory(run, scrubber).write_metrics(msgspec.json.encode(numbers))
             except RunDirectoryError as error:  # a run of somebody else's can still be read
                 warn(str(error))
         unfinished = unfinished_line(run)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from gymcli.commands.console import run_async
+from gymcli.commands.streams import hide
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,10 +27,13 @@ __all__ = [
     "check_parameters",
     "check_role_parameters",
     "key_values",
+    "not_negative",
     "parameters",
+    "positive",
     "resolved_roles",
     "role_params",
     "roles",
+    "settings_secrets",
 ]
 
 PromptOption = Annotated[
@@ -76,6 +80,30 @@ def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, ob
     return {name: _value(f"{option} {name}", text) for name, text in pairs.items()}
 
 
+def positive(value: float | None) -> float | None:
+    """Check the number of an option that limits something.
+
+    Raises:
+        typer.BadParameter: It is not finite, or not above 0.
+
+    """
+    if value is not None and not (math.isfinite(value) and value > 0.0):
+        raise typer.BadParameter(f"{value:g} is not a number above 0")
+    return value
+
+
+def not_negative(value: float | None) -> float | None:
+    """Check the number of an option that may be 0.
+
+    Raises:
+        typer.BadParameter: It is not finite, or below 0.
+
+    """
+    if value is not None and not (math.isfinite(value) and value >= 0.0):
+        raise typer.BadParameter(f"{value:g} is not a number from 0 on")
+    return value
+
+
 def roles(given: Iterable[str]) -> dict[str, RoleSource]:
     """Find the models that `--role ROLE=NAME_OR_URL` means.
 
@@ -98,7 +126,7 @@ def roles(given: Iterable[str]) -> dict[str, RoleSource]:
             specs[role] = f"{spec.rstrip('#')}#{run_async(served_model(address))}"
         except UsageError as error:
             raise UsageError(f"--role {role}: {error}") from error
-    return role_sources(specs, load_settings(), os.environ)
+    return _hidden(role_sources(specs, load_settings(), os.environ))
 
 
 class DefaultRoles(NamedTuple):
@@ -118,10 +146,26 @@ def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
     found = DefaultRoles({}, {})
     for role, spec in (settings.roles if recorded is None else recorded).items():
         try:
-            found.sources.update(role_sources({role: spec}, settings, os.environ))
+            found.sources.update(_hidden(role_sources({role: spec}, settings, os.environ)))
         except UsageError as error:
             found.missing[role] = str(error)
     return found
+
+
+def settings_secrets() -> tuple[str, ...]:
+    """Give every secret that gym.toml holds or names; from here on, none of them is printed."""
+    from gymcli.client import load_settings
+
+    secrets = load_settings().secrets(os.environ)
+    hide(secrets)
+    return secrets
+
+
+def _hidden(sources: dict[str, RoleSource]) -> dict[str, RoleSource]:
+    """Give the models of roles; from here on, none of their secrets is printed."""
+    for source in sources.values():
+        hide(() if isinstance(source, str) else source.secrets)
+    return sources
 
 
 def role_params(given: Iterable[str]) -> dict[str, dict[str, object]]:

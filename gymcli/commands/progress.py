@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from gymcli.commands.console import message
+from gymcli.commands.streams import display_of, stand_before_display
 from gymcli.types import Failure, Rollout
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Progress:
     Args:
         num_left: Outcomes that will come.
         is_quiet: Show nothing.
+        has_one_scale: All rewards have one scale, so that their mean says something.
         stream: Where a live display goes, if it is a terminal; None: stderr.
         plain_seconds: Between two plain lines.
 
@@ -40,6 +42,7 @@ class Progress:
         num_left: int,
         *,
         is_quiet: bool,
+        has_one_scale: bool = True,
         stream: TextIO | None = None,
         plain_seconds: float = 5.0,
     ) -> None:
@@ -50,6 +53,7 @@ class Progress:
         self._reward_sum = 0.0
         self._started = time.monotonic()
         self._is_quiet = is_quiet
+        self._has_one_scale = has_one_scale
         self._stream = stream or sys.stderr
         self._plain_seconds = plain_seconds
         self._live: Live | None = None
@@ -61,9 +65,10 @@ class Progress:
             from rich.console import Console  # late: heavy
             from rich.live import Live
 
-            console = Console(file=self._stream, stderr=True, force_terminal=True)
+            console = Console(file=display_of(self._stream), stderr=True, force_terminal=True)
             self._live = Live(get_renderable=self._rendered, console=console, transient=True)
             self._live.start(refresh=True)
+            stand_before_display()
         return self
 
     def __exit__(
@@ -74,6 +79,8 @@ class Progress:
     ) -> None:
         """End the live display and print the last state as a line that stays."""
         if self._live is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
             self._live.stop()
         if self.num_ended:
             self.print_line()
@@ -129,7 +136,7 @@ class Progress:
         """Give the mean reward so far, tokens per second, and failures by class."""
         elapsed = max(time.monotonic() - self._started, 1e-9)
         parts = []
-        if self.num_scored:
+        if self.num_scored and self._has_one_scale:
             parts.append(f"mean reward {self._reward_sum / self.num_scored:.3f}")
         if self.num_tokens:
             parts.append(f"{self.num_tokens / elapsed:,.0f} tokens/s")

@@ -41,6 +41,8 @@ def print_summary(metrics: RunMetrics) -> None:
     _print_counts("retries", metrics.retries)
     tokens = {name.removesuffix("_tokens"): count for name, count in metrics.usage.items() if count}
     _print_counts("tokens", tokens)
+    if tokens:
+        result(f"{'cost':14}{_cost(metrics.cost)}")
     for role, use in metrics.role_usage.items():
         _print_role(role, use)
     if metrics.latency is not None:
@@ -61,10 +63,12 @@ def _print_role(role: str, use: RoleUse) -> None:
         text += f", {use.num_cached:,} answers on record"
     if use.num_failed:
         text += f", {use.num_failed:,} failed"
+    for name, count in use.retries.items():
+        text += f", {count:,} retries of {one_line(name)}"
     if use.num_calls:
         tokens = use.usage.prompt_tokens + use.usage.completion_tokens
         text += f", {tokens:,} tokens, {use.seconds / use.num_calls:.2f} s a call"
-        text += ", cost unknown" if use.cost is None else f", cost {use.cost:,.4f}"
+        text += f", cost {_cost(use.cost)}"
     result(f"{one_line(role):14}{text} ({one_line(use.model)})")
 
 
@@ -154,6 +158,10 @@ def _print_counts(title: str, counts: dict[str, int]) -> None:
     if counts:
         text = ", ".join(f"{count:,} {one_line(name)}" for name, count in counts.items())
         result(f"{title:14}{text}")
+
+
+def _cost(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.4f}"
 
 
 def _number(value: float | None) -> str:

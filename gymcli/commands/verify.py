@@ -17,8 +17,10 @@ from gymcli.commands.options import (
     resolved_roles,
     role_params,
     roles,
+    settings_secrets,
 )
 from gymcli.errors import RunError
+from gymcli.secrets import NOTHING_SECRET
 
 if TYPE_CHECKING:
     from gymcli.runner import Judges, RescoringReport
@@ -127,7 +129,8 @@ def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurren
     sources = {**defaults.sources, **sources}
     missing = {role: text for role, text in defaults.missing.items() if role not in sources}
     check_role_parameters(params, sources)
-    return Judges(sources, params, concurrency, given, missing)
+    others = NOTHING_SECRET.also(settings_secrets())
+    return Judges(sources, params, concurrency, given, missing, others)
 
 
 class _Watch:

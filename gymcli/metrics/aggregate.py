@@ -59,7 +59,9 @@ class Aggregator:
             RunFileError: An attempt was scored by two lines.
 
         """
-        return [summarise_task(task) for tally in self._in_order() for task in tally.tasks()]
+        rows = [summarise_task(task) for tally in self._in_order() for task in tally.tasks()]
+        rows.sort(key=lambda row: (row.env, row.task_id))
+        return rows
 
     def _tally(self, name: str) -> EnvironmentTally:
         tally = self._tallies.get(name)

@@ -6,20 +6,20 @@ says what its key means.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from gymcli.metrics.estimators import (
     avg_at_k,
     best_of_k,
     majority_at_k,
-    mean,
     pass_at_k,
     pass_hat_k,
 )
+from gymcli.metrics.sums import RunningMean
 from gymcli.metrics.tally import TaskScores
 
-__all__ = ["METRICS", "Curve", "curve", "num_tasks_at_k", "values_of_k"]
+__all__ = ["METRICS", "Curve", "Curves", "num_tasks_at_k", "values_of_k"]
 
 Curve: TypeAlias = dict[str, float]
 """A value for each k; the keys are text, as in JSON."""
@@ -62,27 +62,41 @@ METRICS: dict[str, Callable[[TaskScores, int], float | None]] = {
 """By the key of the result; None where the task has no value, for one too few attempts."""
 
 
-def values_of_k(tasks: Sequence[TaskScores]) -> list[int]:
+class Curves:
+    """Every metric for each k: its mean over the tasks with k scored attempts, none extrapolated.
+
+    Args:
+        most: The most scored attempts that a task has.
+
+    """
+
+    def __init__(self, most: int) -> None:
+        self._means = {name: [(k, RunningMean()) for k in values_of_k(most)] for name in METRICS}
+
+    def add(self, task: TaskScores) -> None:
+        """Take the values of one task, with as many attempts as it has."""
+        for name, metric in METRICS.items():
+            for k, mean in self._means[name]:
+                if (value := metric(task, k)) is not None:
+                    mean.add(value)
+
+    def curve(self, name: str) -> Curve | None:
+        """Give one of `METRICS`.
+
+        None where no task has a value: no threshold of success, or no answers to vote with.
+        """
+        return {str(k): mean.value for k, mean in self._means[name] if mean.num_values} or None
+
+
+def values_of_k(most: int) -> list[int]:
     """Give 1, 2, 4, 8 and so on up to the most attempts that a task has, and that number."""
-    most = max((len(task.rewards) for task in tasks), default=0)
     powers = [1 << exponent for exponent in range(most.bit_length())]
     return sorted({*powers, most} - {0})
 
 
-def num_tasks_at_k(tasks: Sequence[TaskScores]) -> dict[str, int]:
-    """Give for each k how many tasks have k scored attempts."""
-    return {str(k): sum(len(t.rewards) >= k for t in tasks) for k in values_of_k(tasks)}
-
-
-def curve(name: str, tasks: Sequence[TaskScores]) -> Curve | None:
-    """Give a metric for each k: its mean over the tasks with k scored attempts, none extrapolated.
-
-    None where no task has a value: no threshold of success, or no answers to vote with.
-    """
-    metric = METRICS[name]
-    points: Curve = {}
-    for k in values_of_k(tasks):
-        values = [value for task in tasks if (value := metric(task, k)) is not None]
-        if values:
-            points[str(k)] = mean(values)
-    return points or None
+def num_tasks_at_k(num_scored: Mapping[int, int]) -> dict[str, int]:
+    """Give for each k how many tasks have k scored attempts, from how many have just so many."""
+    return {
+        str(k): sum(count for number, count in num_scored.items() if number >= k)
+        for k in values_of_k(max(num_scored, default=0))
+    }

@@ -6,9 +6,11 @@ A task is the sampling unit: attempts of one task are never taken for independen
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -21,6 +23,7 @@ __all__ = [
     "avg_at_k",
     "best_of_k",
     "clustered_standard_error",
+    "in_order",
     "majority_at_k",
     "mean",
     "mean_of_means",
@@ -38,6 +41,10 @@ __all__ = [
 
 MAX_SUBSETS = 200
 """Subsets of attempts that majority@k looks at for one task; all of them where there are fewer."""
+
+
+_RUN_LENGTH = 1 << 15
+"""Values that are sorted as objects, of 32 bytes each where an array takes 8."""
 
 
 class Range(NamedTuple):
@@ -69,7 +76,7 @@ def mean(values: Sequence[float]) -> float:
 
 def mean_of_means(groups: Iterable[Sequence[float]]) -> float:
     """Give the mean of the groups' means, each group weighing the same (the macro mean)."""
-    return mean([mean(group) for group in groups])
+    return mean(array("d", map(mean, groups)))
 
 
 def variance(values: Sequence[float]) -> float:
@@ -89,7 +96,7 @@ def standard_error(task_means: Sequence[float]) -> float | None:
     return math.sqrt(variance(task_means) / len(task_means))
 
 
-def clustered_standard_error(clusters: Sequence[Sequence[float]]) -> float | None:
+def clustered_standard_error(clusters: Collection[Sequence[float]]) -> float | None:
     """Give the standard error of the mean of all values, which are independent between clusters.
 
     SE^2 = G/(G - 1) / N^2 * sum over clusters of (sum of deviations)^2: Miller 2024,
@@ -98,24 +105,24 @@ def clustered_standard_error(clusters: Sequence[Sequence[float]]) -> float | Non
     """
     if len(clusters) < 2:
         return None
-    values = [value for cluster in clusters for value in cluster]
+    values = array("d", itertools.chain.from_iterable(clusters))
     centre = mean(values)
     squares = math.fsum(math.fsum(value - centre for value in cluster) ** 2 for cluster in clusters)
     return math.sqrt(squares * len(clusters) / (len(clusters) - 1)) / len(values)
 
 
-def variance_parts(groups: Sequence[Sequence[float]]) -> VarianceParts | None:
+def variance_parts(groups: Collection[Sequence[float]]) -> VarianceParts | None:
     """Split the variance of rewards into tasks and attempts; None where it cannot be told.
 
     It takes two tasks, and a task of two attempts. Miller 2024, arXiv 2411.00640, section 3;
     K is the harmonic mean of the numbers of attempts, which is exact where they are equal.
     """
-    repeated = [variance(group) for group in groups if len(group) > 1]
+    repeated = array("d", (variance(group) for group in groups if len(group) > 1))
     if len(groups) < 2 or not repeated:
         return None
     attempts = len(groups) / math.fsum(1.0 / len(group) for group in groups)
     within = mean(repeated)
-    between = max(0.0, variance([mean(group) for group in groups]) - within / attempts)
+    between = max(0.0, variance(array("d", map(mean, groups))) - within / attempts)
     total = between + within
     if total == 0.0:
         return VarianceParts(0.0, 0.0, None, None)
@@ -182,7 +189,7 @@ def t_interval(centre: float, error: float, *, num_clusters: int, level: float =
 
 
 def mean_with_absent(
-    tasks: Sequence[tuple[Sequence[float], int]], *, absent_reward: float
+    tasks: Iterable[tuple[Sequence[float], int]], *, absent_reward: float
 ) -> float | None:
     """Give the mean of task means if every absent attempt had got `absent_reward`.
 
@@ -190,14 +197,15 @@ def mean_with_absent(
     the worst and the best reward these are the bounds of Manski 1989, "Anatomy of the selection
     problem": whatever became of the absent attempts, the mean lies between.
     """
-    if not tasks:
-        return None
-    return mean(
-        [
-            math.fsum([*rewards, num_absent * absent_reward]) / (len(rewards) + num_absent)
+    means = array(
+        "d",
+        (
+            math.fsum(itertools.chain(rewards, (num_absent * absent_reward,)))
+            / (len(rewards) + num_absent)
             for rewards, num_absent in tasks
-        ]
+        ),
     )
+    return mean(means) if means else None
 
 
 def pass_at_k(num_attempts: int, num_passes: int, k: int) -> float | None:
@@ -244,9 +252,9 @@ def best_of_k(rewards: Sequence[float], k: int) -> float | None:
     terms = []
     weight = k / num_attempts
     best_first = sorted(rewards, reverse=True)
-    for rank in range(num_attempts, k - 1, -1):
-        terms.append(weight * best_first[num_attempts - rank])
-        weight *= (rank - k) / max(1, rank - 1)
+    for rank, reward in zip(range(num_attempts, k - 1, -1), best_first, strict=False):
+        terms.append(weight * reward)
+        weight *= (rank - k) / (rank - 1 or 1)
     return math.fsum(terms)
 
 
@@ -288,6 +296,15 @@ def _vote(answers: Sequence[str | None], worth: Mapping[str, float]) -> float:
     most = max(votes.values(), default=0)
     winners = [worth[answer] for answer, count in votes.items() if count == most]
     return math.fsum(winners) / len(winners) if winners else 0.0
+
+
+def in_order(values: array[float]) -> array[float]:
+    """Give values in ascending order without an object for each of many at the same time."""
+    runs = [
+        array("d", sorted(values[start : start + _RUN_LENGTH]))
+        for start in range(0, len(values), _RUN_LENGTH)
+    ]
+    return runs[0] if len(runs) == 1 else array("d", heapq.merge(*runs))
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:

@@ -24,6 +24,7 @@ class ScoredLine(msgspec.Struct, kw_only=True):
     answer: str | None = None
     stop_reason: str = "done"
     usage: Usage = msgspec.field(default_factory=Usage)
+    cost: float | None = None
     role_usage: dict[str, RoleUse] = {}
     timing: Timing = msgspec.field(default_factory=Timing)
     tool_errors: dict[str, int] = {}
@@ -38,6 +39,7 @@ class FailureLine(msgspec.Struct, kw_only=True):
     attempt: int = 0
     error: ErrorRecord
     usage: Usage = msgspec.field(default_factory=Usage)
+    cost: float | None = None
     role_usage: dict[str, RoleUse] = {}
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}

@@ -130,6 +130,8 @@ class Metrics(msgspec.Struct, kw_only=True):
     """Requests that were tried again, by error class."""
     usage: dict[str, int] = {}
     """Tokens of all attempts counted here."""
+    cost: float | None = None
+    """What the policy's tokens cost; None where that is not known of every attempt."""
     role_usage: dict[str, RoleUse] = {}
     """What models beside the policy took for all attempts counted here, by role."""
     latency: Latency | None = None

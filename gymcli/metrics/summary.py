@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from gymcli.metrics.curves import METRICS, curve, num_tasks_at_k
+from gymcli.metrics.curves import METRICS, Curves, num_tasks_at_k
 from gymcli.metrics.estimators import (
     clustered_standard_error,
+    in_order,
     mean,
     mean_of_means,
     mean_with_absent,
@@ -31,10 +33,12 @@ from gymcli.metrics.results import (
     TaskMetrics,
     Variance,
 )
-from gymcli.metrics.tally import EnvironmentTally, TaskScores, Totals, add_role_usage
+from gymcli.metrics.tally import Cost, EnvironmentTally, TaskScores, Totals, add_role_usage
 from gymcli.types import Usage
 
 __all__ = ["summarise", "summarise_task"]
+
+T = TypeVar("T")
 
 
 def summarise(tallies: Sequence[EnvironmentTally], *, level: float) -> Metrics:
@@ -47,16 +51,17 @@ def summarise(tallies: Sequence[EnvironmentTally], *, level: float) -> Metrics:
         RunFileError: An attempt was scored by two lines.
 
     """
-    tasks = [task for tally in tallies for task in tally.tasks()]
-    metrics = _counts(tallies, tasks)
+    num_scored = _merged(tally.num_scored() for tally in tallies)
+    metrics = _counts(tallies, num_scored)
     facts = _shared_facts([tally.facts for tally in tallies], metrics.num_expected)
     if facts is None:
         return metrics
-    _add_bounds(metrics, tasks, facts)
-    scored = [task for task in tasks if task.rewards]
-    if scored:
-        _add_means(metrics, scored, facts, level)
-        _add_curves(metrics, scored)
+    rewards = _pooled([tally.rewards for tally in tallies])
+    _add_bounds(metrics, tallies, rewards, facts)
+    if rewards:
+        _add_means(metrics, tallies, rewards, facts, level)
+        metrics.num_tasks_at_k = num_tasks_at_k(num_scored)
+        _add_task_values(metrics, tallies, max(num_scored))
     return metrics
 
 
@@ -66,7 +71,7 @@ def summarise_task(task: TaskScores) -> TaskMetrics:
         env=task.env,
         task_id=task.task_id,
         num_scored=len(task.rewards),
-        num_unscored=len(task.failures),
+        num_unscored=task.num_unscored,
         num_passes=task.num_passes,
     )
     if task.rewards:
@@ -80,20 +85,17 @@ def summarise_task(task: TaskScores) -> TaskMetrics:
     return row
 
 
-def _counts(tallies: Sequence[EnvironmentTally], tasks: Sequence[TaskScores]) -> Metrics:
+def _counts(tallies: Sequence[EnvironmentTally], num_scored_of: Mapping[int, int]) -> Metrics:
     """Give everything that can be added up whatever the rewards mean."""
-    failures = {
-        name: [line for task in group for line in task.failures]
-        for name, group in itertools.groupby(tasks, key=lambda task: task.env)
-    }
-    total = Totals(Usage(), {}, Counter())
+    total = Totals(Usage(), Cost(), {}, Counter())
     for tally in tallies:
-        more = tally.totals(failures.get(tally.name, []))
+        more = tally.totals()
         total.usage.add(more.usage)
+        total.cost.add_all(more.cost)
         add_role_usage(total.role_usage, more.role_usage)
         total.retries.update(more.retries)
-    classes = Counter(line.error.error_class for lines in failures.values() for line in lines)
-    num_scored = sum(len(task.rewards) for task in tasks)
+    classes = Counter(line.error.error_class for tally in tallies for line in tally.failures())
+    num_scored = sum(len(tally.rewards) for tally in tallies)
     num_expected = _sum_of_known([tally.facts.num_expected for tally in tallies])
     return Metrics(
         num_expected=num_expected,
@@ -101,13 +103,14 @@ def _counts(tallies: Sequence[EnvironmentTally], tasks: Sequence[TaskScores]) ->
         num_scored=num_scored,
         num_unscored=classes.total(),
         coverage=num_scored / num_expected if num_expected else None,
-        num_tasks=len(tasks),
-        num_clusters=sum(bool(task.rewards) for task in tasks),
+        num_tasks=sum(tally.num_tasks for tally in tallies),
+        num_clusters=sum(count for number, count in num_scored_of.items() if number),
         failures=_by_name(classes),
         stop_reasons=_by_name(_merged(tally.stop_reasons for tally in tallies)),
         tool_errors=_by_name(_merged(tally.tool_errors for tally in tallies)),
         retries=_by_name(total.retries),
         usage=msgspec.structs.asdict(total.usage),
+        cost=total.cost.total,
         role_usage=total.role_usage,
         latency=_latency(tallies),
     )
@@ -128,50 +131,85 @@ def _shared_facts(
     )
 
 
-def _add_bounds(metrics: Metrics, tasks: Sequence[TaskScores], facts: EnvironmentFacts) -> None:
+def _add_bounds(
+    metrics: Metrics,
+    tallies: Sequence[EnvironmentTally],
+    rewards: Sequence[float],
+    facts: EnvironmentFacts,
+) -> None:
     """Add what the absent attempts leave open.
 
     Where every expected attempt has a record it is known which task each belongs to. Else every
     expected attempt weighs the same, which is the same number where all tasks have equally many.
     """
-    rewards = [reward for task in tasks for reward in task.rewards]
-    if facts.can_be_negative or any(reward < 0.0 for reward in rewards):
+    if facts.can_be_negative or min(rewards, default=0.0) < 0.0:
         return
-    parts: list[tuple[Sequence[float], int]]
-    if facts.num_expected is None or metrics.num_present >= facts.num_expected:
-        parts = [(task.rewards, len(task.failures)) for task in tasks]
-    else:
-        parts = [(rewards, facts.num_expected - len(rewards))]
-    metrics.strict_mean_reward = low = mean_with_absent(parts, absent_reward=0.0)
+
+    def parts() -> Iterable[tuple[Sequence[float], int]]:
+        if facts.num_expected is None or metrics.num_present >= facts.num_expected:
+            return (task for tally in tallies for task in tally.attempts_by_task())
+        return [(rewards, facts.num_expected - len(rewards))]
+
+    metrics.strict_mean_reward = low = mean_with_absent(parts(), absent_reward=0.0)
     if facts.max_reward is not None and _is_bounded(rewards, facts.max_reward):
-        high = mean_with_absent(parts, absent_reward=facts.max_reward)
+        high = mean_with_absent(parts(), absent_reward=facts.max_reward)
         if low is not None and high is not None:
             metrics.bounds = Bounds(low=low, high=high)
 
 
+class _Clusters:
+    """The rewards of each task that has any, put together whenever they are asked for."""
+
+    def __init__(self, tallies: Sequence[EnvironmentTally], num_tasks: int) -> None:
+        self._tallies = tallies
+        self._num_tasks = num_tasks
+
+    def __len__(self) -> int:
+        return self._num_tasks
+
+    def __iter__(self) -> Iterator[Sequence[float]]:
+        tasks = (task for tally in self._tallies for task in tally.attempts_by_task())
+        return (rewards for rewards, _ in tasks if rewards)
+
+    def __contains__(self, rewards: object) -> bool:
+        return any(rewards == own for own in self)
+
+
 def _add_means(
-    metrics: Metrics, scored: Sequence[TaskScores], facts: EnvironmentFacts, level: float
+    metrics: Metrics,
+    tallies: Sequence[EnvironmentTally],
+    rewards: Sequence[float],
+    facts: EnvironmentFacts,
+    level: float,
 ) -> None:
-    groups = [task.rewards for task in scored]
-    means = [mean(group) for group in groups]
-    rewards = [reward for group in groups for reward in group]
+    clusters = _Clusters(tallies, metrics.num_clusters)
+    means = array("d", map(mean, clusters))
     metrics.mean_reward = mean(means)
     metrics.standard_error = standard_error(means)
     metrics.micro_mean_reward = mean(rewards)
-    metrics.micro_standard_error = clustered_standard_error(groups)
+    metrics.micro_standard_error = clustered_standard_error(clusters)
     metrics.interval = _interval(metrics, rewards, facts.max_reward, level)
-    parts = variance_parts(groups)
+    parts = variance_parts(clusters)
     metrics.variance = Variance(**parts._asdict()) if parts else None
-    if all(task.num_passes is not None for task in scored):
-        metrics.num_flaky_tasks = sum(0 < (t.num_passes or 0) < len(t.rewards) for t in scored)
-    metrics.components = _means_by_name([task.components for task in scored])
-    metrics.metrics = _means_by_name([task.metrics for task in scored])
+    metrics.components = _means_by_name([tally.components_by_task() for tally in tallies])
+    metrics.metrics = _means_by_name([tally.metrics_by_task() for tally in tallies])
 
 
-def _add_curves(metrics: Metrics, scored: Sequence[TaskScores]) -> None:
-    metrics.num_tasks_at_k = num_tasks_at_k(scored)
+def _add_task_values(
+    metrics: Metrics, tallies: Sequence[EnvironmentTally], most_scored: int
+) -> None:
+    """Add the numbers that each task has a value of."""
+    curves = Curves(most_scored)
+    num_flaky: int | None = 0
+    for task in (task for tally in tallies for task in tally.tasks() if task.rewards):
+        curves.add(task)
+        if num_flaky is None or task.num_passes is None:
+            num_flaky = None
+        else:
+            num_flaky += 0 < task.num_passes < len(task.rewards)
+    metrics.num_flaky_tasks = num_flaky
     for name in METRICS:
-        setattr(metrics, name, curve(name, scored))
+        setattr(metrics, name, curves.curve(name))
 
 
 def _interval(
@@ -205,24 +243,34 @@ def _is_bounded(rewards: Iterable[float], max_reward: float) -> bool:
     return max_reward > 0.0 and all(0.0 <= reward <= max_reward for reward in rewards)
 
 
-def _means_by_name(tasks: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, float]:
+def _means_by_name(
+    environments: Sequence[Mapping[str, Iterable[Sequence[float]]]],
+) -> dict[str, float]:
     """Give for each name the mean over the tasks that have it."""
-    names = sorted({name for values in tasks for name in values})
-    return {name: mean_of_means(v[name] for v in tasks if name in v) for name in names}
+    names = sorted({name for values in environments for name in values})
+    return {
+        name: mean_of_means(itertools.chain.from_iterable(v.get(name, ()) for v in environments))
+        for name in names
+    }
 
 
 def _latency(tallies: Sequence[EnvironmentTally]) -> Latency | None:
-    total, model = array("d"), array("d")
-    for tally in tallies:
-        total.extend(tally.total_seconds)
-        model.extend(tally.model_seconds)
+    total = _pooled([tally.total_seconds for tally in tallies])
+    model = _pooled([tally.model_seconds for tally in tallies])
     if not total:
         return None
     return Latency(total_seconds=_percentiles(total), model_seconds=_percentiles(model))
 
 
-def _percentiles(seconds: Iterable[float]) -> Percentiles:
-    ordered = sorted(seconds)
+def _pooled(values: Sequence[array[float]]) -> array[float]:
+    """Give the values of all environments; those of one are not copied."""
+    if len(values) == 1:
+        return values[0]
+    return array("d", itertools.chain.from_iterable(values))
+
+
+def _percentiles(seconds: array[float]) -> Percentiles:
+    ordered = in_order(seconds)
     return Percentiles(
         p50=percentile(ordered, 0.50),
         p90=percentile(ordered, 0.90),
@@ -236,8 +284,8 @@ def _sum_of_known(counts: Sequence[int | None]) -> int | None:
     return sum(known) if known and len(known) == len(counts) else None
 
 
-def _merged(counters: Iterable[Counter[str]]) -> Counter[str]:
-    total = Counter[str]()
+def _merged(counters: Iterable[Counter[T]]) -> Counter[T]:
+    total = Counter[T]()
     for counter in counters:
         total.update(counter)
     return total

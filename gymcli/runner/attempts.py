@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gymcli.client import is_fatal, is_unreachable
+from gymcli.client import Client
+from gymcli.deadlines import Alarm
 from gymcli.environment import Environment, EnvironmentOptions, Task
-from gymcli.errors import AttemptError, IncompleteGroupError, ModelError, RoleError
+from gymcli.errors import (
+    AttemptError,
+    IncompleteGroupError,
+    UnfinishedAttemptError,
+)
 from gymcli.role_models import RoleModels, waits_to_score
-from gymcli.rollout import EpisodeFailedError, EpisodePlan, Policy, play
+from gymcli.rollout import Episode, EpisodeFailedError, EpisodePlan, play
+from gymcli.runner.asking import Asking
+from gymcli.runner.failing import failure_of, fatal_error
+from gymcli.runner.stopping import Stopping
 from gymcli.scoring import Workers, score, score_group
-from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Verifier
+from gymcli.types import Failure, RoleUse, Rollout, Verifier
 
 __all__ = [
     "Attempt",
@@ -45,11 +54,15 @@ class Attempt(NamedTuple):
 class Shared(NamedTuple):
     """What all attempts of a run share."""
 
-    policy: Policy | None
+    policy: Client | None
     roles: RoleModels
     workers: Workers
     save: Callable[[Rollout], None]
     """Writes a finished conversation down before a verifier starts that waits for anything."""
+    stopping: Stopping
+    """Tells the attempts that the run ends early."""
+    alarm: Alarm = Alarm()
+    """Ends code of environments that computes too long."""
 
 
 class Outcome(NamedTuple):
@@ -89,24 +102,40 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
         kept = Outcome(attempt.generation, is_own=False) if attempt.keeps_score else None
         return Ended(attempt, attempt.generation, kept, is_saved=True)
     use: dict[str, RoleUse] = {}
-    roles = shared.roles.of(attempt.environment, attempt.plan.row.fields, use)
-    plan = attempt.plan._replace(roles=roles)
-    try:
-        rollout = await play(plan, shared.policy)
-    except EpisodeFailedError as failed:
-        failed.rollout.role_usage = use
-        failed.rollout.group_size = attempt.group_size
-        failure = failure_of(failed.rollout, failed.error)
-        was_answered = any(message.role == "assistant" for message in failed.rollout.responses)
-        whole = failed.rollout if failed.is_finished else None
-        outcome = Outcome(failure, whole, was_answered=was_answered, fatal=_fatal(failed.error))
-        return Ended(attempt, failure, outcome)
+    asking = Asking()
+    roles = asking.follow(shared.roles.of(attempt.environment, attempt.plan.row.fields, use))
+    plan = attempt.plan._replace(roles=roles, alarm=shared.alarm)
+    episode = Episode(plan)
+    rollout = episode.rollout
     rollout.role_usage = use
     rollout.group_size = attempt.group_size
-    is_saved = waits_to_score(attempt.environment, shared.roles.sources)
+    try:
+        with shared.stopping.under_way(lambda: asking.phase(episode.phase)):
+            policy = None if shared.policy is None else shared.policy.conversation()
+            await play(plan, policy, episode)
+    except EpisodeFailedError as failed:
+        return _failed(attempt, episode, failed.error)
+    except UnfinishedAttemptError as error:
+        return _failed(attempt, episode, error)
+    except asyncio.CancelledError:
+        if episode.is_finished:
+            shared.save(rollout)
+        raise
+    is_slow = attempt.environment in shared.workers.slow
+    is_saved = is_slow or waits_to_score(attempt.environment, shared.roles.sources)
     if is_saved:
         shared.save(rollout)
     return Ended(attempt, rollout, None, is_saved=is_saved)
+
+
+def _failed(attempt: Attempt, episode: Episode, error: AttemptError) -> Ended:
+    """End an attempt that cannot be scored now; a conversation that is whole is kept."""
+    rollout = episode.rollout
+    failure = failure_of(rollout, error)
+    was_answered = any(message.role == "assistant" for message in rollout.responses)
+    whole = rollout if episode.is_finished else None
+    outcome = Outcome(failure, whole, was_answered=was_answered, fatal=fatal_error(error))
+    return Ended(attempt, failure, outcome)
 
 
 async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
@@ -114,17 +143,31 @@ async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
     attempt, rollout = ended.attempt, ended.rollout
     started = time.perf_counter()
     use: dict[str, RoleUse] = {}
+    asking = Asking()
+
+    def save() -> None:
+        nonlocal ended
+        if attempt.plan is not None and not ended.is_saved:
+            shared.save(rollout)
+            ended = ended._replace(is_saved=True)
+
     try:
-        scored = await score(
-            attempt.environment,
-            rollout,
-            verifier=attempt.verifier,
-            options=attempt.options,
-            roles=shared.roles.of(attempt.environment, rollout.task, use),
-            workers=shared.workers,
-        )
+        with shared.stopping.under_way(lambda: asking.phase("verify")):
+            scored = await score(
+                attempt.environment,
+                rollout,
+                verifier=attempt.verifier,
+                options=attempt.options,
+                roles=asking.follow(shared.roles.of(attempt.environment, rollout.task, use)),
+                workers=shared.workers,
+                alarm=shared.alarm,
+                save=save,
+            )
     except AttemptError as error:
         return _unscored(ended, error, use)
+    except asyncio.CancelledError:
+        save()
+        raise
     _add_scoring(scored, use, time.perf_counter() - started)
     return Outcome(scored, was_answered=True)
 
@@ -138,8 +181,10 @@ async def score_members(members: Sequence[Ended], shared: Shared) -> list[Outcom
     # What was scored before has its line already: the first of the others counts for it.
     first: dict[str, RoleUse] = {}
     uses = [first if member.attempt.is_done or member is unscored[0] else {} for member in waiting]
+    asking = Asking()
     try:
-        scored = await _scored_together(members, uses, shared)
+        with shared.stopping.under_way(lambda: asking.phase("verify")):
+            scored = await _scored_together(members, uses, shared, asking)
     except AttemptError as error:
         is_own = not isinstance(error, IncompleteGroupError)
         return [
@@ -155,7 +200,10 @@ async def score_members(members: Sequence[Ended], shared: Shared) -> list[Outcom
 
 
 async def _scored_together(
-    members: Sequence[Ended], uses: Sequence[dict[str, RoleUse]], shared: Shared
+    members: Sequence[Ended],
+    uses: Sequence[dict[str, RoleUse]],
+    shared: Shared,
+    asking: Asking,
 ) -> list[Rollout]:
     """Score a group that is complete; what each member's roles took is counted in `uses`.
 
@@ -171,6 +219,8 @@ async def _scored_together(
             "the same command tries it again"
         )
     if len(members) < attempt.group_size:
+        if shared.stopping.cause is not None:
+            raise shared.stopping.error("verify")
         raise IncompleteGroupError(
             f"{len(members)} of {attempt.group_size} attempts of this task are there"
         )
@@ -181,10 +231,11 @@ async def _scored_together(
         verifier=attempt.verifier,
         options=attempt.options,
         roles=[
-            shared.roles.of(attempt.environment, member.rollout.task, use)
+            asking.follow(shared.roles.of(attempt.environment, member.rollout.task, use))
             for member, use in zip(members, uses, strict=True)
         ],
         workers=shared.workers,
+        alarm=shared.alarm,
     )
     seconds = time.perf_counter() - started
     for rollout, use in zip(scored, uses, strict=True):
@@ -216,39 +267,4 @@ def _unscored(ended: Ended, error: AttemptError, use: Mapping[str, RoleUse]) -> 
     failure = failure_of(rollout, error)
     failure.role_usage = _added(rollout.role_usage, use)
     waiting = rollout if is_played and not ended.is_saved else None
-    return Outcome(failure, generation=waiting, was_answered=is_played, fatal=_fatal(error))
-
-
-def _fatal(error: AttemptError) -> AttemptError | None:
-    """Give an error that every further attempt would meet as well, of the policy or of a role."""
-    cause = error.__cause__ if isinstance(error, RoleError) else error
-    if isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause)):
-        return error
-    return None
-
-
-def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
-    """Give the record of an attempt that could not be scored."""
-    cause = error.__cause__ if isinstance(error, RoleError) else error
-    return Failure(
-        schema_version=rollout.schema_version,
-        task_id=rollout.task_id,
-        task_hash=rollout.task_hash,
-        attempt=rollout.attempt,
-        env=rollout.env,
-        env_version=rollout.env_version,
-        env_options=rollout.env_options,
-        seed=rollout.seed,
-        error=ErrorRecord(
-            error_class=type(error).__name__,
-            phase=error.phase,
-            message=str(error),
-            status=cause.status if isinstance(cause, ModelError) else None,
-        ),
-        messages=rollout.messages,
-        model=rollout.model,
-        usage=rollout.usage,
-        role_usage=rollout.role_usage,
-        timing=rollout.timing,
-        retries=rollout.retries,
-    )
+    return Outcome(failure, generation=waiting, was_answered=is_played, fatal=fatal_error(error))

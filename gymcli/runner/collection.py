@@ -10,11 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
 from gymcli.boundary import boundary
+from gymcli.client import Client
 from gymcli.errors import (
     AuthenticationError,
+    BudgetReachedError,
     FatalEndpointError,
     RoleError,
     RunDirectoryError,
@@ -24,18 +24,20 @@ from gymcli.errors import (
 from gymcli.local import model_name, parse_local
 from gymcli.registry import Registry
 from gymcli.role_models import ModelPool, check_missing
-from gymcli.rollout import Policy
-from gymcli.runner.attempts import Outcome, Shared
+from gymcli.runner.attempts import Shared
+from gymcli.runner.budget import Budget, check_prices
 from gymcli.runner.episodes import run_attempts
 from gymcli.runner.first_request import first_request
-from gymcli.runner.judging import Judges, judging
+from gymcli.runner.judging import Judges, judging, scrubber_of_run
+from gymcli.runner.keeping import Keeping
 from gymcli.runner.manifest import default_out, identity_of, new_manifest, unused
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.params import parameter_warnings
 from gymcli.runner.plan import Plan
-from gymcli.runner.resumption import Standing, carried_on, compare
+from gymcli.runner.resumption import Standing, carried_on, compare, failed_attempts
+from gymcli.runner.stopping import Stopping
 from gymcli.runner.survey import TaskSource, survey
-from gymcli.store.manifest import read_manifest
+from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.run import Done, RunDirectory
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Failure, Request, Rollout
@@ -61,26 +63,31 @@ class Collection:
     def __init__(
         self, tasks: Iterable[str | Path], options: CollectOptions, *, keeps: bool = True
     ) -> None:
-        self.options = options
+        self.options = options = options.with_outage_deadline()
         self._weights = parse_local(options.model)
         model = options.model if self._weights is None else model_name(self._weights)
         registry = Registry((options.env,) if options.env else ())
         self._source = TaskSource(tasks, options, registry)
-        found = survey(self._source, registry)
+        self._scrubber = scrubber_of_run(options)
+        found = survey(self._source, registry, self._scrubber)
         missing = {
             role: why for role, why in options.missing_roles.items() if role not in options.roles
         }
         classes = {name: item.environment for name, item in found.environments.items()}
         missing_warnings = check_missing(missing, classes)
-        self._plan = Plan(self._source, options, found, model)
+        self._budget = Budget(options, lambda cause: self.stopping.stop(cause))
+        spend = self._budget.add if self._budget.is_limited else None
+        self._plan = Plan(self._source, options, found, model, spend=spend)
+        check_prices(options, self._plan.roles)
         template_hash = self._source.template.hash if self._source.template else None
         env_options = self._plan.env_options
         identity = identity_of(model, options, template_hash, found.environments, env_options)
-        self.manifest = new_manifest(model, options, found, env_options, identity)
-        self.num_expected = self.manifest.num_expected
+        manifest = new_manifest(model, options, found, env_options, identity)
+        self._keeping = Keeping(manifest)
+        self.num_expected = manifest.num_expected
         """Attempts of this plan."""
-        self.num_scored = 0
-        """Attempts of this plan that are scored, those of earlier commands once it is open."""
+        self.stopping = Stopping(options.grace)
+        """Ends the run early: no new attempts, then the end of those in flight."""
         self.path: Path | None = None
         """The run directory."""
         if keeps:
@@ -93,19 +100,41 @@ class Collection:
             *missing_warnings,
         ]
         """What the user should know; more may come when the run is opened."""
-        self._directory: RunDirectory | None = None
         self._done: Mapping[tuple[str, str], Done] = {}
         self._standing = Standing()
         self._shared: Shared | None = None
         self._stack = AsyncExitStack()
         self._opened_at = 0.0
-        self._seconds_before = 0.0
-        self._is_unfinished = False
+
+    @property
+    def manifest(self) -> Manifest:
+        """What run.json says of the run."""
+        return self._keeping.manifest
+
+    @property
+    def num_scored(self) -> int:
+        """Attempts of this plan that are scored, those of earlier commands once it is open."""
+        return self._keeping.num_scored
 
     @property
     def num_left(self) -> int:
-        """Attempts of this plan that have no score yet."""
-        return self.num_expected - self.num_scored
+        """Attempts of this plan that have no score yet and are to get one."""
+        return self.num_expected - self.num_scored - self.num_left_failed
+
+    @property
+    def num_outages(self) -> int:
+        """How often an endpoint was gone."""
+        return 0 if self._shared is None else self._shared.roles.pool.num_outages
+
+    @property
+    def outage_seconds(self) -> float:
+        """How long endpoints were gone, all of them together."""
+        return 0.0 if self._shared is None else self._shared.roles.pool.outage_seconds
+
+    @property
+    def num_left_failed(self) -> int:
+        """Attempts of this plan that failed before and are not tried again."""
+        return len(self._standing.left_failed)
 
     async def first_request(self) -> Request:
         """Give the request that the first attempt starts with; nothing is sent.
@@ -127,7 +156,7 @@ class Collection:
 
         """
         if self.path is not None and self.path.is_dir():
-            directory = RunDirectory(self.path)
+            directory = RunDirectory(self.path, self._scrubber)
             directory.check_identity(self.manifest.identity)
             self._compare(directory)
 
@@ -142,19 +171,19 @@ class Collection:
         self._opened_at = time.monotonic()
         async with AsyncExitStack() as stack:
             if self.path is not None:
-                directory = RunDirectory(self.path)
+                directory = RunDirectory(self.path, self._scrubber)
                 directory.lock()
                 stack.callback(directory.close)
                 directory.check_identity(self.manifest.identity)
                 directory.mend()
                 self.warnings += directory.warnings
                 self._compare(directory)
-                self._directory = directory
+                if self._budget.is_limited:
+                    policy = self.options.endpoint or self.options.model
+                    self._budget.add_record(directory.path, policy, self._plan.roles)
+                self._keeping.directory = directory
             self._shared = await self._opened(stack)
-            self._seconds_before = self.manifest.seconds
-            self._is_unfinished = self.num_left > 0 or self.manifest.ended_at is None
-            if self._directory is not None:
-                self._directory.write_manifest(self.manifest)
+            self._keeping.begin(self._opened_at, is_unfinished=self.num_left > 0)
             self._stack = stack.pop_all()
         return self
 
@@ -165,25 +194,19 @@ class Collection:
         traceback: TracebackType | None,
     ) -> None:
         """Write down how long it took, close the model and give the run directory back."""
-        if self._is_unfinished:
-            try:
-                self._write_time()
-            except RunDirectoryError as failed:  # of what ends a run early, this is the least
-                _LOGGER.warning(str(failed))
+        try:
+            self._keeping.write_time()
+        except RunDirectoryError as failed:  # of what ends a run early, this is the least
+            _LOGGER.warning(str(failed))
         await self._stack.aclose()
-
-    def _write_time(self) -> None:
-        seconds = self._seconds_before + time.monotonic() - self._opened_at
-        self.manifest = msgspec.structs.replace(self.manifest, seconds=round(seconds, 3))
-        if self._directory is not None:
-            self._directory.write_manifest(self.manifest)
 
     def _compare(self, directory: RunDirectory) -> None:
         done = directory.done()
         pending = directory.pending(done)
-        mates = directory.mates(done, pending.values())
+        mates = directory.mates(done)
+        failed = failed_attempts(directory.path) if self.options.no_retry else frozenset()
         standing = compare(
-            self._source, self._plan.rows(), done, pending, self._plan.group_sizes
+            self._source, self._plan.rows(), done, pending, self._plan.group_sizes, failed
         )._replace(mates=mates)
         if self.options.out is None and done and len(standing.gone) == len(done):
             raise RunMismatchError(
@@ -191,33 +214,43 @@ class Collection:
                 "give --out another directory"
             )
         self._done, self._standing = done, standing
-        self.num_scored = standing.num_done
+        self._keeping.num_scored = standing.num_done
         if standing.warning:
             self.warnings.append(standing.warning)
         before = read_manifest(directory.path)
         if before is not None:
-            self.manifest = carried_on(self.manifest, before, standing)
+            self._keeping.manifest = carried_on(self.manifest, before, standing)
 
     async def _opened(self, stack: AsyncExitStack) -> Shared:
         """Open what the attempts share; the policy where one of them asks it."""
-        judges = Judges(self._plan.roles, self.options.role_params, self.options.concurrency)
-        verdicts = Verdicts(None if self._directory is None else self.path)
-        shared = await stack.enter_async_context(judging(judges, verdicts, self._save))
+        judges = Judges(
+            self._plan.roles,
+            self.options.role_params,
+            self.options.concurrency,
+            others=self._scrubber,
+        )
+        folder = None if self._keeping.directory is None else self.path
+        verdicts = Verdicts(folder, scrubber=self._scrubber)
+        shared = await stack.enter_async_context(
+            judging(
+                judges,
+                verdicts,
+                save=self._keeping.save,
+                stopping=self.stopping,
+                spend=self._budget.add if self._budget.is_limited else None,
+            )
+        )
         if self.num_left > len(self._standing.waiting):
             return shared._replace(policy=await self._policy(shared.roles.pool))
         return shared
 
-    async def _policy(self, pool: ModelPool) -> Policy | None:
+    async def _policy(self, pool: ModelPool) -> Client | None:
         if self.options.model == "oracle":
             return None
         source = self._weights or self.options.endpoint
         if source is None:
             raise UsageError(f"the model {self.options.model} needs an endpoint; give one")
         return await pool.client(source)
-
-    def _save(self, rollout: Rollout) -> None:
-        if self._directory is not None:
-            self._directory.append_generation(rollout)
 
     @property
     def _concurrency(self) -> int:
@@ -239,49 +272,48 @@ class Collection:
             self._plan.attempts(self._standing, self._done),
             self._shared,
             concurrency=self._concurrency,
-            keep=self._keep,
+            keep=self._keeping.keep,
         )
+        if self.num_left:
+            self._budget.check()
         try:
-            async with aclosing(outcomes):
-                async for record in outcomes:
-                    yield record
+            with self._budget.timed(self._opened_at):
+                async with aclosing(outcomes):
+                    async for record in outcomes:
+                        yield record
         except FatalEndpointError as error:
             if self._sends_no_key and isinstance(error.__cause__, AuthenticationError):
                 way_out = "no key was sent: give --api-key-env VARIABLE"
                 raise FatalEndpointError(f"{error}; {way_out}") from error.__cause__
+            if self.num_scored:
+                raise FatalEndpointError(f"{error}; {self._scored}") from error.__cause__
             raise
+        except BudgetReachedError as error:
+            if self.num_left:  # else nothing was left for the budget to prevent
+                raise self._stopped_at(error) from error
+        if self._keeping.directory is not None:
+            self._keeping.directory.sync()
         _LOGGER.info("end %s: %d of %d scored", place, self.num_scored, self.num_expected)
+
+    def _stopped_at(self, cause: BudgetReachedError) -> BudgetReachedError:
+        spent = f", {told} are spent" if (told := self._budget.told()) else ""
+        return BudgetReachedError(f"{cause}{spent}; {self._scored}")
+
+    @property
+    def _scored(self) -> str:
+        return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     @property
     def _sends_no_key(self) -> bool:
         endpoint = self.options.endpoint
         return endpoint is not None and not (endpoint.api_key or endpoint.headers or endpoint.query)
 
-    def _keep(self, outcome: Outcome) -> None:
-        """Write an outcome down, and say what went wrong; texts of models are not logged."""
-        record = outcome.record
-        if isinstance(record, Rollout):
-            self.num_scored += 1
-            if self._directory is not None:
-                self._directory.append_rollout(record)
-        else:
-            where = (record.env, record.task_id, record.attempt)
-            error = record.error
-            _LOGGER.info("%s %s/%d: %s: %s", *where, error.error_class, error.message)
-            if self._directory is not None:
-                if outcome.generation is not None:
-                    self._directory.append_generation(outcome.generation)
-                self._directory.append_failure(record)
-        for name, count in record.retries.items():
-            where = (record.env, record.task_id, record.attempt)
-            _LOGGER.info("%s %s/%d: %s, tried again %d times", *where, name, count)
+    def finish(self, metrics: bytes, ended_at: float | None) -> None:
+        """Write metrics and the end of the run; a run that was complete keeps its end.
 
-    def finish(self, metrics: bytes, ended_at: float) -> None:
-        """Write the end of the run and its metrics; a run that was complete keeps its end."""
-        if self._directory is None:
-            return
-        if self._is_unfinished:
-            self.manifest = msgspec.structs.replace(self.manifest, ended_at=round(ended_at, 3))
-            self._write_time()
-            self._is_unfinished = False
-        self._directory.write_metrics(metrics)
+        Args:
+            metrics: The numbers as JSON.
+            ended_at: When it ended; None: it was stopped and can go on.
+
+        """
+        self._keeping.finish(metrics, ended_at)

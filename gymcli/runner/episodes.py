@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 
-from gymcli.errors import FatalEndpointError
+from gymcli.client import is_unreachable
+from gymcli.errors import EndpointGoneError, FatalEndpointError, ModelError
 from gymcli.runner.attempts import (
     Attempt,
     Ended,
@@ -16,6 +17,7 @@ from gymcli.runner.attempts import (
     score_attempt,
     score_members,
 )
+from gymcli.runner.failing import cause_of
 from gymcli.types import Failure, Rollout
 
 __all__ = ["run_attempts"]
@@ -37,54 +39,85 @@ async def run_attempts(
     before it is given: what ended is kept even where nobody takes it any more. Attempts that are
     scored together end together, when the last of them is there; nothing else waits for that.
 
+    Where the run is stopped (`shared.stopping`), no more attempts are taken, and each that was
+    taken still ends with a record.
+
     Raises:
-        FatalEndpointError: The endpoint refused before it ever answered, or many times in a row.
+        GymError: The cause, once every record is given, where the run was stopped.
 
     """
-    ended: asyncio.Queue[Outcome | None] = asyncio.Queue()
-    # Bounds what waits to be taken, so that memory does not grow where the taker is slow. The
-    # queue itself is not bounded: its end must fit in whenever the workers stop.
-    room = asyncio.Semaphore(concurrency)
-    groups = _Groups()
-
-    async def give(outcomes: list[Outcome]) -> None:
-        for outcome in outcomes:
-            keep(outcome)
-        for outcome in outcomes:
-            await room.acquire()
-            ended.put_nowait(outcome)
-
-    async def work() -> None:
-        for attempt in attempts:
-            one = await play_attempt(attempt, shared)
-            if one.outcome is not None:
-                await give([one.outcome])
-            if attempt.group_size:
-                members = groups.add(one)
-                await give(await score_members(members, shared) if members else [])
-            elif one.outcome is None:
-                await give([await score_attempt(one, shared)])
-
-    async def work_all() -> None:
-        try:
-            await _all_of(work() for _ in range(concurrency))
-            for members in groups.left():
-                await give(await score_members(members, shared))
-        finally:
-            ended.put_nowait(None)
-
-    fuse = _Fuse(max(_MIN_FATAL_IN_A_ROW, 2 * concurrency))
-    working = asyncio.create_task(work_all())
+    work = _Work(attempts, shared, keep, concurrency)
+    working = asyncio.create_task(work.do_all())
     try:
-        while (outcome := await ended.get()) is not None:
-            room.release()
-            fuse.check(outcome)
+        while (outcome := await work.ended.get()) is not None:
+            work.room.release()
             yield outcome.record
         await working
     finally:
+        shared.stopping.close()
         working.cancel()
         with suppress(asyncio.CancelledError):
             await working
+    cause = shared.stopping.cause
+    if cause is not None:
+        raise cause from cause.__cause__
+
+
+class _Work:
+    """The workers of one run, and the outcomes that wait to be taken."""
+
+    def __init__(
+        self,
+        attempts: Iterator[Attempt],
+        shared: Shared,
+        keep: Callable[[Outcome], None],
+        concurrency: int,
+    ) -> None:
+        self.ended: asyncio.Queue[Outcome | None] = asyncio.Queue()
+        """None is the end. The queue is not bounded: that must fit in whenever the workers stop."""
+        self.room = asyncio.Semaphore(concurrency)
+        """Bounds what waits to be taken, so that memory does not grow where the taker is slow."""
+        self._attempts = attempts
+        self._shared = shared
+        self._keep = keep
+        self._concurrency = concurrency
+        self._groups = _Groups()
+        self._fuse = _Fuse(max(_MIN_FATAL_IN_A_ROW, 2 * concurrency))
+
+    async def do_all(self) -> None:
+        """Run every attempt, then end the groups that never became complete."""
+        try:
+            await _all_of(self._do() for _ in range(self._concurrency))
+            for members in self._groups.left():
+                await self._give(await score_members(members, self._shared))
+        finally:
+            self.ended.put_nowait(None)
+
+    async def _do(self) -> None:
+        """Run one attempt after another, until there are none or the run is stopped."""
+        shared = self._shared
+        while shared.stopping.cause is None:
+            attempt = next(self._attempts, None)
+            if attempt is None:
+                break
+            one = await play_attempt(attempt, shared)
+            if one.outcome is not None:
+                await self._give([one.outcome])
+            if attempt.group_size:
+                members = self._groups.add(one)
+                await self._give(await score_members(members, shared) if members else [])
+            elif one.outcome is None:
+                await self._give([await score_attempt(one, shared)])
+
+    async def _give(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            self._keep(outcome)
+            cause = self._fuse.burnt_by(outcome)
+            if cause is not None:
+                self._shared.stopping.stop(cause, grace=0.0)
+        for outcome in outcomes:
+            await self.room.acquire()
+            self.ended.put_nowait(outcome)
 
 
 async def _all_of(working: Iterable[Coroutine[object, object, None]]) -> None:
@@ -120,8 +153,8 @@ class _Groups:
 class _Fuse:
     """Ends a run that has no prospect: nothing was answered yet, or nothing is any more.
 
-    In the middle of a run one refusal proves little, and a server that restarts comes back; so
-    many in a row are waited for there.
+    In the middle of a run one refusal proves little: only so many in a row do. An endpoint that
+    cannot be reached then is waited for by the client, until that gives it up.
     """
 
     def __init__(self, max_in_a_row: int) -> None:
@@ -129,24 +162,23 @@ class _Fuse:
         self._num_in_a_row = 0
         self._has_answered = False
 
-    def check(self, outcome: Outcome) -> None:
-        """Take notice of an outcome.
-
-        Raises:
-            FatalEndpointError: There is no use in going on.
-
-        """
+    def burnt_by(self, outcome: Outcome) -> FatalEndpointError | None:
+        """Take notice of an outcome; give why there is no use in going on, if there is none."""
         self._has_answered = self._has_answered or outcome.was_answered
+        fatal = outcome.fatal
         if not outcome.is_own:
-            return
-        if outcome.fatal is None:
+            return None
+        if fatal is None:
             self._num_in_a_row = 0
-            return
-        self._num_in_a_row += 1
-        if not self._has_answered:
-            raise FatalEndpointError(str(outcome.fatal)) from outcome.fatal
-        if self._num_in_a_row == self._max_in_a_row:
-            raise FatalEndpointError(
-                f"{outcome.fatal} ({self._num_in_a_row} attempts in a row met this; run the same "
-                "command to go on)"
-            ) from outcome.fatal
+            return None
+        text, cause = str(fatal), cause_of(fatal)
+        if self._has_answered and not isinstance(cause, EndpointGoneError):
+            if isinstance(cause, ModelError) and is_unreachable(cause):
+                return None
+            self._num_in_a_row += 1
+            if self._num_in_a_row != self._max_in_a_row:
+                return None
+            text += f" ({self._num_in_a_row} attempts in a row met this)"
+        error = FatalEndpointError(text)
+        error.__cause__ = fatal
+        return error

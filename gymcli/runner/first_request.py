@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gymcli.deadlines import Alarm
 from gymcli.errors import ModelError, RunError
 from gymcli.rollout import EpisodeFailedError, EpisodePlan, play
 from gymcli.types import Answer, Request
@@ -28,7 +29,8 @@ async def first_request(plan: EpisodePlan) -> Request:
     """
     bystander = _Bystander()
     try:
-        await play(plan, bystander)
+        with Alarm() as alarm:
+            await play(plan._replace(alarm=alarm), bystander)
     except EpisodeFailedError as failed:
         if bystander.request is None:
             raise RunError(f"the first attempt cannot start: {failed}") from failed.error

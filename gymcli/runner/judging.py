@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
+from gymcli.client import Endpoint
+from gymcli.deadlines import Alarm
 from gymcli.role_models import ModelPool, RoleModels, RoleSource
 from gymcli.runner.attempts import Shared
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.stopping import Stopping
 from gymcli.scoring import Workers
+from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_secrets
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import JSONObject, Rollout
+from gymcli.types import JSONObject, Rollout, Usage
 
-__all__ = ["Judges", "judging"]
+__all__ = ["Judges", "judging", "scrubber_of_run"]
 
 
 class Judges(NamedTuple):
@@ -28,16 +34,55 @@ class Judges(NamedTuple):
     missing: Mapping[str, str] = {}
     """Why a role that gym.toml or the record gives a model has none, by role."""
 
+    others: Scrubber = NOTHING_SECRET
+    """Takes out what is secret beside the keys of these models and the environment variables."""
+
+    def scrubber(self) -> Scrubber:
+        """Give what takes out every secret that the run knows."""
+        in_use = [
+            secret
+            for source in self.sources.values()
+            if isinstance(source, Endpoint)
+            for secret in source.secrets
+        ]
+        return self.others.also((*in_use, *environment_secrets(os.environ)))
+
+
+def scrubber_of_run(options: CollectOptions) -> Scrubber:
+    """Give what takes out every secret that the options of a run hold or name."""
+    secrets = [secret.get_secret_value() for secret in options.secrets]
+    if options.endpoint is not None:
+        secrets += options.endpoint.secrets
+    sources = {**options.default_roles, **options.roles}
+    return Judges(sources, others=NOTHING_SECRET.also(secrets)).scrubber()
+
 
 @asynccontextmanager
 async def judging(
-    judges: Judges, verdicts: Verdicts, save: Callable[[Rollout], None] = lambda _: None
+    judges: Judges,
+    verdicts: Verdicts,
+    *,
+    save: Callable[[Rollout], None] = lambda _: None,
+    stopping: Stopping | None = None,
+    spend: Callable[[Usage, float | None], None] | None = None,
 ) -> AsyncIterator[Shared]:
-    """Give what attempts share for being scored, without a policy; at the end it is closed."""
+    """Give what attempts share for being scored, without a policy; at the end it is closed.
+
+    Args:
+        judges: Who plays the roles.
+        verdicts: What they said before.
+        save: Writes down a conversation that waits for its score.
+        stopping: Ends the run early; without it only what a judge's endpoint refuses does.
+        spend: Told what every answer of a judge took.
+
+    """
     async with AsyncExitStack() as stack:
         stack.callback(verdicts.close)
         pool = await stack.enter_async_context(ModelPool(judges.concurrency))
-        workers = Workers()
+        workers = Workers(scrubber=judges.scrubber())
         stack.callback(workers.close)
-        roles = RoleModels(judges.sources, params=judges.params, pool=pool, verdicts=verdicts)
-        yield Shared(None, roles, workers, save)
+        roles = RoleModels(
+            judges.sources, params=judges.params, pool=pool, verdicts=verdicts, spend=spend
+        )
+        alarm = stack.enter_context(Alarm())
+        yield Shared(None, roles, workers, save, stopping or Stopping(), alarm)

@@ -48,7 +48,7 @@ def identity_of(
 ) -> JSONObject:
     """Give what makes two runs the same; addresses, keys, speed and selection are not in it."""
     endpoint = options.endpoint
-    prompting: JSONObject = {}
+    prompting = _episode_limits(options)
     if endpoint is not None and endpoint.emulate_tools:
         prompting["emulate_tools"] = True
     if endpoint is not None and endpoint.send_reasoning is not None:
@@ -74,6 +74,15 @@ def identity_of(
         "max_turns": options.max_turns,
         "seed": options.seed,
     }
+
+
+def _episode_limits(options: CollectOptions) -> JSONObject:
+    """Give the limits of an episode that were given: they end other episodes than none would."""
+    return options.model_dump(
+        mode="json",
+        include={"max_episode_tokens", "max_episode_cost", "max_episode_time"},
+        exclude_defaults=True,
+    )
 
 
 def role_identities(

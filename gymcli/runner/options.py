@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from gymcli.client import Endpoint
 
 __all__ = ["CollectOptions"]
+
+T = TypeVar("T")
 
 
 class CollectOptions(BaseModel):
@@ -44,6 +46,24 @@ class CollectOptions(BaseModel):
     """Attempts under way at once."""
     max_turns: int | None = Field(default=None, ge=1)
     """Model messages of an episode; over the row's and the environment's own limit."""
+    max_episode_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of the policy in one episode, prompts included; it ends there and is scored."""
+    max_episode_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The same in money, by the endpoint's prices."""
+    max_episode_time: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
+    """Seconds of one episode; it ends there and is scored."""
+    max_tokens_total: int | None = Field(default=None, ge=1)
+    """Tokens of policy and roles over the whole run, earlier commands included; it stops there."""
+    max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The same in money; everything asked needs prices."""
+    max_run_time: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Seconds after which no attempt is started."""
+    grace: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+    """Seconds that attempts in flight may go on when the run stops early."""
+    outage_deadline: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Seconds that an endpoint which is gone is waited for; over what each endpoint says itself."""
+    no_retry: bool = False
+    """Leave attempts that failed before as they are."""
     params: dict[str, object] = {}
     """Request parameters; they win over those of a row."""
     seed: int | None = None
@@ -63,6 +83,24 @@ class CollectOptions(BaseModel):
     """Request parameters of roles; they win over those that an environment sets."""
     id_by_file: bool = False
     """Ids count within their file."""
+    secrets: tuple[SecretStr, ...] = Field(default=(), exclude=True)
+    """Texts that are written nowhere, beside the keys of endpoints and what environment variables
+    with a name such as API_TOKEN hold."""
+
+    def with_outage_deadline(self) -> Self:
+        """Give these options with the deadline set on every endpoint, where there is one."""
+        seconds = self.outage_deadline
+        if seconds is None:
+            return self
+        return self.model_copy(
+            update={
+                "endpoint": _patient(self.endpoint, seconds),
+                "roles": {role: _patient(one, seconds) for role, one in self.roles.items()},
+                "default_roles": {
+                    role: _patient(one, seconds) for role, one in self.default_roles.items()
+                },
+            }
+        )
 
     @model_validator(mode="before")
     @classmethod
@@ -77,3 +115,10 @@ class CollectOptions(BaseModel):
         if self.endpoint is not None and self.endpoint.model != self.model:
             raise ValueError(f"the endpoint is one of {self.endpoint.model}, not of {self.model}")
         return self
+
+
+def _patient(source: T, seconds: float) -> T:
+    """Give an endpoint that is waited for as long as that when it is gone; a name as it is."""
+    if not isinstance(source, Endpoint):
+        return source
+    return source.model_copy(update={"outage_deadline": seconds})

@@ -57,7 +57,7 @@ async def score_pending(
     """
     judges = judges or Judges()
     registry = Registry((env,) if env else ())
-    directory = RunDirectory(run)
+    directory = RunDirectory(run, judges.scrubber())
     waiting = directory.pending(directory.done())
     if not waiting:
         return Pending()
@@ -121,7 +121,8 @@ async def _score(directory: RunDirectory, registry: Registry, judges: Judges) ->
 
     num_scored = num_failed = 0
     attempts = _attempts(directory, registry)
-    async with judging(judges, Verdicts(directory.path)) as shared:
+    verdicts = Verdicts(directory.path, scrubber=directory.scrubber)
+    async with judging(judges, verdicts) as shared:
         outcomes = run_attempts(attempts, shared, concurrency=judges.concurrency, keep=keep)
         async with aclosing(outcomes):
             async for record in outcomes:
@@ -136,7 +137,7 @@ def _attempts(directory: RunDirectory, registry: Registry) -> Iterator[Attempt]:
     waiting = directory.pending(done).values()
     for rollout in waiting:
         yield _attempt(rollout, registry, directory.path, is_done=False)
-    for rollout in directory.mates(done, waiting):
+    for rollout in directory.mates(done):
         yield _attempt(rollout, registry, directory.path, is_done=True)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gymcli.registry import environment_options, prepare, split_env_args
 from gymcli.role_models import ORACLE, check_declared
-from gymcli.rollout import EpisodePlan
+from gymcli.rollout import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.manifest import declared_sources
 from gymcli.runner.options import CollectOptions
@@ -14,7 +14,7 @@ from gymcli.runner.params import merged_params
 from gymcli.runner.resumption import Standing
 from gymcli.runner.survey import Survey, TaskSource
 from gymcli.store.run import Done
-from gymcli.types import AttemptKey, Rollout, TaskRow, Verifier
+from gymcli.types import AttemptKey, Rollout, TaskRow, Usage, Verifier
 
 __all__ = ["Plan"]
 
@@ -27,6 +27,7 @@ class Plan:
         options: What is asked for.
         found: What the tasks need.
         model: The policy's name on record.
+        spend: Told what every answer of the policy took.
 
     Raises:
         UsageError: An option of an environment is wrong, a role has no model, or an environment
@@ -35,12 +36,25 @@ class Plan:
     """
 
     def __init__(
-        self, source: TaskSource, options: CollectOptions, found: Survey, model: str
+        self,
+        source: TaskSource,
+        options: CollectOptions,
+        found: Survey,
+        model: str,
+        *,
+        spend: Callable[[Usage, float | None], None] | None = None,
     ) -> None:
         self._source = source
         self._options = options
         self._found = found
         self._model = model
+        self._spend = spend
+        endpoint = options.endpoint
+        has_prices = endpoint is not None and endpoint.cost(Usage()) is not None
+        self._cost = endpoint.cost if endpoint is not None and has_prices else None
+        self._limits = EpisodeLimits(
+            options.max_episode_tokens, options.max_episode_cost, options.max_episode_time
+        )
         environments = found.environments
         self.roles = declared_sources(options, environments)
         """The models beside the policy, of those roles that the environments have."""
@@ -87,16 +101,16 @@ class Plan:
         self, standing: Standing, done: Mapping[tuple[str, str], Done]
     ) -> Iterator[Attempt]:
         """Give what is left to do: waiting conversations first, then everything not done."""
-        waiting = set()
+        left_out = set(standing.left_failed)
         for rollout in standing.waiting:
-            waiting.add(rollout.key)
+            left_out.add(rollout.key)
             yield self._recorded(rollout)
         for rollout in standing.mates:
             yield self._recorded(rollout)._replace(is_done=True)
         for row, attempt in self.rows():
             scored = done.get((row.env, row.id))
             is_done = scored is not None and scored.has(attempt)
-            if not is_done and AttemptKey(row.env, row.id, attempt) not in waiting:
+            if not is_done and AttemptKey(row.env, row.id, attempt) not in left_out:
                 plan = self._episode(row, attempt)
                 size = self.group_sizes[row.env, row.id]
                 yield self._attempt(row.env)._replace(plan=plan, group_size=size)
@@ -125,4 +139,7 @@ class Plan:
             run_seed=options.seed or 0,
             sends_seed=options.seed is not None,
             max_turns=options.max_turns,
+            limits=self._limits,
+            cost=self._cost,
+            spend=self._spend,
         )

@@ -162,7 +162,7 @@ class Rescoring:
         """Make the new run, with what it takes over: failures, what waits, judges' answers."""
         if self._out is None:
             return None
-        directory = RunDirectory(self._out)
+        directory = RunDirectory(self._out, self._judges.scrubber())
         directory.lock()
         stack.callback(directory.close)
         directory.write_manifest(self._rescored_manifest({}))
@@ -171,7 +171,7 @@ class Rescoring:
                 directory.append_failure(failure)
             for rollout in _records(self._run / GENERATIONS, Rollout):
                 directory.append_generation(rollout)
-            copy_verdicts(self._run, directory.path)
+            copy_verdicts(self._run, directory.path, directory.scrubber)
         return directory
 
     def _close_out(self, directory: RunDirectory, num_lines: Mapping[str, int]) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from gymcli.errors import RunMismatchError
+from gymcli.errors import BudgetAttemptError, CancelledAttemptError, RunMismatchError
 from gymcli.runner.survey import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run import Done
-from gymcli.types import AttemptKey, Rollout, TaskRow
+from gymcli.store.run import FAILURES, Done, read_structs
+from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow
 
-__all__ = ["Standing", "carried_on", "compare"]
+__all__ = ["Standing", "carried_on", "compare", "failed_attempts"]
 
 _NUM_NAMED = 3
 
@@ -32,6 +34,8 @@ class Standing(NamedTuple):
     """Ids of scored tasks that the files no longer hold."""
     num_others: Mapping[str, int] = {}
     """Scored attempts that the files hold and this plan leaves out, by environment."""
+    left_failed: frozenset[AttemptKey] = frozenset()
+    """Planned attempts that failed before and are not tried again."""
 
     @property
     def warning(self) -> str | None:
@@ -50,6 +54,7 @@ def compare(
     done: Mapping[tuple[str, str], Done],
     pending: Mapping[AttemptKey, Rollout],
     group_sizes: Mapping[tuple[str, str], int],
+    failed: AbstractSet[AttemptKey] = frozenset(),
 ) -> Standing:
     """Compare a plan with what a run has on record, task by task.
 
@@ -59,36 +64,42 @@ def compare(
         done: What is scored already.
         pending: What waits for its score.
         group_sizes: Planned attempts of each task whose attempts are scored together.
+        failed: Attempts that are not tried again, unless they only wait for their score.
 
     Raises:
         RunMismatchError: A task was collected from a row with other content, or more or fewer
             of its attempts were to be scored together.
 
     """
-    if not done and not pending:
+    if not (done or pending or failed):
         return Standing()
     there = _check_unchanged(source.rows(), done, pending)
     sizes = {(key.env, key.task_id): rollout.group_size for key, rollout in pending.items()}
     num_done: Counter[str] = Counter()
     waiting = []
+    left_failed = set()
     for row, attempt in planned:
         scored = done.get((row.env, row.id))
         if scored is not None and scored.has(attempt):
             num_done[row.env] += 1
             continue
         if (size := group_sizes.get((row.env, row.id))) is not None:
-            num_scored = 0 if scored is None else scored.attempts.bit_count()
-            _check_group(row, size, sizes.get((row.env, row.id), num_scored))
-        if (found := pending.get(AttemptKey(row.env, row.id, attempt))) is not None:
+            before = 0 if scored is None else scored.group_size or scored.attempts.bit_count()
+            _check_group(row, size, sizes.get((row.env, row.id), before))
+        key = AttemptKey(row.env, row.id, attempt)
+        if (found := pending.get(key)) is not None:
             waiting.append(found)
+        elif key in failed:
+            left_failed.add(key)
     num_there: Counter[str] = Counter()
-    for key in there:
-        num_there[key[0]] += done[key].attempts.bit_count()
+    for task in there:
+        num_there[task[0]] += done[task].attempts.bit_count()
     return Standing(
         num_done=num_done.total(),
         waiting=tuple(waiting),
         gone=tuple(sorted(task_id for _, task_id in done.keys() - there)),
         num_others=num_there - num_done,
+        left_failed=frozenset(left_failed),
     )
 
 
@@ -124,6 +135,38 @@ def _check_unchanged(
         if scored is not None:
             there.add(key)
     return there
+
+
+_CUT_OFF = frozenset({CancelledAttemptError.__name__, BudgetAttemptError.__name__})
+
+
+class _FailedLine(msgspec.Struct):
+    """A line of failures.jsonl, as far as it says what failed."""
+
+    env: str
+    task_id: str
+    attempt: int
+    error: ErrorRecord
+
+
+def failed_attempts(folder: Path) -> set[AttemptKey]:
+    """Read which attempts failed by themselves; those that the end of a run cut off did not.
+
+    Raises:
+        RunFileError: A line is damaged.
+
+    """
+    path = folder / FAILURES
+    failed: set[AttemptKey] = set()
+    if not path.is_file():
+        return failed
+    for line in read_structs(path, msgspec.json.Decoder(_FailedLine)):
+        key = AttemptKey(line.env, line.task_id, line.attempt)
+        if line.error.error_class in _CUT_OFF:
+            failed.discard(key)
+        else:
+            failed.add(key)
+    return failed
 
 
 def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest:

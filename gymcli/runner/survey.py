@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,6 +16,7 @@ from gymcli.environment import Environment
 from gymcli.errors import TasksError, UnknownNameError
 from gymcli.registry import Found, Registry, shipped_tasks
 from gymcli.runner.options import CollectOptions
+from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import file_sha256
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
@@ -22,6 +25,13 @@ from gymcli.types import JSONObject, TaskRow
 __all__ = ["Problems", "Survey", "TaskSource", "TasksFile", "named_file", "row_problems", "survey"]
 
 _MAX_LISTED = 20
+_MAX_COMPARED = 10_000
+"""Ids among which a mistyped one is looked for."""
+
+_UNWRITABLE_ID = (
+    "the task's id holds a secret (a key in use, or the value of a variable that is named like "
+    "one), which is never written; give it another id, or name its field with --id-field"
+)
 
 
 class TaskSource:
@@ -121,8 +131,10 @@ class Survey:
         return self.num_rows.total()
 
 
-def survey(source: TaskSource, registry: Registry) -> Survey:
+def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
     """Read and check every row, and count those that are selected.
+
+    A row whose id holds a secret is wrong: the id would not be on record as it is.
 
     Raises:
         TasksError: Rows are wrong; the first 20 are listed.
@@ -133,7 +145,7 @@ def survey(source: TaskSource, registry: Registry) -> Survey:
     num_rows_of_file: Counter[str] = Counter()
     num_selected_of_file: Counter[str] = Counter()
     missing = set(source.asked_ids)
-    for row in _checked(source, registry, result):
+    for row in _checked(source, registry, scrubber, result):
         file = _file_of(row)
         num_rows_of_file[file] += 1
         missing.discard(row.id)
@@ -143,7 +155,7 @@ def survey(source: TaskSource, registry: Registry) -> Survey:
             result.num_tasks += row.first_attempt == 0
             _count_group(result, row, source.repeats)
     if missing:
-        raise UnknownNameError(f"--task {min(missing)}: no task has this id")
+        raise _unknown_task(min(missing), source)
     if not num_rows_of_file:
         names = ", ".join(str(path) for path in source.paths)
         raise TasksError(f"{names}: no tasks; expected one JSON object a line")
@@ -158,6 +170,13 @@ def survey(source: TaskSource, registry: Registry) -> Survey:
     return result
 
 
+def _unknown_task(task_id: str, source: TaskSource) -> UnknownNameError:
+    known = (row.id for row in itertools.islice(source.rows(), _MAX_COMPARED))
+    close = difflib.get_close_matches(task_id, list(dict.fromkeys(known)), n=1)
+    hint = f' (did you mean "{close[0]}"?)' if close else ""
+    return UnknownNameError(f"--task {task_id}: no task has this id{hint}")
+
+
 def _file_of(row: TaskRow) -> str:
     return row.place.rpartition(":")[0]
 
@@ -167,7 +186,9 @@ def _count_group(result: Survey, row: TaskRow, repeats: int) -> None:
         result.group_sizes[row.env, row.id] += repeats
 
 
-def _checked(source: TaskSource, registry: Registry, result: Survey) -> Iterator[TaskRow]:
+def _checked(
+    source: TaskSource, registry: Registry, scrubber: Scrubber, result: Survey
+) -> Iterator[TaskRow]:
     """Give the rows with a look at each; at the end, complain of those that are wrong."""
     problems = Problems()
     for item in source.read():
@@ -178,6 +199,8 @@ def _checked(source: TaskSource, registry: Registry, result: Survey) -> Iterator
         else:
             found = result.environments[item.env] = registry.find(item.env)
             result.param_names.update(item.params)
+            if scrubber.holds_secret(item.id):
+                problems.add(RowProblem(item.place, _UNWRITABLE_ID))
             for text in row_problems(item, found):
                 problems.add(RowProblem(item.place, text))
             yield item

@@ -46,9 +46,8 @@ def verify(
 ) -> Iterator[Rescored]:
     """Rescore a run directory or a rollout file, ours or NeMo Gym's.
 
-    Long files are scored by processes, so a script that calls this needs the usual
-    `if __name__ == "__main__":`. Results come in the order of the lines; those of environments
-    whose verifiers wait, for models or for all attempts of a task, follow as they are there. What
+    Results come in the order of the lines; those of environments whose verifiers wait, for models
+    or for all attempts of a task, or run `verifies_in_worker`, follow as they are there. What
     judges newly answer is appended to the verdicts of a run directory.
 
     Args:
@@ -62,7 +61,6 @@ def verify(
 
     Raises:
         UsageError: A file, a line, an environment or an option is wrong, or a role has no model.
-        RunError: A worker process died.
 
     """
     return rescore_file(
@@ -155,7 +153,7 @@ def rescore_file(
     job = RescoreJob(reading, specs, env_args, keeps_lines)
     size = path.stat().st_size
     if not any(waiting.values()):
-        return rescore(rollout_lines(path), job, size=size)
+        return rescore(rollout_lines(path), job, size=size, scrubber=judges.scrubber())
     is_mixed = not all(waiting.values())
     judged = rescore_judged(
         lambda: lines(waits=True) if is_mixed else rollout_lines(path),
@@ -164,14 +162,15 @@ def rescore_file(
     )
     if not is_mixed:
         return judged
-    return itertools.chain(rescore(lines(waits=False), job, size=size), judged)
+    alone = rescore(lines(waits=False), job, size=size, scrubber=judges.scrubber())
+    return itertools.chain(alone, judged)
 
 
 @asynccontextmanager
 async def _opened(
     judges: Judges, run: Path | None, out: Path | None, warn: Callable[[str], None]
 ) -> AsyncIterator[Shared]:
-    with rescoring_verdicts(run, out, warn) as verdicts:
+    with rescoring_verdicts(run, out, warn, judges.scrubber()) as verdicts:
         async with judging(judges, verdicts) as shared:
             yield shared
 

@@ -67,6 +67,8 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: float | None = None
     """In the currency of gym.toml's prices; None where they do not say."""
+    retries: dict[str, int] = {}
+    """What was tried again, also in vain, counted by error class."""
 
     def add(self, other: RoleUse) -> None:
         """Add the use of another attempt, or of a later scoring, to this one."""
@@ -78,6 +80,10 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
         self.num_failed += other.num_failed
         self.seconds += other.seconds
         self.usage.add(other.usage)
+        if other.retries:
+            names = {**self.retries, **other.retries}
+            counts = (self.retries, other.retries)
+            self.retries = {name: sum(count.get(name, 0) for count in counts) for name in names}
 
 
 class AttemptKey(msgspec.Struct, frozen=True, order=True):
@@ -165,6 +171,8 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     tool_errors: dict[str, int] = {}
     """Tool calls that could not be carried out, counted by what was wrong."""
     usage: Usage = msgspec.field(default_factory=Usage)
+    cost: float | None = None
+    """Of the policy, in the currency of gym.toml's prices; None where it is not known."""
     role_usage: dict[str, RoleUse] = {}
     """What models beside the policy took, by role."""
     timing: Timing = msgspec.field(default_factory=Timing)
@@ -257,6 +265,8 @@ class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The conversation as far as it got."""
     model: str = ""
     usage: Usage = msgspec.field(default_factory=Usage)
+    cost: float | None = None
+    """Of the policy, as on a rollout."""
     role_usage: dict[str, RoleUse] = {}
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}

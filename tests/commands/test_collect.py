@@ -1,5 +1,6 @@
 """`gym collect` through the front door."""
 
+import itertools
 import signal
 import subprocess
 from contextlib import suppress
@@ -348,22 +349,33 @@ def test_collect_survives_kill_9(ask, mock_server):
     assert 300 <= mock_server.num_requests <= 300 + 8
 
 
-def test_collect_interrupted_says_how_to_go_on(ask, mock_server):
-    write_sums(Path("sums.jsonl"), 200)
-    mock_server.latency = 0.02
-    line = (*ask, "--out", "run", "--concurrency", "8")
-    with start(*line, stdout=subprocess.PIPE) as process:
-        wait_for_lines(Path("run/rollouts.jsonl"), 20, process)
-        process.send_signal(signal.SIGINT)
-        output, messages = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert output == b""
-    text = messages.decode()
-    assert "Traceback" not in text
-    num_scored = len(lines_of(Path("run/rollouts.jsonl")))
-    last = f"interrupted; {num_scored} of 200 attempts are scored in run, the same command goes on"
-    assert text.splitlines()[-1] == last
-    assert mock_server.num_requests <= num_scored + 8
+def test_collect_gives_up_an_endpoint_that_is_gone(ask, mock_server):
+    """What is scored is kept, what was in flight is recorded, and the command goes on later."""
+    write_sums(Path("sums.jsonl"), 60)
+    numbers = itertools.count(1)
+
+    def behave(request):
+        return add_up(request) if next(numbers) <= 20 else refusal_of(502, "nobody here")
+
+    mock_server.behaviour = behave
+    line = (*ask, "--out", "run", "--concurrency", "16")
+    done = gym(*line, "--outage-deadline", "0.1")
+    assert done.exit_code == 4
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "answered 502: mock_error: nobody here" in last
+    assert "; 20 of 60 attempts are scored; go on with: gym collect " in last
+    assert "outages       1 of an endpoint" in done.stdout
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 20
+    failures = lines_of(Path("run/failures.jsonl"))
+    assert len({row["task_id"] for row in failures}) == len(failures) <= 16
+    assert {row["error"]["class"] for row in failures} <= {
+        "EndpointGoneError",
+        "CancelledAttemptError",
+    }
+    mock_server.behaviour = add_up
+    assert gym(*line).exit_code == 0
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 60
 
 
 @pytest.mark.local_model

@@ -32,6 +32,12 @@ def test_progress_elsewhere_prints_plain_lines(capsys):
     assert "tokens/s" in last
 
 
+def test_progress_of_rewards_on_different_scales_has_no_mean(capsys):
+    with Progress(1, is_quiet=False, has_one_scale=False) as progress:
+        progress.add(GOOD)
+    assert "mean reward" not in capsys.readouterr().err
+
+
 def test_progress_prints_at_a_steady_pace(capsys):
     """Even while nothing ends."""
 

@@ -1,5 +1,6 @@
 """`--role` on the command line and `[roles]` in gym.toml."""
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -261,3 +262,33 @@ def test_verify_speaks_of_a_missing_model_only_where_it_is_needed(ask, mock_serv
     given = gym("verify", "run/rollouts.jsonl", "--env", JUDGED, "--role", "judge=oracle")
     assert given.exit_code == 0
     assert "nobody" not in given.stderr
+
+
+def test_collect_tells_what_was_tried_again_for_a_role(ask, mock_server):
+    numbers = itertools.count()
+
+    def behave(request):
+        is_judged = last_user_text(request).startswith("Is this good?")
+        if is_judged and next(numbers) == 0:
+            return refusal_of(429, "slow", retry_after="0.01")
+        return judge_or_echo(request)
+
+    mock_server.behaviour = behave
+    done = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
+    assert done.exit_code == 0, done.stderr
+    assert "judge         4 calls, 1 retries of RateLimitError, " in done.stdout
+    rollouts = lines_of(Path("run/rollouts.jsonl"))
+    told = [rollout["role_usage"]["judge"].get("retries") for rollout in rollouts]
+    assert sorted(told, key=bool) == [None, None, None, {"RateLimitError": 1}]
+
+
+def test_collect_shares_the_load_of_several_addresses(ask, mock_server):
+    """The second one is the same server under another name; neither belongs to the identity."""
+    other = mock_server.base_url.replace("127.0.0.1", "localhost")
+    done = gym(*ask, "--base-url", other, "--role", f"judge={mock_server.base_url}#j")
+    assert done.exit_code == 0, done.stderr
+    hosts = {received.headers["Host"].split(":")[0] for received in mock_server.requests}
+    assert hosts == {"127.0.0.1", "localhost"}
+    again = gym(*ask, "--role", f"judge={mock_server.base_url}#j")
+    assert again.exit_code == 0, again.stderr
+    assert "all 4 attempts are scored already" in again.stderr

@@ -103,7 +103,7 @@ def test_run_attempts_survives_one_refusal_after_an_answer(tmp_path):
 
 def test_run_attempts_ends_where_the_key_is_refused_from_now_on(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 300), tmp_path / "run"
-    with pytest.raises(FatalEndpointError, match="10 attempts in a row met this; run the same"):
+    with pytest.raises(FatalEndpointError, match="10 attempts in a row met this"):
         collect_all(tasks, refusing(status=401, first=5), concurrency=2, out=out)
     assert len(lines_of(out / "rollouts.jsonl")) == 4
     assert len(lines_of(out / "failures.jsonl")) < 20

@@ -1,0 +1,84 @@
+"""Sums and means of values that come one by one and are not kept, rounded once all the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+__all__ = ["RunningMean", "RunningSum"]
+
+_MAX_PARTS = 1000
+
+
+class RunningSum:
+    """The sum that `math.fsum` gives of all values together."""
+
+    def __init__(self) -> None:
+        self._parts: list[float] = []
+        """Numbers whose sum without any rounding is that of the values."""
+
+    @property
+    def total(self) -> float:
+        """The sum; 0 of nothing."""
+        return math.fsum(self._parts)
+
+    def add(self, value: float) -> None:
+        """Add one value."""
+        self._parts.append(value)
+        if len(self._parts) > _MAX_PARTS:
+            self._fold()
+
+    def add_values(self, values: Iterable[float]) -> None:
+        """Add several values."""
+        self._parts.extend(values)
+        self._fold()
+
+    def add_all(self, other: RunningSum) -> None:
+        """Add up two sums."""
+        self.add_values(other._parts)
+
+    def _fold(self) -> None:
+        """Put the rounded sum, what rounding left out of it, and so on, in place of the parts."""
+        folded = []
+        while rest := math.fsum(self._parts):
+            folded.append(rest)
+            if not math.isfinite(rest):
+                break
+            self._parts.append(-rest)
+        self._parts = folded
+
+
+class RunningMean:
+    """The mean that `estimators.mean` gives of all values together."""
+
+    def __init__(self) -> None:
+        self._newest: list[float] = []
+        self._num_others = 0
+        self._sum = RunningSum()
+        self._low = math.inf
+        self._high = -math.inf
+
+    @property
+    def num_values(self) -> int:
+        """How many values there are."""
+        return self._num_others + len(self._newest)
+
+    @property
+    def value(self) -> float:
+        """The mean of at least one value."""
+        self._fold()
+        # The mean of equal values is that value, also where the quotient is rounded beside it.
+        return min(max(self._sum.total / self._num_others, self._low), self._high)
+
+    def add(self, value: float) -> None:
+        """Add one value."""
+        self._newest.append(value)
+        if len(self._newest) > _MAX_PARTS:
+            self._fold()
+
+    def _fold(self) -> None:
+        self._num_others += len(self._newest)
+        self._low = min(self._low, min(self._newest, default=math.inf))
+        self._high = max(self._high, max(self._newest, default=-math.inf))
+        self._sum.add_values(self._newest)
+        self._newest.clear()

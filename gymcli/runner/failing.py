@@ -1,0 +1,50 @@
+"""What is recorded of an attempt that could not be scored, and what of it the run should know."""
+
+from __future__ import annotations
+
+from gymcli.client import is_fatal, is_unreachable
+from gymcli.errors import AttemptError, ModelError, RoleError
+from gymcli.types import ErrorRecord, Failure, Rollout
+
+__all__ = ["cause_of", "failure_of", "fatal_error"]
+
+
+def fatal_error(error: AttemptError) -> AttemptError | None:
+    """Give an error that every further attempt would meet as well, of the policy or of a role."""
+    cause = cause_of(error)
+    if isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause)):
+        return error
+    return None
+
+
+def cause_of(error: AttemptError) -> BaseException | None:
+    """Give the client's error behind that of a role; any other error as it is."""
+    return error.__cause__ if isinstance(error, RoleError) else error
+
+
+def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
+    """Give the record of an attempt that could not be scored."""
+    cause = cause_of(error)
+    return Failure(
+        schema_version=rollout.schema_version,
+        task_id=rollout.task_id,
+        task_hash=rollout.task_hash,
+        attempt=rollout.attempt,
+        env=rollout.env,
+        env_version=rollout.env_version,
+        env_options=rollout.env_options,
+        seed=rollout.seed,
+        error=ErrorRecord(
+            error_class=type(error).__name__,
+            phase=error.phase,
+            message=str(error),
+            status=cause.status if isinstance(cause, ModelError) else None,
+        ),
+        messages=rollout.messages,
+        model=rollout.model,
+        usage=rollout.usage,
+        cost=rollout.cost,
+        role_usage=rollout.role_usage,
+        timing=rollout.timing,
+        retries=rollout.retries,
+    )

@@ -1,0 +1,156 @@
+"""How a run ends before its work is done: nothing new, some time for what is in flight, the cut."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from gymcli.errors import (
+    BudgetAttemptError,
+    BudgetReachedError,
+    CancelledAttemptError,
+    GymError,
+    InterruptedRunError,
+    Phase,
+    UnfinishedAttemptError,
+)
+
+__all__ = ["AGAIN_SECONDS", "Stopping", "UnderWay"]
+
+AGAIN_SECONDS = 2.0
+"""Between two cuts: so long may an attempt that was cut off take to close what it opened."""
+
+
+class Stopping:
+    """Ends one run early, whatever the cause: a signal, a budget, an endpoint that is gone.
+
+    The cause is the error that the run will end with. Once there is one, no attempt is started;
+    those in flight have `grace` seconds to end by themselves and are then cut off, each with an
+    error that says so.
+    """
+
+    def __init__(self, grace: float = 0.0) -> None:
+        self.grace = grace
+        self.cause: GymError | None = None
+        self._is_cut = False
+        self._in_flight: set[UnderWay] = set()
+        self._cut_at = math.inf
+        self._timer: asyncio.Handle | None = None
+
+    @property
+    def num_in_flight(self) -> int:
+        """Attempts that are played or scored now."""
+        return len(self._in_flight)
+
+    def stop(self, cause: GymError, *, grace: float | None = None) -> None:
+        """Start nothing from now on, and cut off what is in flight once the grace is over.
+
+        May be called again: the graver cause and the earlier end count. It must be called in the
+        thread of the run's event loop.
+        """
+        if self.cause is None or _gravity(cause) > _gravity(self.cause):
+            self.cause = cause
+        if self._is_cut:
+            return
+        loop = asyncio.get_running_loop()
+        # Never at once: a task that is running now could take the cut where nobody awaits it.
+        moment = loop.time() + (self.grace if grace is None else grace)
+        if moment < self._cut_at:
+            self.close()
+            self._cut_at = moment
+            self._timer = loop.call_at(moment, self._cut)
+
+    def under_way(self, phase: Callable[[], Phase]) -> UnderWay:
+        """Give the block within which an attempt can be cut off.
+
+        Args:
+            phase: Says where the attempt is, when it is cut off.
+
+        """
+        return UnderWay(self, phase)
+
+    def error(self, phase: Phase) -> UnfinishedAttemptError:
+        """Give the error of an attempt that the end of the run cut off."""
+        is_budget = isinstance(self.cause, BudgetReachedError)
+        kind = BudgetAttemptError if is_budget else CancelledAttemptError
+        return kind(f"the run was ended first: {self.cause}", phase=phase)
+
+    def close(self) -> None:
+        """Forget a cut that is still to come."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._cut_at = None, math.inf
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        for one in self._in_flight:
+            one.cut()
+        self._timer = None
+        if self._in_flight:
+            # The first cut ended what was waited for, the next ones end a close that hangs.
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(AGAIN_SECONDS, self._cut)
+
+
+class UnderWay:
+    """A context manager around the work on one attempt.
+
+    Raises:
+        UnfinishedAttemptError: The end of the run cut the work off; in place of the cancellation
+            that did so. A cancellation by anybody else passes.
+
+    """
+
+    __slots__ = ("_num_before", "_num_cuts", "_phase", "_phase_at_cut", "_stopping", "_task")
+
+    def __init__(self, stopping: Stopping, phase: Callable[[], Phase]) -> None:
+        self._stopping = stopping
+        self._phase = phase
+        self._phase_at_cut: Phase = "setup"
+        self._num_cuts = 0
+        self._num_before = 0
+        self._task: asyncio.Task[object] | None = None
+
+    def cut(self) -> None:
+        """Cancel what the attempt waits for."""
+        assert self._task is not None, "what was not entered is not in flight"
+        if not self._num_cuts:
+            self._phase_at_cut = self._phase()
+        self._num_cuts += 1
+        self._task.cancel()
+
+    def __enter__(self) -> Self:
+        if self._stopping._is_cut:  # noqa: SLF001  # the two are one mechanism
+            raise self._stopping.error(self._phase())
+        task = asyncio.current_task()
+        assert task is not None, "attempts run in tasks"
+        self._task = task
+        self._num_before = task.cancelling()
+        self._stopping._in_flight.add(self)  # noqa: SLF001
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopping._in_flight.discard(self)  # noqa: SLF001
+        if not self._num_cuts:
+            return
+        assert self._task is not None, "left before it was entered"
+        num_left = 0
+        for _ in range(self._num_cuts):
+            num_left = self._task.uncancel()
+        if isinstance(error, asyncio.CancelledError) and num_left <= self._num_before:
+            raise self._stopping.error(self._phase_at_cut) from error
+
+
+def _gravity(cause: GymError) -> int:
+    """Rank what stops a run, as the exit codes are ranked: a signal, a budget, all else."""
+    if isinstance(cause, InterruptedRunError):
+        return 3
+    return 2 if isinstance(cause, BudgetReachedError) else 1

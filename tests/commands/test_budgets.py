@@ -1,0 +1,278 @@
+"""Budgets of runs and limits of episodes, what they cost, and which failures are left alone."""
+
+import itertools
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.mock import MockAnswer
+from gymcli.mock.behaviours import last_user_text, num_turns, refusal_of
+from gymcli.types import Usage
+from tests.commands.running import FLAKY, add_up, gym, lines_of, write_sums
+
+TWENTY = Usage(prompt_tokens=15, completion_tokens=5)
+NO_USAGE = '{"choices": [{"message": {"role": "assistant", "content": "It is 1."}}]}'
+
+
+def priced(request) -> MockAnswer:
+    """Answer a sum rightly, for twenty tokens."""
+    return MockAnswer(text=add_up(request).text, usage=TWENTY)
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch, mock_server):
+    """Give the arguments that collect ten sums, one after another, at twenty tokens each."""
+    monkeypatch.chdir(tmp_path)
+    mock_server.behaviour = priced
+    tasks = write_sums(Path("sums.jsonl"), 10)
+    where = ("--model", "m", "--base-url", mock_server.base_url)
+    return ("collect", tasks, *where, "--concurrency", "1", "--out", "run")
+
+
+@pytest.fixture
+def ask_priced(ask, mock_server):
+    """Give the same of a model with prices: 15 and 10 millionths make 25 a rollout."""
+    Path("gym.toml").write_text(
+        f'[models.dear]\nbase_url = "{mock_server.base_url}"\nmodel = "m"\n'
+        "prices = { prompt = 1.0, completion = 2.0 }\n"
+    )
+    return ("collect", "sums.jsonl", "--model", "dear", "--concurrency", "1", "--out", "run")
+
+
+def scored() -> int:
+    path = Path("run/rollouts.jsonl")
+    return len(lines_of(path)) if path.is_file() else 0
+
+
+def test_a_budget_of_tokens_stops_the_run(ask, mock_server):
+    """What earlier commands spent counts; a larger budget goes on to the end."""
+    done = gym(*ask, "--max-tokens-total", "90")
+    assert done.exit_code == 6
+    assert (scored(), mock_server.num_requests) == (5, 5)
+    assert "mean reward" in done.stdout
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "the budget --max-tokens-total 90 is reached, 100 tokens are spent; "
+        "5 of 10 attempts are scored; go on, with more where it was too little: gym collect "
+    )
+    again = gym(*ask, "--max-tokens-total", "90")
+    assert (again.exit_code, mock_server.num_requests) == (6, 5)
+    further = gym(*ask, "--max-tokens-total", "140")
+    assert (further.exit_code, scored()) == (6, 7)
+    assert gym(*ask, "--max-tokens-total", "200").exit_code == 0
+    assert (scored(), mock_server.num_requests) == (10, 10)
+    assert gym(*ask, "--max-tokens-total", "20").exit_code == 0
+
+
+def test_a_budget_is_overshot_by_no_more_than_is_in_flight(ask, mock_server):
+    line = (*ask, "--concurrency", "4", "--max-tokens-total", "60", "--min-coverage", "0")
+    assert gym(*line).exit_code == 6
+    assert 3 <= mock_server.num_requests <= 3 + 3
+    assert scored() == mock_server.num_requests
+
+
+def test_a_budget_counts_roles(tmp_path, monkeypatch, mock_server):
+    monkeypatch.chdir(tmp_path)
+    Path("t.jsonl").write_text("".join(f'{{"id": "t{n}", "prompt": "Go {n}."}}\n' for n in "abcd"))
+    mock_server.behaviour = lambda request: MockAnswer(
+        text=f"[[GOOD]] {last_user_text(request)}", usage=TWENTY
+    )
+    where = ("--model", "m", "--base-url", mock_server.base_url, "--concurrency", "1")
+    env = ("--env", "tests.runner.environments:Judged")
+    role = ("--role", f"judge={mock_server.base_url}#j")
+    line = ("collect", "t.jsonl", *where, *env, *role, "--out", "run")
+    done = gym(*line, "--max-tokens-total", "80")
+    assert (done.exit_code, scored(), mock_server.num_requests) == (6, 2, 4)
+    again = gym(*line, "--max-tokens-total", "80")
+    assert (again.exit_code, mock_server.num_requests) == (6, 4)
+    assert "80 tokens are spent" in again.stderr
+
+
+def test_a_budget_of_money_stops_the_run(ask_priced, mock_server):
+    done = gym(*ask_priced, "--max-cost", "0.00006")
+    assert (done.exit_code, scored()) == (6, 3)
+    assert "--max-cost 6e-05 is reached, a cost of 7.5e-05 are spent" in done.stderr
+    again = gym(*ask_priced, "--max-cost", "0.00006")
+    assert (again.exit_code, mock_server.num_requests) == (6, 3)
+    assert gym(*ask_priced, "--max-cost", "1").exit_code == 0
+
+
+def test_a_budget_of_money_needs_prices(ask, ask_priced, mock_server):
+    for option in ("--max-cost", "--max-episode-cost"):
+        done = gym(*ask, option, "1")
+        assert done.exit_code == 2
+        assert f"{option}: what the model m costs is unknown" in done.stderr
+        assert '[models."m"] prices = ' in done.stderr
+    judged = ("--env", "tests.runner.environments:Judged")
+    Path("t.jsonl").write_text('{"prompt": "Go."}\n')
+    role = ("--role", f"judge={mock_server.base_url}#j", *judged)
+    done = gym("collect", "t.jsonl", *ask_priced[2:], *role, "--max-cost", "1")
+    assert done.exit_code == 2
+    assert "--max-cost: what the judge j costs is unknown" in done.stderr
+    assert mock_server.num_requests == 0
+    local = gym("collect", "arithmetic", "--model", "local", "--max-cost", "1")
+    assert local.exit_code == 2
+    oracle = gym("collect", "arithmetic", "--model", "oracle", "--max-cost", "1", "--limit", "2")
+    assert oracle.exit_code == 0
+
+
+def test_the_time_of_a_run_ends_it(ask, mock_server):
+    """What is in flight then is recorded as cut off by a budget."""
+    mock_server.behaviour = lambda _: MockAnswer(fault="stall")
+    done = gym(*ask, "--max-run-time", "0.3", "--grace", "0", "--concurrency", "3")
+    assert done.exit_code == 6
+    assert "the 0.3 seconds of --max-run-time are over; 0 of 10 attempts" in done.stderr
+    failures = lines_of(Path("run/failures.jsonl"))
+    assert {line["error"]["class"] for line in failures} == {"BudgetAttemptError"}
+    assert len(failures) == mock_server.num_requests == 3
+    mock_server.behaviour = priced
+    assert gym(*ask, "--no-retry").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "option", ["--max-cost", "--max-run-time", "--max-episode-time", "--grace", "--outage-deadline"]
+)
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_limits_are_numbers(ask, option, value):
+    done = gym(*ask, option, value)
+    assert done.exit_code == 2
+    assert "is not a number" in done.stderr
+
+
+@pytest.fixture
+def ask_in_turns(tmp_path, monkeypatch, mock_server):
+    """Give the arguments of three episodes that the model would never end."""
+    monkeypatch.chdir(tmp_path)
+    Path("asking.py").write_text(
+        "from gymcli import Context, Environment, Rollout, Score, Task\n\n\n"
+        "class Asking(Environment[Task]):\n"
+        '    """Go on."""\n\n'
+        "    async def reply(self, rollout: Rollout) -> str:\n"
+        '        return "Go on."\n\n'
+        "    @classmethod\n"
+        "    async def verify(cls, rollout: Rollout, context: Context) -> Score:\n"
+        '        return Score(float(sum(m.role == "assistant" for m in rollout.messages)))\n'
+    )
+    Path("t.jsonl").write_text("".join(f'{{"id": "t{n}", "prompt": "Go."}}\n' for n in range(3)))
+    mock_server.behaviour = lambda _: MockAnswer(text="I go.", usage=TWENTY)
+    Path("gym.toml").write_text(
+        f'[models.dear]\nbase_url = "{mock_server.base_url}"\nmodel = "m"\n'
+        "prices = { prompt = 1.0, completion = 2.0 }\n"
+    )
+    return ("collect", "t.jsonl", "--model", "dear", "--env", "asking.py:Asking")
+
+
+@pytest.mark.parametrize(
+    ("limit", "stop_reason"),
+    [
+        (("--max-episode-tokens", "41"), "episode_tokens"),
+        (("--max-episode-cost", "0.00006"), "episode_cost"),
+    ],
+)
+def test_a_limit_of_an_episode_ends_it_and_it_is_scored(ask_in_turns, limit, stop_reason):
+    """After the turn that reached it, which the environment still answered."""
+    assert gym(*ask_in_turns, *limit, "--out", "run").exit_code == 0
+    for line in lines_of(Path("run/rollouts.jsonl")):
+        assert (line["stop_reason"], line["reward"]) == (stop_reason, 3.0)
+        assert line["messages"][-1] == {"role": "user", "content": "Go on."}
+        assert line["cost"] == pytest.approx(75e-6)
+    other = gym(*ask_in_turns, "--out", "run")
+    assert other.exit_code == 2
+    assert limit[0].removeprefix("--").replace("-", "_") in other.stderr
+
+
+def test_the_time_of_an_episode_cuts_a_request_off(ask_in_turns, mock_server):
+    def behave(request):
+        is_second = num_turns(request) == 1
+        return MockAnswer(text="I go.", usage=TWENTY, fault="stall" if is_second else None)
+
+    mock_server.behaviour = behave
+    assert gym(*ask_in_turns, "--max-episode-time", "0.5", "--out", "run").exit_code == 0
+    for line in lines_of(Path("run/rollouts.jsonl")):
+        assert (line["stop_reason"], line["reward"]) == ("episode_time", 1.0)
+    assert not Path("run/failures.jsonl").exists()
+
+
+def test_what_a_run_costs_is_on_record(ask_priced):
+    done = gym(*ask_priced)
+    assert "cost          0.0003\n" in done.stdout
+    assert {line["cost"] for line in lines_of(Path("run/rollouts.jsonl"))} == {25e-6}
+    metrics = msgspec.json.decode(gym("metrics", "run", "--json").stdout)
+    assert metrics["cost"] == metrics["environments"]["arithmetic"]["cost"]
+    assert metrics["cost"] == pytest.approx(250e-6)
+
+
+def test_what_failures_cost_is_counted(ask_in_turns, mock_server):
+    """An attempt that took no tokens cost nothing; one that failed later cost what it took."""
+
+    def behave(request):
+        if num_turns(request) == 1 or len(mock_server.requests) == 1:
+            return refusal_of(400, "no")
+        return MockAnswer(text="I go.", usage=TWENTY)
+
+    mock_server.behaviour = behave
+    gym(*ask_in_turns, "--concurrency", "1", "--out", "run")
+    costs = [line.get("cost") for line in lines_of(Path("run/failures.jsonl"))]
+    assert costs == [0.0, 25e-6, 25e-6]
+    assert msgspec.json.decode(Path("run/metrics.json").read_bytes())["cost"] == 50e-6
+
+
+def test_a_cost_that_nobody_knows_is_unknown(ask, ask_priced, mock_server):
+    """Without prices, and where an answer does not say what it took: never 0."""
+    done = gym(*ask)
+    assert "cost          unknown\n" in done.stdout
+    assert msgspec.json.decode(Path("run/metrics.json").read_bytes())["cost"] is None
+    numbers = itertools.count()
+
+    def behave(request):
+        return MockAnswer(body=NO_USAGE) if next(numbers) == 3 else priced(request)
+
+    mock_server.behaviour = behave
+    line = [*ask_priced[:-1], "other"]
+    assert "cost          unknown\n" in gym(*line).stdout
+    costs = [row.get("cost") for row in lines_of(Path("other/rollouts.jsonl"))]
+    assert costs.count(None) == 1
+
+
+def test_no_retry_leaves_what_failed(ask, mock_server):
+    """Only what is missing runs, and the exit code is that of the whole run."""
+
+    def behave(request):
+        return refusal_of(400, "no") if "9 + 1" in last_user_text(request) else priced(request)
+
+    mock_server.behaviour = behave
+    assert gym(*ask, "--limit", "8").exit_code == 0
+    assert gym(*ask).exit_code == 4
+    assert mock_server.num_requests == 10
+    mock_server.behaviour = priced
+    done = gym(*ask, "--no-retry")
+    assert (done.exit_code, mock_server.num_requests) == (4, 10)
+    assert "9 attempts are scored already, 1 failed before and stay so (--no-retry)" in done.stderr
+    assert "run the same command without --no-retry to try them again" in done.stderr
+    assert gym(*ask, "--no-retry", "--min-coverage", "0.9").exit_code == 0
+    assert gym(*ask).exit_code == 0
+    assert (scored(), mock_server.num_requests) == (10, 11)
+
+
+def test_no_retry_scores_what_waits(ask, mock_server):
+    """A conversation whose verifier failed was not lost."""
+    Path("flaky.py").write_text(FLAKY)
+    Path("broken").touch()
+    write_sums(Path("sums.jsonl"), 3, env="flaky")
+    line = (*ask, "--env", "flaky.py:Flaky")
+    assert gym(*line).exit_code == 4
+    Path("broken").unlink()
+    assert gym(*line, "--no-retry").exit_code == 0
+    assert mock_server.num_requests == 3
+
+
+def test_a_task_by_its_id_resumes_and_is_guessed(ask, mock_server):
+    assert gym(*ask, "--task", "sum-3").exit_code == 0
+    assert gym(*ask, "--task", "sum-3").exit_code == 0
+    assert (scored(), mock_server.num_requests) == (1, 1)
+    wrong = gym(*ask, "--task", "sun-4")
+    assert wrong.exit_code == 2
+    assert wrong.stderr.startswith('error: --task sun-4: no task has this id (did you mean "sum-')
+    assert gym(*ask).exit_code == 0
+    assert (scored(), mock_server.num_requests) == (10, 10)

@@ -1,0 +1,256 @@
+"""Real signals to real processes: what they end, what is kept, and that nothing outlives it."""
+
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.commands.running import clean_environment, gym, gym_process, lines_of
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+
+HELD = ("--model", "oracle", "--env", "tests.commands.held:Held", "--concurrency", "2")
+
+
+class Running(NamedTuple):
+    """A command in a process of its own, with what it says in a file."""
+
+    process: subprocess.Popen
+    said: Path
+
+    @property
+    def text(self) -> str:
+        """What it said on stderr so far."""
+        return self.said.read_text()
+
+    def wait_until(self, is_reached: Callable[[], object]) -> None:
+        """Wait until the process has come to something."""
+        while not is_reached():
+            assert self.process.poll() is None, self.text
+            time.sleep(0.01)
+
+    def end(self) -> int:
+        """Wait for the end and give the exit code."""
+        return self.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Give a function that starts a command; it is ended with the test, whatever happens."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    rows = (f'{{"id": "t{n}", "prompt": "Go."}}\n' for n in range(6))
+    Path("t.jsonl").write_text("".join(rows))
+    started = []
+
+    def start(*arguments: str | Path) -> Running:
+        said = tmp_path / f"stderr-{len(started)}"
+        with said.open("wb") as file, Path("stdout").open("wb") as out:
+            process = subprocess.Popen(
+                gym_process(*arguments), env=clean_environment(), stdout=out, stderr=file
+            )
+        started.append(process)
+        return Running(process, said)
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def reached() -> list[str]:
+    """Give the tasks whose attempts have reached their step."""
+    return sorted(path.name.removeprefix("reached-") for path in Path().glob("reached-*"))
+
+
+def collect_held(start, *options: str) -> Running:
+    """Start a collection whose first two attempts wait in their step."""
+    Path("held").touch()
+    running = start("collect", "t.jsonl", *HELD, "--out", "run", *options)
+    running.wait_until(lambda: len(reached()) == 2)
+    return running
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_first_signal_lets_what_is_in_flight_end(start, number):
+    """No attempt starts after it; the command that it names does the rest."""
+    running = collect_held(start, "--grace", "600")
+    running.process.send_signal(number)
+    told = f"{WORDS[number]}: no new attempts; 2 in flight get 600 s; once more to stop at once\n"
+    running.wait_until(lambda: told in running.text)
+    Path("held").unlink()
+    assert running.end() == CODES[number]
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
+    assert not Path("run/failures.jsonl").exists()
+    assert len(reached()) == 2
+    last = running.text.splitlines()[-1]
+    head, _, command = last.partition("go on with: ")
+    assert head == f"{WORDS[number]}: 2 of 6 attempts are scored; "
+    assert "mean reward" in Path("stdout").read_text()
+    name, *arguments = shlex.split(command)
+    assert name == "gym"
+    assert gym(*arguments).exit_code == 0
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
+
+
+def test_what_outlasts_the_grace_is_cut_off_and_recorded(start):
+    running = collect_held(start, "--grace", "0.05")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130
+    failures = lines_of(Path("run/failures.jsonl"))
+    assert sorted(line["task_id"] for line in failures) == reached()
+    for line in failures:
+        assert line["error"] == {
+            "class": "CancelledAttemptError",
+            "phase": "environment",
+            "message": "the run was ended first: interrupted",
+        }
+        assert [message["role"] for message in line["messages"]] == ["user", "assistant"]
+    assert "0 of 6 attempts are scored" in running.text
+    assert "Traceback" not in running.text
+    Path("held").unlink()
+    again = gym("collect", "t.jsonl", *HELD, "--out", "run", "--no-retry")
+    assert again.exit_code == 0, again.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
+
+
+@pytest.mark.parametrize("second", CODES)
+def test_a_second_signal_ends_at_once(start, second):
+    """Even where an environment's `close` would take for ever; the records are whole."""
+    Path("stuck").touch()
+    running = collect_held(start, "--grace", "600")
+    running.process.send_signal(signal.SIGTERM)
+    running.wait_until(lambda: "once more to stop at once" in running.text)
+    running.process.send_signal(second)
+    assert running.end() == 143
+    assert sorted(line["task_id"] for line in lines_of(Path("run/failures.jsonl"))) == reached()
+
+
+def test_the_command_to_go_on_names_what_fresh_made(start):
+    """Else it would start another run again."""
+    Path("runs").mkdir()
+    Path("held").touch()
+    running = start("collect", "t.jsonl", "--fresh", *HELD, "--grace", "0")
+    running.wait_until(lambda: len(reached()) == 2)
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130
+    (run,) = Path("runs").iterdir()
+    command = running.text.splitlines()[-1].partition("go on with: ")[2]
+    expected = ["gym", "collect", "--out", str(run), "t.jsonl", *HELD, "--grace", "0"]
+    assert shlex.split(command) == expected
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("collect", "t.jsonl", "--model", "oracle", "--env", "sudden.py:Sudden"),
+        ("envs", "sudden.py:Sudden"),
+        ("check", "sudden.py:Sudden"),
+    ],
+)
+def test_a_signal_ends_any_command(start, number, line):
+    """One line, the exit code of the signal, and whatever was opened is closed."""
+    Path("sudden.py").write_text(
+        f"import os\nfrom pathlib import Path\ntry:\n    os.kill(os.getpid(), {int(number)})\n"
+        "finally:\n    Path('closed').touch()\n"
+    )
+    running = start(*line)
+    assert running.end() == CODES[number]
+    assert running.text == f"{WORDS[number]}\n"
+    assert Path("closed").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_ends_a_command_that_waits(start, number):
+    """Inside an event loop as well; what waits for its score still does."""
+    Path("computing").touch()
+    first = start("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1")
+    first.wait_until(Path("computing-t0").exists)
+    first.process.kill()
+    assert first.end() == -signal.SIGKILL
+    Path("computing-t0").unlink()
+    line = ("verify", "run", "--pending", "--env", "tests.commands.held:Held")
+    running = start(*line)
+    running.wait_until(Path("computing-t0").exists)
+    running.process.send_signal(number)
+    assert running.end() == CODES[number]
+    assert running.text == f"{WORDS[number]}\n"
+    assert not Path("run/failures.jsonl").exists()
+    Path("computing").unlink()
+    assert gym(*line).exit_code == 0
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 1
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process still runs; one that only waits to be reaped does not."""
+    asked = ["ps", "-o", "stat=", "-p", str(pid)]
+    state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return bool(state) and not state.startswith("Z")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_worker_outlives_a_run(start, number):
+    """The conversation was finished, so it is kept, and the next command scores it."""
+    Path("computing").touch()
+    running = start("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1")
+    worker = Path("computing-t0")
+    running.wait_until(worker.exists)
+    pid = int(worker.read_text())
+    assert is_alive(pid)
+    running.process.send_signal(number)
+    if number is not signal.SIGKILL:
+        running.wait_until(lambda: "once more to stop at once" in running.text)
+        running.process.send_signal(number)
+    assert running.end() == CODES.get(number, -signal.SIGKILL)
+    while is_alive(pid):
+        time.sleep(0.01)
+    Path("computing").unlink()
+    reached_before = Path("reached-t0").stat().st_mtime_ns
+    again = gym("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1")
+    assert again.exit_code == 0, again.stderr
+    assert Path("reached-t0").stat().st_mtime_ns == reached_before
+
+
+def test_the_live_display_survives_a_signal(start):
+    """The line stands above it, and the cursor is there again at the end."""
+    Path("held").touch()
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        gym_process("collect", "t.jsonl", *HELD, "--out", "run", "--grace", "0.05"),
+        env={**clean_environment(), "TERM": "xterm", "COLUMNS": "100", "LINES": "20"},
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        shown = b""
+        while b"waiting for the first answers" not in shown:
+            shown += os.read(ours, 65_536)
+        while len(reached()) < 2:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        try:
+            while piece := os.read(ours, 65_536):
+                shown += piece
+        except OSError:  # Linux says so when the other side has closed
+            pass
+        assert process.wait() == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    text = shown.decode()
+    assert "interrupted: no new attempts; 2 in flight get 0.05 s" in text
+    assert "failed: 2 CancelledAttemptError" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1

@@ -1,0 +1,355 @@
+"""A run that is stopped: nothing starts any more, and each attempt that started has one record."""
+
+import asyncio
+import itertools
+from collections import Counter
+from contextlib import AsyncExitStack, aclosing
+
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gymcli
+from gymcli.client import Endpoint
+from gymcli.errors import (
+    BudgetAttemptError,
+    BudgetReachedError,
+    CancelledAttemptError,
+    FatalEndpointError,
+    InterruptedRunError,
+    TerminatedRunError,
+)
+from gymcli.mock import MockAnswer, MockServer
+from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.runner import Collection, CollectOptions
+from gymcli.runner.stopping import Stopping
+from gymcli.types import Failure
+from tests.commands.running import add_up, lines_of, write_sums
+from tests.runner.collecting import QUICK, collect_all
+from tests.runner.test_roles import JUDGED, good, write_rows
+
+STALLED = MockAnswer(text="never", fault="stall")
+HOUR = 3600.0
+
+
+def stalling(*words):
+    """Add up, but never answer what asks about one of these."""
+
+    def behave(request):
+        text = last_user_text(request)
+        return STALLED if any(word in text for word in words) else add_up(request)
+
+    return behave
+
+
+async def until(is_reached):
+    while not is_reached():
+        await asyncio.sleep(0.005)
+
+
+async def stopped_run(tasks, *, policy, stop, judge=None, cause=None, **options):
+    """Collect, and call `stop` with the collection and the servers; give the records and why."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(MockServer(policy))
+        judging = await stack.enter_async_context(MockServer(judge or good))
+        endpoint = Endpoint(base_url=server.base_url, model="m", **QUICK)
+        if judge is not None:
+            roles = {"judge": Endpoint(base_url=judging.base_url, model="j", **QUICK)}
+            options |= {"roles": roles, "env": JUDGED}
+        collection = Collection([tasks], CollectOptions(endpoint=endpoint, **options))
+        records = []
+
+        async def collect():
+            async with collection, aclosing(collection.run()) as coming:
+                async for record in coming:
+                    records.append(record)
+
+        collecting = asyncio.create_task(collect())
+        await stop(collection, server, judging)
+        with pytest.raises(gymcli.GymError) as raised:
+            await collecting
+        return records, raised.value, server, judging
+
+
+def failures_of(records):
+    return sorted(
+        (record.task_id, record.error.error_class, record.error.phase)
+        for record in records
+        if isinstance(record, Failure)
+    )
+
+
+def test_what_is_in_flight_ends_by_itself_within_the_grace(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 20), tmp_path / "run"
+
+    made = []
+    numbers = itertools.count(1)
+
+    def behave(request):
+        if next(numbers) == 3:
+            made[0].stopping.stop(InterruptedRunError("interrupted"))
+        return add_up(request)
+
+    async def stop(collection, server, _):
+        made.append(collection)
+
+    options = {"out": out, "concurrency": 3, "grace": HOUR}
+    run = stopped_run(tasks, policy=behave, stop=stop, **options)
+    records, cause, server, _ = asyncio.run(run)
+    assert type(cause) is InterruptedRunError
+    assert {record.reward for record in records} == {1.0}
+    assert 3 <= len(records) == server.num_requests <= 5
+    assert "ended_at" not in (out / "run.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cause", "error_class"),
+    [
+        (InterruptedRunError("interrupted"), "CancelledAttemptError"),
+        (TerminatedRunError("terminated"), "CancelledAttemptError"),
+        (FatalEndpointError("it is gone"), "CancelledAttemptError"),
+        (BudgetReachedError("too much"), "BudgetAttemptError"),
+    ],
+)
+def test_what_outlasts_the_grace_is_recorded_with_its_cause(tmp_path, cause, error_class):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 6), tmp_path / "run"
+
+    async def stop(collection, server, _):
+        await until(lambda: collection.num_scored == 4 and server.in_flight == 2)
+        collection.stopping.stop(cause)
+
+    behave = stalling("What is 0 ", "What is 3 ")
+    options = {"out": out, "concurrency": 3, "grace": 0.0}
+    records, raised, _, _ = asyncio.run(stopped_run(tasks, policy=behave, stop=stop, **options))
+    assert str(raised).startswith(str(cause))
+    assert type(raised) is type(cause)
+    assert failures_of(records) == [
+        ("sum-0", error_class, "model"),
+        ("sum-3", error_class, "model"),
+    ]
+    for line in lines_of(out / "failures.jsonl"):
+        assert line["error"]["message"] == f"the run was ended first: {cause}"
+        assert [message["role"] for message in line["messages"]] == ["user"]
+    assert len(collect_all(tasks, out=out)[0]) == 2
+    assert len(lines_of(out / "rollouts.jsonl")) == 6
+
+
+def test_a_conversation_whose_judge_is_cut_off_is_not_asked_for_again(tmp_path):
+    """It is saved, the failure says where it was, and the next command scores it."""
+    tasks, out = write_rows(tmp_path / "t.jsonl", 3), tmp_path / "run"
+
+    async def stop(collection, server, judging):
+        await until(lambda: judging.in_flight == 3)
+        collection.stopping.stop(InterruptedRunError("interrupted"))
+
+    run = stopped_run(
+        tasks, policy=last_user_text, judge=lambda _: STALLED, stop=stop, out=out, grace=0.0
+    )
+    records, _, server, _ = asyncio.run(run)
+    assert failures_of(records) == [(f"t{n}", "CancelledAttemptError", "role") for n in range(3)]
+    assert server.num_requests == len(lines_of(out / "generations.jsonl")) == 3
+
+    async def again():
+        async with MockServer(last_user_text) as policy, MockServer(good) as judge:
+            endpoint = Endpoint(base_url=policy.base_url, model="m", **QUICK)
+            roles = {"judge": Endpoint(base_url=judge.base_url, model="j", **QUICK)}
+            collecting = gymcli.collect(tasks, endpoint=endpoint, roles=roles, env=JUDGED, out=out)
+            return [record async for record in collecting], policy.num_requests
+
+    records, num_requests = asyncio.run(again())
+    assert ([record.reward for record in records], num_requests) == ([1.0] * 3, 0)
+
+
+def test_attempts_of_a_group_that_never_gets_whole_are_recorded(tmp_path):
+    """Those that wait for the others keep their conversation."""
+    tasks, out = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    numbers = iter(range(3))
+
+    def behave(request):
+        return STALLED if next(numbers) == 2 else "5"
+
+    async def stop(collection, server, _):
+        path = out / "generations.jsonl"
+        await until(lambda: path.is_file() and len(lines_of(path)) == 2 and server.in_flight == 1)
+        collection.stopping.stop(TerminatedRunError("terminated"))
+
+    ranked = {"env": "tests.runner.environments:Ranked", "repeats": 3}
+    run = stopped_run(tasks, policy=behave, stop=stop, out=out, grace=0.0, **ranked)
+    records, _, _, _ = asyncio.run(run)
+    assert Counter((r.error.error_class, r.error.phase) for r in records) == {
+        ("CancelledAttemptError", "verify"): 2,
+        ("CancelledAttemptError", "model"): 1,
+    }
+    assert len({record.key for record in records}) == 3
+    again, server = collect_all(tasks, lambda _: "7", out=out, **ranked)
+    assert server.num_requests == 1
+    assert len(again) == 3
+
+
+def test_a_fatal_answer_leaves_a_record_of_every_attempt_in_flight(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 50), tmp_path / "run"
+    numbers = itertools.count(1)
+
+    def behave(request):
+        return refusal_of(401, "no entry") if next(numbers) == 4 else STALLED
+
+    async def stop(collection, server, _):
+        """Leave that to the fuse."""
+
+    run = stopped_run(tasks, policy=behave, stop=stop, out=out, concurrency=4, grace=HOUR)
+    records, cause, server, _ = asyncio.run(run)
+    assert type(cause) is FatalEndpointError
+    assert "no entry" in str(cause)
+    assert server.num_requests == 4
+    assert Counter((r.error.error_class, r.error.phase) for r in records) == {
+        ("CancelledAttemptError", "model"): 3,
+        ("AuthenticationError", "model"): 1,
+    }
+    assert len(lines_of(out / "failures.jsonl")) == 4
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_gravest_cause_ends_the_run_and_the_earliest_moment_counts(new_loop):
+    async def run():
+        stopping = Stopping(HOUR)
+        stopping.stop(FatalEndpointError("gone"))
+        stopping.stop(BudgetReachedError("spent"))
+        budget = type(stopping.error("model"))
+        stopping.stop(InterruptedRunError("interrupted"), grace=0.0)
+        stopping.stop(TerminatedRunError("terminated"), grace=0.0)
+        with (
+            pytest.raises(CancelledAttemptError, match="interrupted") as raised,
+            stopping.under_way(lambda: "role"),
+        ):
+            await asyncio.Event().wait()
+        with (
+            pytest.raises(CancelledAttemptError),
+            stopping.under_way(lambda: "verify"),
+        ):
+            pytest.fail("nothing starts after the cut")
+        stopping.close()
+        return budget, stopping.cause, raised.value.phase
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        budget, cause, phase = runner.run(run())
+    assert budget is BudgetAttemptError
+    assert (str(cause), phase) == ("interrupted", "role")
+
+
+def test_a_cancellation_by_somebody_else_passes():
+    """Even in the moment of the cut: a library user who leaves is no end of the run."""
+
+    async def attempt(stopping, is_waiting):
+        with stopping.under_way(lambda: "model"):
+            is_waiting.set()
+            await asyncio.Event().wait()
+
+    async def run():
+        stopping, is_waiting = Stopping(), asyncio.Event()
+        task = asyncio.create_task(attempt(stopping, is_waiting))
+        await is_waiting.wait()
+        stopping.stop(InterruptedRunError("interrupted"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        stopping.close()
+        return stopping.num_in_flight
+
+    assert asyncio.run(run()) == 0
+
+
+def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
+    async def attempt(stopping):
+        with stopping.under_way(lambda: "verify"):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return "done"
+
+    async def run():
+        stopping = Stopping()
+        task = asyncio.create_task(attempt(stopping))
+        await asyncio.sleep(0)
+        stopping.stop(InterruptedRunError("interrupted"))
+        result = await task
+        stopping.close()
+        return result, task.cancelling()
+
+    assert asyncio.run(run()) == ("done", 0)
+
+
+def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):
+    """What was finished is kept, even where its judge was still asked."""
+    tasks, out = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
+
+    def judge(request):
+        return good(request) if "about 0" in last_user_text(request) else STALLED
+
+    async def run():
+        async with MockServer(last_user_text) as policy, MockServer(judge) as judging:
+            endpoint = Endpoint(base_url=policy.base_url, model="m", **QUICK)
+            roles = {"judge": Endpoint(base_url=judging.base_url, model="j", **QUICK)}
+            options = {"endpoint": endpoint, "roles": roles, "env": JUDGED, "out": out}
+            async with aclosing(gymcli.collect(tasks, **options)) as records:
+                await anext(records)
+                await until(lambda: judging.in_flight == 3)
+
+    asyncio.run(run())
+    assert not (out / "failures.jsonl").exists()
+    assert len(lines_of(out / "rollouts.jsonl")) == 1
+    assert len(lines_of(out / "generations.jsonl")) == 4
+
+
+@settings(max_examples=25)
+@given(
+    num_tasks=st.integers(1, 12),
+    concurrency=st.integers(1, 6),
+    num_before=st.integers(0, 12),
+    grace=st.sampled_from([0.0, 0.01, HOUR]),
+)
+def test_every_attempt_that_started_has_one_record(
+    tmp_path_factory, num_tasks, concurrency, num_before, grace
+):
+    """Whenever a run is stopped; the same command then brings the rest."""
+    folder = tmp_path_factory.mktemp("stopped")
+    tasks, out = write_sums(folder / "t.jsonl", num_tasks), folder / "run"
+    asked = set()
+
+    def behave(request):
+        asked.add(last_user_text(request))
+        return add_up(request)
+
+    async def run():
+        async with MockServer(behave) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", **QUICK)
+            options = CollectOptions(
+                endpoint=endpoint, out=out, concurrency=concurrency, grace=grace
+            )
+            records = []
+            async with Collection([tasks], options) as collection:
+                try:
+                    async with aclosing(collection.run()) as coming:
+                        async for record in coming:
+                            records.append(record)
+                            if len(records) == num_before:
+                                collection.stopping.stop(InterruptedRunError("interrupted"))
+                except InterruptedRunError:
+                    pass
+            return records
+
+    records = asyncio.run(run())
+    keys = [record.key for record in records]
+    assert len(keys) == len(set(keys))
+    on_disk = [
+        line["task_id"]
+        for name in ("rollouts.jsonl", "failures.jsonl")
+        if (out / name).is_file()
+        for line in lines_of(out / name)
+    ]
+    assert sorted(on_disk) == sorted(key.task_id for key in keys)
+    assert len(asked) <= len(keys)
+    collect_all(tasks, out=out)
+    scored = [line["task_id"] for line in lines_of(out / "rollouts.jsonl")]
+    assert len(scored) == len(set(scored)) == num_tasks
