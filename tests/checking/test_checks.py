@@ -138,3 +138,29 @@ def test_check_tells_how_far_it_is():
     found_by("Good", limit=2, watch=told.append)
     assert told[0] == "broken: 1 records scored"
     assert len(told) > 10
+
+
+def test_check_ends_where_the_environment_does_not(tmp_path):
+    path = tmp_path / "hanging.py"
+    path.write_text(
+        "import asyncio\n"
+        "from gymcli import Environment, Message, Score, Task\n"
+        "class Hanging(Environment[Task]):\n"
+        '    """Do not end."""\n'
+        "    step_timeout = blocking_timeout = verify_timeout = 0.05\n"
+        "    async def oracle(self, rollout):\n"
+        "        await asyncio.get_running_loop().create_future()\n"
+        "    @classmethod\n"
+        "    def choices(cls, task):\n"
+        "        while True: pass\n"
+        "    @classmethod\n"
+        "    async def verify(cls, rollout, context):\n"
+        "        while True: pass\n"
+    )
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"id": "a", "prompt": "Go."}\n{"id": "b", "prompt": "Go on."}\n')
+    report = check(f"{path}:Hanging", tasks=tasks)
+    texts = {finding.check: finding.text for finding in report.findings}
+    assert "oracle took longer than 0.05 seconds (step_timeout)" in texts["oracle"]
+    assert "verify computed for longer than 0.05 seconds (verify_timeout)" in texts["empty"]
+    assert "computed for longer than 0.05 seconds" in texts["guessing"]

@@ -1,0 +1,42 @@
+"""What `bench/kills.py` lets a model play: one turn that is computed, and two that are judged.
+
+{"id": "task-0", "prompt": "This is task-0. Begin."}
+"""
+
+from __future__ import annotations
+
+from gymcli import Context, Environment, Judge, Rollout, Score, Task
+
+__all__ = ["Computed", "JudgedTalk"]
+
+
+class Computed(Environment[Task]):
+    """Say anything."""
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where something was said."""
+        return Score(float(bool(rollout.last_text)))
+
+
+class JudgedTalk(Environment[Task]):
+    """Say anything twice; a judge says whether it is good."""
+
+    required_roles = ("judge",)
+    judge = Judge(
+        "Is this talk good?\n{opening}\n{answer}\nSay [[GOOD]] or [[BAD]].",
+        labels={"good": "[[GOOD]]", "bad": "[[BAD]]"},
+    )
+
+    async def reply(self, rollout: Rollout) -> str | None:
+        """Ask once more, under the name of the task."""
+        spoken = sum(message.role == "assistant" for message in rollout.responses)
+        return f"{rollout.messages[0].text} Once more." if spoken == 1 else None
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the judge says that it is good."""
+        verdict = await cls.judge.ask(
+            context.roles["judge"], opening=rollout.messages[0].text, answer=rollout.last_text
+        )
+        return Score(float(verdict.label == "good"))

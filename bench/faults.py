@@ -1,0 +1,272 @@
+"""Shows what each fault of an endpoint does to a run: the fault table.
+
+Each row is a `gym collect` of 1000 tasks, 64 at once, against a `gym mock` that has one fault at a
+rate of 20 %; both are processes of their own. The mock says back what it is told and each prompt
+has a nonce of its own, so that every answer shows whose it is (nonces.py). What a row holds:
+
+- `scored`, and the unscored by class: together they must be all tasks, each exactly once;
+- `own nonce`: scored rollouts whose answer has the nonce of their task. It must be all, but for
+  faults that are a whole and valid answer of other words (`OTHER_WORDS`), which get the reward 0.
+  Another task's nonce must be nowhere in a conversation;
+- `requests` and `faults`, as the server counted them, and the retries that stand on record;
+  A burst of 429 begins so seldom that 20 % of the requests meet one;
+- the exit code: 0 from 95 % scored on, else 4;
+- seconds from start to end of the process, and their ratio to a run of the same tasks without
+  faults. What stalls is given up after 2 or 8 seconds, as gym.toml says here; the defaults
+  are far longer.
+
+A key or a model that is refused before anything was answered ends a run (`FATAL`): there an
+aborted run with exit code 4 is no fault of it. One more row has a single task among all that
+always gets a 500. The script ends with 1 where a row breaks a rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import msgspec
+
+from bench.nonces import nonce_of, write_tasks
+from bench.runs import (
+    Ended,
+    EnvironmentName,
+    Stats,
+    Tally,
+    collecting,
+    counted,
+    serving,
+    tally,
+    write_settings,
+)
+from gymcli.commands.console import print_table
+from gymcli.mock.faults import BURST_LENGTH, FaultKind
+
+KINDS: tuple[str, ...] = get_args(FaultKind)
+TOOL_CALL_KINDS = (
+    "bad-arguments",
+    "double-arguments",
+    "array-arguments",
+    "unknown-tool",
+    "duplicate-ids",
+)
+FATAL = ("401", "404")
+OTHER_WORDS = ("null-content",)
+MIN_COVERAGE = 0.95
+IDLE_SECONDS = 2.0
+TOTAL_SECONDS = 8.0
+ONE_TASK = "one task always 500"
+
+
+class Case(NamedTuple):
+    """One row of the table: which faults, and what is asked."""
+
+    name: str
+    faults: tuple[str, ...]
+    environment: EnvironmentName = "Nonces"
+
+
+class Table(NamedTuple):
+    """What all rows have in common."""
+
+    num_tasks: int
+    concurrency: int
+    latency: str
+    seed: int
+    dialect: str
+    stream: bool
+    deadline: float
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """What came of one case."""
+
+    case: str
+    tally: Tally
+    stats: Stats
+    exit_code: int | None
+    seconds: float
+    ratio: float = 1.0
+    """Seconds by those of the run without faults."""
+    last_words: str = ""
+    problems: list[str] = []
+    """Rules that it broke."""
+
+
+def run_case(case: Case, table: Table) -> Row:
+    """Run one case in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _run_in(Path(folder), case, table)
+
+
+def _run_in(folder: Path, case: Case, table: Table) -> Row:
+    write_tasks(folder / "tasks.jsonl", table.num_tasks, seed=table.seed)
+    faults = [part for fault in case.faults for part in ("--fault", fault)]
+    with serving("--seed", str(table.seed), "--latency", table.latency, *faults) as server:
+        write_settings(
+            folder,
+            server,
+            dialect=table.dialect,
+            stream=table.stream,
+            idle_timeout=IDLE_SECONDS,
+            total_timeout=TOTAL_SECONDS,
+        )
+        with collecting(folder, concurrency=table.concurrency, environment=case.environment) as run:
+            ended = run.wait(table.deadline)
+        stats = server.stats()
+    row = Row(
+        case=case.name,
+        tally=tally(run.run),
+        stats=stats,
+        exit_code=ended.exit_code,
+        seconds=ended.seconds,
+        last_words=ended.last_words,
+    )
+    row.problems = problems_of(row, case, ended, table.num_tasks)
+    return row
+
+
+def problems_of(row: Row, case: Case, ended: Ended, num_tasks: int) -> list[str]:
+    """Say which rules a row broke."""
+    found = row.tally
+    if ended.exit_code is None:
+        return ["it did not end"]
+    problems = []
+    num_absent = num_tasks - found.num_scored - found.num_unscored
+    is_fatal = any(fault.partition("=")[0] in FATAL for fault in case.faults)
+    if num_absent and not (is_fatal and ended.exit_code == 4):
+        problems.append(f"{num_absent} attempts have no record: {ended.last_words}")
+    if found.num_twice:
+        problems.append(f"{found.num_twice} attempts have more than one score")
+    if found.num_foreign:
+        problems.append(f"{found.num_foreign} conversations hold another task's nonce")
+    has_other_words = any(fault.partition("=")[0] in OTHER_WORDS for fault in case.faults)
+    if found.num_own < found.num_scored and not has_other_words:
+        problems.append(f"{found.num_scored - found.num_own} scored rollouts lack their nonce")
+    if found.num_right != found.num_own:
+        problems.append(f"{found.num_right} rewards of 1 for {found.num_own} right answers")
+    expected = 0 if found.num_scored >= MIN_COVERAGE * num_tasks else 4
+    if ended.exit_code != expected:
+        problems.append(f"exit code {ended.exit_code}, not {expected}: {ended.last_words}")
+    return problems
+
+
+def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
+    """Give the cases of these kinds of faults, `ONE_TASK` among them.
+
+    Raises:
+        ValueError: A name is none of them.
+
+    """
+    cases = []
+    for name in names:
+        if name == ONE_TASK:
+            nonce = nonce_of(table.seed, table.num_tasks // 2)
+            cases.append(Case(name, (f"500-always@{nonce}",)))
+        elif name not in KINDS:
+            raise ValueError(f"there is no {name!r}; there are {', '.join((*KINDS, ONE_TASK))}")
+        else:
+            environment: EnvironmentName = "NoncesWithTool" if name in TOOL_CALL_KINDS else "Nonces"
+            cases.append(Case(name, (f"{name}={rate_of(name, rate):.6g}",), environment))
+    return cases
+
+
+def rate_of(kind: str, share: float) -> float:
+    """Give the rate at which this share of the requests meets a fault; a burst is many at once."""
+    if kind != "429-burst":
+        return share
+    return share / (BURST_LENGTH - (BURST_LENGTH - 1) * share)
+
+
+def measure(cases: Sequence[Case], table: Table) -> Iterator[Row]:
+    """Run all cases and give a row for each; first, for either kind of tasks, without a fault."""
+    plain: dict[str, float] = {}
+    for case in cases:
+        environment = case.environment
+        if environment not in plain:
+            name = "no fault" if environment == "Nonces" else "no fault, a tool"
+            row = run_case(Case(name, (), environment), table)
+            plain[environment] = row.seconds
+            yield row
+        row = run_case(case, table)
+        row.ratio = row.seconds / plain[environment]
+        yield row
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    """Print the table, and below it the rules that were broken."""
+    head = ("fault", "scored", "own nonce", "requests", "faults", "exit", "seconds", "ratio")
+    cells = [
+        (
+            row.case,
+            str(row.tally.num_scored),
+            str(row.tally.num_own),
+            str(row.stats.num_requests),
+            str(sum(row.stats.faults.values())),
+            "-" if row.exit_code is None else str(row.exit_code),
+            f"{row.seconds:.1f}",
+            f"{row.ratio:.1f}",
+            counted(row.tally.unscored),
+            counted(row.tally.retries),
+        )
+        for row in rows
+    ]
+    print_table((*head, "unscored", "retries on record"), cells)
+    for row in rows:
+        for problem in row.problems:
+            print(f"{row.case}: {problem}")
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What `--json` writes."""
+
+    table: Table
+    rate: float
+    rows: list[Row]
+
+
+def main() -> None:
+    """Make the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--only", action="append", metavar="KIND", help="only this kind of fault")
+    parser.add_argument("--rate", type=float, default=0.2)
+    parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--latency", default="uniform:0.02:0.06", help="of the mock server")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dialect", choices=("chat", "responses"), default="chat")
+    parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--deadline", type=float, default=600.0, help="seconds of one row at most")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    options = parser.parse_args()
+    table = Table(
+        num_tasks=options.tasks,
+        concurrency=options.concurrency,
+        latency=options.latency,
+        seed=options.seed,
+        dialect=options.dialect,
+        stream=options.stream,
+        deadline=options.deadline,
+    )
+    try:
+        cases = cases_of(options.only or (*KINDS, ONE_TASK), options.rate, table)
+    except ValueError as error:
+        parser.error(str(error))
+    rows = []
+    for row in measure(cases, table):
+        rows.append(row)
+        print(f"{row.case}: {row.seconds:.1f} s", file=sys.stderr, flush=True)
+    print_rows(rows)
+    if options.json is not None:
+        report = Report(table=table, rate=options.rate, rows=rows)
+        options.json.write_bytes(msgspec.json.encode(report))
+    if any(row.problems for row in rows):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

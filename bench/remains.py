@@ -1,0 +1,87 @@
+"""What a killed `gym collect` leaves: its files, and the mock server's log of its requests."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from bench.runs import Server
+from gymcli.types import Rollout
+
+__all__ = ["Exchange", "Log", "OnDisk", "essence"]
+
+FILES = ("rollouts.jsonl", "failures.jsonl", "generations.jsonl", "verdicts.jsonl")
+MAX_SECONDS = 60.0
+
+
+class OnDisk(NamedTuple):
+    """What a killed process left."""
+
+    lines: dict[str, list[bytes]]
+    """The whole lines of every appended file."""
+    num_torn: int
+
+    @classmethod
+    def read(cls, run: Path) -> OnDisk:
+        """Read the files of a run, those that are not there as empty."""
+        lines, num_torn = {}, 0
+        for name in FILES:
+            path = run / name
+            parts = path.read_bytes().split(b"\n") if path.is_file() else [b""]
+            num_torn += bool(parts.pop())
+            lines[name] = parts
+        return cls(lines, num_torn)
+
+    def rollouts(self, name: str) -> list[Rollout]:
+        """Decode the lines of rollouts.jsonl or generations.jsonl."""
+        return [msgspec.json.decode(line, type=Rollout) for line in self.lines[name]]
+
+    @property
+    def num_lines(self) -> int:
+        """Lines of all files."""
+        return sum(map(len, self.lines.values()))
+
+    def num_lost_by(self, later: OnDisk) -> int:
+        """Count the lines that a later state does not begin with."""
+        return sum(
+            line != there
+            for name, lines in self.lines.items()
+            for line, there in zip(lines, [*later.lines[name], *[b""] * len(lines)], strict=False)
+        )
+
+
+class Exchange(msgspec.Struct):
+    """A line of the mock's log."""
+
+    model: str | None = None
+    text: str = ""
+
+
+class Log:
+    """The mock's log, read on from where it was read last."""
+
+    def __init__(self, path: Path, server: Server) -> None:
+        self._path = path
+        self._server = server
+        self._num_read = 0
+
+    def read_on(self) -> list[Exchange]:
+        """Wait until the server has ended every request, and give those since the last time."""
+        until = time.monotonic() + MAX_SECONDS
+        while time.monotonic() < until:
+            stats = self._server.stats()
+            lines = self._path.read_bytes().splitlines() if self._path.is_file() else []
+            if not stats.in_flight and len(lines) == stats.num_requests:
+                new = lines[self._num_read :]
+                self._num_read = len(lines)
+                return [msgspec.json.decode(line, type=Exchange) for line in new]
+            time.sleep(0.01)
+        raise SystemExit("the log of gym mock does not have all requests")
+
+
+def essence(rollout: Rollout) -> tuple[object, ...]:
+    """Give what must be equal, however often the run was killed."""
+    return (rollout.key, rollout.task_hash, rollout.seed, rollout.messages, rollout.reward)

@@ -1,0 +1,67 @@
+"""Runs `gym collect` as a process of its own that a request to the model stops."""
+
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.commands.running import clean_environment, gym_process
+from tests.reliability.worlds import Model
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+class Stopped(NamedTuple):
+    """How a process ended."""
+
+    exit_code: int
+    stderr: str
+
+
+def run_stopped(
+    arguments: tuple[str, ...],
+    model: Model,
+    *,
+    num: int,
+    number: signal.Signals,
+    again: signal.Signals | None = None,
+) -> Stopped:
+    """Run a command in this folder; the `num`-th request sends it a signal.
+
+    Args:
+        arguments: The arguments of `gym`.
+        model: The behaviour that the command's endpoint has.
+        num: Which request.
+        number: What is sent.
+        again: What is sent once the command has said that it heard the first one.
+
+    """
+    is_known = threading.Event()
+    process: subprocess.Popen[str]
+
+    def stop() -> None:
+        is_known.wait()
+        process.send_signal(number)
+
+    model.begin(num, stop)
+    environment = {**clean_environment(), "PYTHONPATH": str(CHECKOUT)}
+    with subprocess.Popen(
+        gym_process(*arguments),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        is_known.set()
+        try:
+            assert process.stderr is not None
+            said = []
+            for line in process.stderr:
+                said.append(line)
+                if again is not None and "once more to stop at once" in line:
+                    process.send_signal(again)
+                    again = None
+            return Stopped(process.wait(), "".join(said))
+        finally:
+            process.kill()

@@ -1,0 +1,109 @@
+"""A signal costs what was in flight at most: every attempt that began has one record.
+
+The next command pays for nothing that was finished, and ends as if nothing had happened.
+"""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from gymcli.mock import MockServer
+from gymcli.mock.threads import serving
+from tests.commands.running import gym
+from tests.reliability.commands import Selection, collect_arguments, undisturbed, write_settings
+from tests.reliability.law import Kept, check_whole, finished, records
+from tests.reliability.processes import run_stopped
+from tests.reliability.worlds import WORLDS, Model, write_tasks
+
+pytestmark = pytest.mark.slow
+
+SELECTION = Selection(concurrency=4)
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """Give the model behind the gym.toml of a folder with tasks, and work in it."""
+    monkeypatch.chdir(tmp_path)
+    write_tasks(Path("tasks.jsonl"))
+    model = Model()
+    with serving(MockServer(model)) as server:
+        write_settings(tmp_path, server.base_url)
+        yield model
+
+
+def begun(model: Model) -> set[tuple[str, int]]:
+    """Give task and seed of the attempts that the policy was asked about."""
+    return {asked.attempt for asked in model.asked if asked.role == "policy"}
+
+
+def recorded(run: Path) -> list[tuple[str, int]]:
+    """Give task and seed of every attempt that has an outcome, as often as it has one."""
+    lines = [*records(run / "rollouts.jsonl"), *records(run / "failures.jsonl")]
+    return [(line["task_id"], line["seed"]) for line in lines]
+
+
+def check_the_rest(name: str, model: Model) -> None:
+    """Run the command once more; it goes on where the other stopped, to the same end."""
+    kept, there = Kept(Path("run")), finished(Path("run"))
+    model.recover()
+    model.begin()
+    done = gym(*collect_arguments(WORLDS[name], SELECTION))
+    assert done.exit_code == 0, done.stderr
+    kept.check()
+    assert not begun(model) & there
+    check_whole(Path("run"), undisturbed(name))
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_first_signal_lets_those_in_flight_end(model, name, number):
+    ended = run_stopped(collect_arguments(WORLDS[name], SELECTION), model, num=6, number=number)
+    assert ended.exit_code == CODES[number], ended.stderr
+    names = [error["class"] for error in errors()]
+    # The members of a group that have nobody to be compared with are the only ones cut off.
+    assert not names or name == "ranked", names
+    assert len(set(recorded(Path("run")))) == len(recorded(Path("run")))
+    assert begun(model) <= set(recorded(Path("run")))
+    check_the_rest(name, model)
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("name", WORLDS)
+def test_attempts_that_outlast_the_grace_are_recorded_as_cancelled(model, name, number):
+    model.hold_from(6)
+    arguments = (*collect_arguments(WORLDS[name], SELECTION), "--grace", "0.2")
+    ended = run_stopped(arguments, model, num=7, number=number)
+    assert ended.exit_code == CODES[number], ended.stderr
+    assert "CancelledAttemptError" in {error["class"] for error in errors()}
+    assert len(set(recorded(Path("run")))) == len(recorded(Path("run")))
+    assert begun(model) <= set(recorded(Path("run")))
+    check_the_rest(name, model)
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_second_signal_cuts_off_at_once(model, name, number):
+    """The grace is an hour: only the second signal can end this."""
+    model.hold_from(6)
+    arguments = (*collect_arguments(WORLDS[name], SELECTION), "--grace", "3600")
+    ended = run_stopped(arguments, model, num=7, number=number, again=number)
+    assert ended.exit_code == CODES[number], ended.stderr
+    assert "CancelledAttemptError" in {error["class"] for error in errors()}
+    assert begun(model) <= set(recorded(Path("run")))
+    check_the_rest(name, model)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_kill_loses_only_what_was_in_flight(model, name):
+    model.hold_from(7)
+    arguments = collect_arguments(WORLDS[name], SELECTION)
+    ended = run_stopped(arguments, model, num=9, number=signal.SIGKILL)
+    assert ended.exit_code == -signal.SIGKILL
+    assert not errors()
+    check_the_rest(name, model)
+
+
+def errors() -> list[dict]:
+    return [failure["error"] for failure in records(Path("run/failures.jsonl"))]
