@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 from gymcli.environment import Environment, EnvironmentOptions, Step, Task, tool
 from gymcli.errors import (
     ContextOverflowError,
+    EndpointTimeoutError,
     EpisodeError,
     ModelError,
     RoleError,
     ServerError,
     SetupError,
 )
-from gymcli.rollout import DEFAULT_MAX_TURNS, EpisodeFailedError, EpisodePlan, attempt_seed, play
+from gymcli.rollout import (
+    DEFAULT_MAX_TURNS,
+    EpisodeFailedError,
+    EpisodeLimits,
+    EpisodePlan,
+    attempt_seed,
+    play,
+)
 from gymcli.types import (
     Answer,
     FunctionCall,
@@ -25,6 +33,7 @@ from gymcli.types import (
     Rollout,
     TaskRow,
     ToolCall,
+    Tries,
     Usage,
 )
 
@@ -101,14 +110,17 @@ class World(Environment[Place]):
 class Scripted:
     """A policy that gives what it was told, the last of it again and again."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers, tries=None):
         self.answers = list(answers)
+        self.tries = tries or Tries()
         self.requests = []
         self.num_messages = []
 
     async def answer(self, request):
         self.requests.append(request)
         self.num_messages.append(len(request.messages))
+        request.tries.retries.update(self.tries.retries)
+        request.tries.usage.add(self.tries.usage)
         found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(found, Exception):
             raise found
@@ -254,6 +266,40 @@ def test_play_ends_where_the_environment_says_so(stop_reason):
     assert rollout.messages[-1].text == "Enough."
 
 
+class Patient:
+    """A policy whose requests wait in line for an hour, by its own word, before it answers."""
+
+    def __init__(self, seconds_of_work):
+        self.waited = 0.0
+        self.seconds_of_work = seconds_of_work
+
+    async def answer(self, request):
+        self.waited += 3600.0
+        await asyncio.sleep(self.seconds_of_work)
+        return says()
+
+
+def test_play_counts_no_waiting_in_line_as_time_of_the_episode():
+    """An hour of an outage is no reason to score what was not said."""
+    environment, _ = world()
+    plan = plan_of(environment)._replace(limits=EpisodeLimits(max_seconds=0.1))
+    rollout = asyncio.run(play(plan, Patient(0.3)))
+    assert rollout.stop_reason == "done"
+
+
+def test_play_cuts_off_a_request_that_waited_before():
+    class Stalling(Patient):
+        async def answer(self, request):
+            self.waited += 0.2
+            await asyncio.Event().wait()
+
+    environment, _ = world()
+    plan = plan_of(environment)._replace(limits=EpisodeLimits(max_seconds=0.1))
+    rollout = asyncio.run(play(plan, Stalling(0)))
+    assert rollout.stop_reason == "episode_time"
+    assert rollout.timing.model_seconds >= 0.3
+
+
 def test_play_ends_after_the_default_number_of_turns():
     rollout = played(Scripted(calls()))
     assert rollout.stop_reason == "max_turns"
@@ -334,10 +380,12 @@ def test_play_refuses_a_step_reward_that_is_no_finite_number(reward):
 
 
 def test_play_sums_up_usage_retries_and_times():
-    counted = {"usage": Usage(prompt_tokens=5, completion_tokens=1), "retries": {"ServerError": 2}}
+    """Those of answers that were of no use, too."""
+    counted = {"usage": Usage(prompt_tokens=5, completion_tokens=1)}
+    tries = Tries(retries={"ServerError": 2}, usage=Usage(prompt_tokens=3))
     started = time.time()
-    rollout = played(Scripted(calls(**counted, model="m-2"), says(**counted)))
-    assert rollout.usage == Usage(prompt_tokens=10, completion_tokens=2)
+    rollout = played(Scripted(calls(**counted, model="m-2"), says(**counted), tries=tries))
+    assert rollout.usage == Usage(prompt_tokens=16, completion_tokens=2)
     assert rollout.retries == {"ServerError": 4}
     assert rollout.response_model == "m-2"
     timing = rollout.timing
@@ -461,15 +509,40 @@ def test_failure_of_an_exception_without_a_text_names_its_class():
     "error", [ServerError("503", status=503), ConnectionResetError("odd"), ValueError()]
 )
 def test_failure_of_the_model_is_of_that_phase_and_keeps_record_and_retries(error):
-    if isinstance(error, ModelError):
-        error.retries = {"ServerError": 3}
-    failure = failed(Scripted(calls(retries={"RateLimitError": 1}), error))
+    tries = Tries(retries={"ServerError": 3})
+    failure = failed(Scripted(calls(), error, tries=tries))
     assert failure.error.phase == "model"
     assert (failure.error is error) == isinstance(error, ModelError)
     assert roles(failure.rollout) == ["user", "assistant", "tool"]
-    expected = {"RateLimitError": 1} | ({"ServerError": 3} if error.args == ("503",) else {})
-    assert failure.rollout.retries == expected
+    assert failure.rollout.retries == {"ServerError": 6}
     assert failure.rollout.timing.model_seconds > 0
+
+
+class Stalling:
+    """A policy that never answers, after tries that failed."""
+
+    def __init__(self, *failed):
+        self.failed = failed
+
+    async def answer(self, request):
+        for error in self.failed:
+            request.tries.count(error)
+        await asyncio.Event().wait()
+
+
+def test_the_time_of_an_episode_ends_one_whose_model_is_slow():
+    rollout = played(Stalling(), plan={"limits": EpisodeLimits(max_seconds=0.01)})
+    assert rollout.stop_reason == "episode_time"
+
+
+def test_the_time_of_an_episode_scores_none_whose_endpoint_failed():
+    """That says nothing of the model."""
+    plan = plan_of(world()[0], limits=EpisodeLimits(max_seconds=0.01))
+    with pytest.raises(EpisodeFailedError) as caught:
+        asyncio.run(play(plan, Stalling(ServerError("500"), ServerError("500"))))
+    assert isinstance(caught.value.error, EndpointTimeoutError)
+    assert caught.value.error.phase == "model"
+    assert caught.value.rollout.retries == {"ServerError": 2}
 
 
 def test_failure_before_a_failing_close_is_the_one_that_is_told():

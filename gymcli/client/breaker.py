@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 
+from gymcli.client.signs import is_unreachable
 from gymcli.errors import EndpointGoneError, ModelError
 
 __all__ = ["FIRST_CONTACT_DEADLINE", "MIN_FAILURES", "Breaker"]
@@ -48,12 +49,14 @@ class Breaker:
         """The address seems to be gone; requests wait, but for one at a time."""
         self.has_given_up = False
         self.was_reached = False
-        """Whether it ever answered anything."""
+        """Whether it ever answered anything, or at least took a connection."""
         self.is_probed = False
         self.num_outages = 0
         self._opened_at = 0.0
         self._outage_seconds = 0.0
         self._num_in_a_row = 0
+        self._askers: set[object] = set()
+        """Who met the failures in a row."""
         self._storm_since: float | None = None
         self._last_error: ModelError | None = None
         self._next_probe_at = 0.0
@@ -76,6 +79,11 @@ class Breaker:
         return max(0.0, self._opened_at + deadline - self._clock())
 
     @property
+    def is_overdue(self) -> bool:
+        """Whether it is gone and should be given up."""
+        return self.is_open and not self.seconds_left
+
+    @property
     def delay(self) -> float:
         """Seconds until the next request may go; infinite while a probe is under way."""
         if not self.is_open:
@@ -85,8 +93,10 @@ class Breaker:
     def answered(self) -> bool:
         """Take notice of a sign of life; say whether the address is back with it."""
         self.was_reached = True
-        self._num_in_a_row = 0
         self._storm_since = None
+        if self._num_in_a_row:
+            self._num_in_a_row = 0
+            self._askers.clear()
         if not self.is_open:
             return False
         seconds = self._clock() - self._opened_at
@@ -95,39 +105,52 @@ class Breaker:
         _LOGGER.info("%s: is back after %.1f seconds", self._place, seconds)
         return True
 
-    def overloaded(self, error: ModelError) -> bool:
-        """Take notice of an answer that says "too much"; say whether it was the one too many."""
-        self.was_reached = True
-        self._last_error = error
-        if self._storm_since is None:
-            self._storm_since = self._clock()
-        if self._clock() - self._storm_since < self._storm_deadline or self.has_given_up:
-            return False
-        if not self.is_open:
-            self._open(since=self._storm_since)
-        self.give_up()
-        return True
+    def overloaded(self, error: ModelError, *, num_pending: int) -> bool:
+        """Take notice of an answer that says "too much"; say whether that changes anything.
 
-    def failed(self, error: ModelError, *, num_pending: int, was_probe: bool) -> bool:
+        It is a sign of life, but one that does not end a storm; after the storm's deadline, and
+        with no other request under way, it is the one too many.
+        """
+        self._last_error = error
+        now = self._clock()
+        since = now if self._storm_since is None else self._storm_since
+        if num_pending or now - since < self._storm_deadline:
+            is_back = self.answered()
+            self._storm_since = since
+            return is_back
+        if not self.is_open:
+            self._open(since=since)
+        return self.give_up()
+
+    def failed(
+        self, error: ModelError, *, asker: object, num_pending: int, was_probe: bool
+    ) -> bool:
         """Take notice of an absence; say whether it changes what is thought of the address.
+
+        Where somebody takes connections, failures that only one request met are its own.
 
         Args:
             error: What the request met.
+            asker: The request, through all of its tries.
             num_pending: How many others are under way, and may be answered.
             was_probe: It was the one that was let through.
 
         """
-        self.was_reached = self.was_reached or error.status is not None
+        is_nobody_there = is_unreachable(error)
+        self.was_reached = self.was_reached or not is_nobody_there
         self._last_error = error
         self._num_in_a_row += 1
         if self.is_open:
             if was_probe:
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                 self._next_probe_at = self._clock() + self._pause
-                if not self.seconds_left:
+                if self.is_overdue and not num_pending:
                     return self.give_up()
             return False
+        self._askers.add(asker)
         if self._num_in_a_row < max(MIN_FAILURES, num_pending):
+            return False
+        if len(self._askers) == 1 and not is_nobody_there:
             return False
         self._open(since=self._clock())
         _LOGGER.info(

@@ -11,12 +11,13 @@ from typing import Self
 import msgspec
 
 from gymcli.client.endpoint import Endpoint
-from gymcli.client.governor import Clock, Sleep, Ticket
+from gymcli.client.governor import Clock, Sleep
 from gymcli.client.governors import Governors
 from gymcli.client.http import Transport
 from gymcli.client.replicas import Home, Replica, Replicas
 from gymcli.client.retry import RetryPolicy
-from gymcli.client.signs import is_retried, is_unreachable
+from gymcli.client.signs import is_absence, is_overload, is_retried
+from gymcli.client.ticket import Ticket
 from gymcli.dialects import DIALECTS
 from gymcli.dialects.emulated_tools import emulate, may_call, restore
 from gymcli.errors import ModelError, RequestRefusedError
@@ -88,13 +89,13 @@ class Client:
 
     def conversation(self) -> Conversation:
         """Give what asks for one conversation: at one address, which may know its beginning."""
-        return Conversation(self._answer)
+        return Conversation(self._answer, self._clock)
 
     def answer(self, request: Request) -> Coroutine[object, object, Answer]:
         """Answer a conversation with one message.
 
         Raises:
-            ModelError: The endpoint gave no usable answer; `retries` counts what was tried.
+            ModelError: The endpoint gave no usable answer; `request.tries` counts what was tried.
             EndpointGoneError: It was given up; every later request ends so, too.
 
         """
@@ -121,7 +122,7 @@ class Client:
 
     async def _answer(self, request: Request, home: Home) -> Answer:
         payload = self.payload(request)
-        ticket = Ticket(self._clock(), len(payload), request.params)
+        ticket = Ticket(self._clock(), len(payload), request.params, request.tries)
         try:
             answer = await self._try(payload, ticket, home)
         except ModelError as error:
@@ -137,17 +138,29 @@ class Client:
 
     async def _try(self, payload: bytes, ticket: Ticket, home: Home) -> Answer:
         """Make one try, as soon as an address takes it."""
+        started = self._clock()
         replica = self._replicas.choose(home)
-        while not (replica.governor.admit(ticket) or await replica.governor.wait(ticket)):
-            replica = self._replicas.choose(home)
+        if not replica.governor.admit(ticket):
+            home.idle_since = home.idle_since or started
+            while not await replica.governor.wait(ticket):
+                replica = self._replicas.choose(home)
+                if replica.governor.admit(ticket):
+                    break
+            started = self._clock()
+        if home.idle_since is not None:
+            home.go_on(started)
         home.replica = replica
         governor = replica.governor
         try:
-            answer = await self._transport.ask(replica.target, payload)
+            answer = await self._transport.ask(replica.target, payload, ticket.tries)
         except ModelError as error:
+            was_refused = ticket.was_refused
             governor.failed(ticket, error)
-            if is_unreachable(error):
+            if was_refused or not ticket.was_refused:  # the first refusal says little
                 home.leave()
+            if is_retried(error):
+                was_vain = is_overload(error) or is_absence(error)
+                home.idle_since = started if was_vain else self._clock()
             raise
         except BaseException:
             governor.cancelled(ticket)
@@ -159,13 +172,24 @@ class Client:
 class Conversation:
     """One conversation with an endpoint."""
 
-    __slots__ = ("_answer", "_home")
+    __slots__ = ("_answer", "_clock", "_home")
 
     def __init__(
-        self, answer: Callable[[Request, Home], Coroutine[object, object, Answer]]
+        self, answer: Callable[[Request, Home], Coroutine[object, object, Answer]], clock: Clock
     ) -> None:
         self._answer = answer
+        self._clock = clock
         self._home = Home()
+
+    @property
+    def waited(self) -> float:
+        """Seconds, until now, in which it had a request and nobody worked on that.
+
+        In line for others, for a pause or for an address that is gone, and between two tries.
+        """
+        home = self._home
+        current = 0.0 if home.idle_since is None else self._clock() - home.idle_since
+        return home.waited + current
 
     def answer(self, request: Request) -> Coroutine[object, object, Answer]:
         """Answer the conversation with one message, as `Client.answer` does."""

@@ -6,13 +6,20 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+)
 
 from gymcli.addresses import checked_address
 from gymcli.client.limits import Limits
-from gymcli.secrets import credentials
+from gymcli.secrets import credentials, passwords
 from gymcli.types import Usage
 
 __all__ = [
@@ -42,6 +49,8 @@ def checked_base_url(value: str) -> str:
 
 BaseURL = Annotated[str, AfterValidator(checked_base_url)]
 
+_Seconds = Annotated[float, AllowInfNan(False)]
+
 
 class EndpointOptions(BaseModel):
     """How an endpoint is asked, whichever it is. Times are seconds."""
@@ -61,24 +70,24 @@ class EndpointOptions(BaseModel):
     """`http://[user:password@]host:port`; not shown, for the password."""
     ca_file: Path | None = None
     """PEM file of the authorities to trust, in place of the system's."""
-    connect_timeout: float = Field(default=10.0, gt=0)
-    total_timeout: float = Field(default=600.0, gt=0)
+    connect_timeout: _Seconds = Field(default=10.0, gt=0)
+    total_timeout: _Seconds = Field(default=600.0, gt=0)
     """For one try, its body included."""
-    idle_timeout: float = Field(default=120.0, gt=0)
+    idle_timeout: _Seconds = Field(default=120.0, gt=0)
     """Between two chunks of an answer; where it is streamed, before the first one too."""
     max_attempts: int = Field(default=6, ge=1)
     """Tries of one request, the first one counted; with 1 nothing is tried again.
 
     Answers that say the endpoint has too much to do (429, 503, 529) do not count.
     """
-    retry_deadline: float = Field(default=900.0, ge=0)
+    retry_deadline: _Seconds = Field(default=900.0, ge=0)
     """No further try of a request is planned later than this after its first one.
 
     Waiting in line for others, or for an endpoint that is gone, does not count.
     """
-    max_retry_after: float = Field(default=60.0, ge=0)
+    max_retry_after: _Seconds = Field(default=60.0, ge=0)
     """The longest wait that an endpoint may ask for."""
-    outage_deadline: float = Field(default=300.0, ge=0)
+    outage_deadline: _Seconds = Field(default=300.0, ge=0)
     """How long an endpoint that is gone is waited for, before the run is given up."""
     limits: Limits = Limits()
     prices: dict[Literal["prompt", "completion", "cached"], float] = {}
@@ -105,9 +114,8 @@ class EndpointOptions(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """The texts of these options that must not appear in a message or a file."""
         headers = ((name, text.get_secret_value()) for name, text in self.headers.items())
-        password = urlsplit(self.proxy or "").password or ""
         return _longest_first(
-            (*credentials((*headers, *self.query.items())), password, unquote(password))
+            (*credentials((*headers, *self.query.items())), *passwords(self.proxy or ""))
         )
 
 

@@ -11,54 +11,31 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from gymcli.client.breaker import Breaker
-from gymcli.client.limits import Bucket, Limits
-from gymcli.client.signs import is_absence, is_connect_timeout, is_overload, is_silence
+from gymcli.client.limits import Limits, Rates
+from gymcli.client.signs import (
+    is_absence,
+    is_connect_timeout,
+    is_overload,
+    is_retried,
+    is_silence,
+)
+from gymcli.client.ticket import Ticket
 from gymcli.client.window import Window
 from gymcli.errors import ModelError
-from gymcli.types import JSONObject, Usage
+from gymcli.types import Usage
 
-__all__ = ["Clock", "Governor", "Sleep", "Ticket"]
+__all__ = ["Clock", "Governor", "Sleep"]
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 Clock: TypeAlias = Callable[[], float]
 
-_FIRST_PAUSE = 0.5
+_FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
-"""Seconds in which nothing is sent to an address that refused everything and asked for no wait."""
+"""Seconds in which nothing is sent to an address that refused everything, twice, and asked for no
+wait."""
 
-_MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-"""What a request calls the tokens that its answer may take."""
-
-_FIRST_GUESS = 256.0
-"""Tokens of an answer, until there was one."""
-
-
-class Ticket:
-    """One request on its way, through all of its tries."""
-
-    __slots__ = (
-        "epoch",
-        "is_probe",
-        "num_bytes",
-        "params",
-        "since",
-        "tokens",
-        "waited",
-        "was_sent",
-    )
-
-    def __init__(self, since: float, num_bytes: int, params: JSONObject) -> None:
-        self.since = since
-        """When it was first there; who came first goes first, also to try again."""
-        self.num_bytes = num_bytes
-        """Of the request's body."""
-        self.params = params
-        self.waited = 0.0
-        """Seconds in line which were no fault of its own."""
-        self.was_sent = False
-        self.epoch = 0
-        self.is_probe = False
-        self.tokens = 0.0
+_MOST_FAILURES = 8
+"""Failures in a row that make an address seem busier; an idle one is tried now and then."""
 
 
 class Governor:
@@ -94,11 +71,10 @@ class Governor:
         self._on_change = on_change
         self._clock = clock
         self._sleep = sleep
-        self._requests: Bucket | None = None
-        self._tokens: Bucket | None = None
-        self._answer_tokens = _FIRST_GUESS
+        self._rates: Rates | None = None
         self._paused_until = 0.0
         self._num_pauses = 0
+        self._num_failed = 0
         self._epoch = 0
         self._line: list[tuple[float, int, asyncio.Future[bool], Ticket]] = []
         self._order = itertools.count()
@@ -108,13 +84,23 @@ class Governor:
     def keep_to(self, limits: Limits) -> None:
         """Keep to these limits as well; of two that differ, the lower one holds."""
         self.window.lower(limits.max_concurrency or self.window.ceiling)
-        self._requests = _lower(self._requests, limits.requests_per_minute, self._clock)
-        self._tokens = _lower(self._tokens, limits.tokens_per_minute, self._clock)
+        if limits.requests_per_minute or limits.tokens_per_minute:
+            self._rates = self._rates or Rates(self._clock)
+            self._rates.lower(limits)
 
     @property
-    def load(self) -> float:
-        """How much there is to do, by what can be done at once."""
-        return (self.num_under_way + self.num_waiting) / self.window.limit
+    def is_paused(self) -> bool:
+        """Whether nothing is sent for a while."""
+        return self._paused_until > 0 and self._paused_until > self._clock()
+
+    @property
+    def load(self) -> tuple[bool, float]:
+        """How busy it is with one more request, by what it takes at once and what failed last.
+
+        Who fails at once would else have the least to do, and get the most. A pause outweighs all.
+        """
+        num = self.num_under_way + self.num_waiting + 1
+        return self.is_paused, num / self.window.limit * (1 + self._num_failed)
 
     def admit(self, ticket: Ticket) -> bool:
         """Let a request through, if it need not wait."""
@@ -132,12 +118,13 @@ class Governor:
         # A pause is the endpoint's answer to this request; all else is waiting for others, or for
         # an address that is gone.
         pause = max(0.0, self._paused_until - started) if ticket.was_sent else 0.0
+        ticket.was_sent = False
         self._serve()
         try:
             return await future
         except asyncio.CancelledError:
             if not future.cancelled() and future.result():
-                self._leave(ticket)
+                self.cancelled(ticket)
             else:
                 self._serve()  # what it waited for may be the next one's now
             raise
@@ -147,12 +134,11 @@ class Governor:
 
     def succeeded(self, ticket: Ticket, usage: Usage) -> None:
         """Take a ticket back with an answer."""
-        if self._paused_until:
-            self._paused_until = 0.0
-            self._num_pauses = 0
+        self._paused_until = 0.0
+        self._num_pauses = self._num_failed = 0
         self.window.answered(self.num_under_way)
-        if self._tokens is not None:
-            self._count(ticket, usage)
+        if self._rates is not None:
+            self._rates.correct(ticket.tokens, usage)
         is_back = self.breaker.answered()
         self._leave(ticket)
         if is_back:
@@ -160,27 +146,34 @@ class Governor:
 
     def failed(self, ticket: Ticket, error: ModelError) -> None:
         """Take a ticket back with an error."""
-        is_change = False
-        is_absent = is_absence(error)
-        if is_absent:
-            is_change = self.breaker.failed(
-                error, num_pending=self.num_under_way - 1, was_probe=ticket.is_probe
+        breaker, num_others = self.breaker, self.num_under_way - 1
+        ticket.was_refused = is_overload(error)
+        # 503 is "too much" from one that is at work on others; from any other, it may be gone.
+        is_at_work = ticket.was_refused and num_others > 0 and not breaker.is_open
+        is_change = ticket.met_outage = False
+        if (is_absence(error) and not is_at_work) or (breaker.is_open and is_silence(error)):
+            is_change = breaker.failed(
+                error, asker=ticket, num_pending=num_others, was_probe=ticket.is_probe
             )
-        if is_overload(error):
+            ticket.met_outage = breaker.is_open
+        elif ticket.was_refused:
+            is_change = breaker.overloaded(error, num_pending=num_others)
+        elif not is_silence(error):
+            is_change = breaker.answered()
+        if ticket.was_refused:
             self._slow_down(ticket, error)
-            is_change = self.breaker.overloaded(error) or is_change
-        elif is_connect_timeout(error) and self.num_under_way > 1:
-            self.window.refused()
-        elif not is_absent and not is_silence(error):
-            is_change = self.breaker.answered()
-        if self._tokens is not None:
-            self._tokens.give_back(ticket.tokens)
-        self._leave(ticket)
+        elif num_others and is_connect_timeout(error):
+            self.window.refused(num_others)
+        if is_retried(error):
+            self._num_failed = min(self._num_failed + 1, _MOST_FAILURES)
+        self.cancelled(ticket)
         if is_change:
             self._on_change()
 
     def cancelled(self, ticket: Ticket) -> None:
         """Take a ticket back without any answer."""
+        if self._rates is not None:
+            self._rates.give_back(ticket.tokens)
         self._leave(ticket)
 
     def send_away(self) -> None:
@@ -191,21 +184,24 @@ class Governor:
                 future.set_result(False)
 
     def _slow_down(self, ticket: Ticket, error: ModelError) -> None:
-        """Send less at once; send nothing as long as asked, or until something is answered."""
-        self.window.refused()
-        now = self._clock()
+        """Send less at once; send nothing as long as asked, or until something is answered.
+
+        The first refusals after an answer pause nothing: fewer at once is all that they ask for.
+        """
+        self.window.refused(self.num_under_way - 1)
         is_new = ticket.epoch == self._epoch
         if is_new:  # what was sent before the last pause tells nothing new
             self._epoch += 1
             self._num_pauses += 1
         if error.retry_after:
             seconds = min(error.retry_after, self._max_retry_after) * random.uniform(1.0, 1.1)
-        elif is_new:
-            longest = min(_FIRST_PAUSE * 2.0 ** min(self._num_pauses, 16), _LONGEST_PAUSE)
-            seconds = random.uniform(_FIRST_PAUSE, longest)
+        elif is_new and self._num_pauses > 1:
+            longest = min(_FIRST_PAUSE * 2.0 ** min(self._num_pauses - 2, 16), _LONGEST_PAUSE)
+            seconds = longest * random.uniform(0.5, 1.0)
         else:
             return
-        self._paused_until = max(self._paused_until, now + seconds)
+        self._paused_until = max(self._paused_until, self._clock() + seconds)
+        self.send_away()  # another address may take them now; who finds none keeps the place
 
     def _delay(self, ticket: Ticket) -> float:
         """Give the seconds until a request may go; infinite where something must end first."""
@@ -217,10 +213,10 @@ class Governor:
             delay = 0.0
         if self._paused_until:
             delay = max(delay, self._paused_until - self._clock())
-        if self._requests is not None:
-            delay = max(delay, self._requests.delay(1))
-        if self._tokens is not None:
-            delay = max(delay, self._tokens.delay(self._estimate(ticket)))
+        if self._rates is not None:
+            if not ticket.tokens:
+                ticket.tokens = self._rates.estimate(ticket.num_bytes, ticket.params)
+            delay = max(delay, self._rates.delay(ticket.tokens))
         return delay
 
     def _let_through(self, ticket: Ticket) -> None:
@@ -229,11 +225,8 @@ class Governor:
         ticket.epoch = self._epoch
         if self.breaker.is_open:
             ticket.is_probe = self.breaker.is_probed = True
-        if self._requests is not None:
-            self._requests.take(1)
-        if self._tokens is not None:
-            ticket.tokens = self._estimate(ticket)
-            self._tokens.take(ticket.tokens)
+        if self._rates is not None:
+            self._rates.take(ticket.tokens)
 
     def _leave(self, ticket: Ticket) -> None:
         self.num_under_way -= 1
@@ -252,7 +245,7 @@ class Governor:
                 continue
             delay = self._delay(ticket)
             if delay > 0:
-                if self.breaker.is_open:
+                if self.breaker.is_open and not self.num_under_way:
                     delay = min(delay, self.breaker.seconds_left)
                 self._wake_in(delay)
                 return
@@ -273,7 +266,8 @@ class Governor:
     async def _wake_after(self, seconds: float) -> None:
         await self._sleep(seconds)
         self._timer, self._timer_at = None, math.inf
-        if self.breaker.is_open and not self.breaker.seconds_left and self.breaker.give_up():
+        # What is under way was perhaps taken, and is worked on; its own timeouts bound that.
+        if self.breaker.is_overdue and not self.num_under_way and self.breaker.give_up():
             self._on_change()
         self._serve()
 
@@ -281,23 +275,3 @@ class Governor:
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_at = None, math.inf
-
-    def _estimate(self, ticket: Ticket) -> float:
-        """Guess the tokens of a request: four bytes are one, and the answer is like the others."""
-        asked = (ticket.params.get(name) for name in _MAX_TOKENS)
-        longest = next((value for value in asked if isinstance(value, int)), None)
-        return ticket.num_bytes / 4 + (longest or self._answer_tokens)
-
-    def _count(self, ticket: Ticket, usage: Usage) -> None:
-        """Correct the guess by what was used, where the endpoint says it."""
-        assert self._tokens is not None
-        used = usage.prompt_tokens + usage.completion_tokens
-        if used:
-            self._tokens.give_back(ticket.tokens - used)
-            self._answer_tokens += 0.1 * (usage.completion_tokens - self._answer_tokens)
-
-
-def _lower(bucket: Bucket | None, per_minute: float | None, clock: Clock) -> Bucket | None:
-    if per_minute is None or (bucket is not None and bucket.per_minute <= per_minute):
-        return bucket
-    return Bucket(per_minute, clock)

@@ -17,6 +17,7 @@ from gymcli.client.refusals import one_line, redact
 from gymcli.client.sse import EventReader
 from gymcli.client.statuses import error_of_body, error_of_status
 from gymcli.dialects import DIALECTS
+from gymcli.dialects.usage import usage_of
 from gymcli.errors import (
     ConfigError,
     EndpointConnectionError,
@@ -24,7 +25,7 @@ from gymcli.errors import (
     InvalidAnswerError,
     ModelError,
 )
-from gymcli.types import Answer
+from gymcli.types import Answer, Tries
 
 __all__ = ["MAX_ANSWER_BYTES", "Target", "Transport", "read_body"]
 
@@ -94,8 +95,8 @@ class Transport:
         url = URL(base_url + path).update_query(self._endpoint.query)
         return Target(url, f"POST {base_url}{path}")
 
-    async def ask(self, target: Target, payload: bytes) -> Answer:
-        """Make one try.
+    async def ask(self, target: Target, payload: bytes, tries: Tries) -> Answer:
+        """Make one try; what an answer took that is of no use is counted in `tries`.
 
         Raises:
             ModelError: There is no usable answer.
@@ -112,6 +113,8 @@ class Transport:
                 body = self._dialect.assemble(body)
             return self._dialect.answer(body)
         except ModelError as error:
+            if isinstance(body, bytes):
+                tries.usage.add(usage_of(body))
             # Not `from error`: a traceback would show the words before secrets were taken out.
             raise error_of_body(error, target.place, self._endpoint) from None
 

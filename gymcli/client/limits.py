@@ -7,7 +7,18 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Bucket", "Limits"]
+from gymcli.types import JSONObject, Usage
+
+__all__ = ["Bucket", "Limits", "Rates"]
+
+_MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""What a request calls the tokens that its answer may take."""
+
+_MOST_TOKENS = 10**7
+"""What is believed of that; a slip of the pen must not stop everybody else."""
+
+_FIRST_GUESS = 256.0
+"""Tokens of an answer, until there was one."""
 
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -57,3 +68,54 @@ class Bucket:
         grown = self._level + (now - self._filled_at) * self._per_second
         self._level, self._filled_at = min(self._size, grown), now
         return self._level
+
+
+class Rates:
+    """The requests and tokens that an address allows a minute, as far as that is known."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._requests: Bucket | None = None
+        self._tokens: Bucket | None = None
+        self._answer_tokens = _FIRST_GUESS
+
+    def lower(self, limits: Limits) -> None:
+        """Keep to these limits as well; of two that differ, the lower one holds."""
+        self._requests = self._lower(self._requests, limits.requests_per_minute)
+        self._tokens = self._lower(self._tokens, limits.tokens_per_minute)
+
+    def estimate(self, num_bytes: int, params: JSONObject) -> float:
+        """Guess the tokens of a request: four bytes are one, and the answer is like the others."""
+        asked = (params.get(name) for name in _MAX_TOKENS)
+        longest = next((value for value in asked if isinstance(value, int) and value > 0), None)
+        answer = self._answer_tokens if longest is None else min(longest, _MOST_TOKENS)
+        return num_bytes / 4 + answer
+
+    def delay(self, tokens: float) -> float:
+        """Give the seconds until a request of so many tokens may pass."""
+        requests = self._requests.delay(1) if self._requests is not None else 0.0
+        return max(requests, self._tokens.delay(tokens) if self._tokens is not None else 0.0)
+
+    def take(self, tokens: float) -> None:
+        """Let a request of so many tokens pass."""
+        if self._requests is not None:
+            self._requests.take(1)
+        if self._tokens is not None:
+            self._tokens.take(tokens)
+
+    def give_back(self, tokens: float) -> None:
+        """Take back the tokens of a request that came to nothing."""
+        if self._tokens is not None:
+            self._tokens.give_back(tokens)
+
+    def correct(self, tokens: float, usage: Usage) -> None:
+        """Correct a guess by what was used, where the endpoint says it."""
+        used = usage.prompt_tokens + usage.completion_tokens
+        if used:
+            self.give_back(tokens - used)
+            self._answer_tokens += 0.1 * (usage.completion_tokens - self._answer_tokens)
+
+    def _lower(self, bucket: Bucket | None, per_minute: float | None) -> Bucket | None:
+        if per_minute is None or (bucket is not None and bucket.per_minute <= per_minute):
+            return bucket
+        return Bucket(per_minute, self._clock)

@@ -21,12 +21,22 @@ class Replica(NamedTuple):
 class Home:
     """Where a conversation is at home: its turns go there as long as it is up."""
 
-    __slots__ = ("left", "replica")
+    __slots__ = ("idle_since", "left", "replica", "waited")
 
     def __init__(self) -> None:
         self.replica: Replica | None = None
         self.left: Replica | None = None
-        """Where it could not be reached the last time."""
+        """Where it failed the last time."""
+        self.waited = 0.0
+        """Seconds in which nobody worked on a request of it, though it had one."""
+        self.idle_since: float | None = None
+        """Since when that is so again."""
+
+    def go_on(self, now: float) -> None:
+        """Take notice that somebody may work on it now."""
+        if self.idle_since is not None:
+            self.waited += now - self.idle_since
+        self.idle_since = None
 
     def leave(self) -> None:
         """Go elsewhere next time, if there is anywhere else."""
@@ -38,6 +48,7 @@ class Replicas:
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self._all = tuple(replicas)
+        self._only = self._all[0] if len(self._all) == 1 else None
 
     @property
     def was_reached(self) -> bool:
@@ -61,30 +72,36 @@ class Replicas:
             EndpointGoneError: All addresses were given up.
 
         """
-        if len(self._all) == 1:
-            return self._least_waited_for()
+        if (only := self._only) is not None:
+            if only.governor.breaker.has_given_up:
+                raise only.governor.breaker.error()
+            return only
         at_home = home.replica
-        if at_home is not None and not at_home.governor.breaker.is_open:
-            return at_home
+        if at_home is not None:
+            governor = at_home.governor
+            if not (governor.breaker.is_open or governor.is_paused):
+                return at_home
         up = [replica for replica in self._all if not replica.governor.breaker.is_open]
         if not up:
-            return self._least_waited_for()
-        if at_home is None and (due := self._due()) is not None:
+            return self._to_wait_for(home)
+        if at_home is None and (due := self._due(home)) is not None:
             return due
         others = [replica for replica in up if replica is not home.left]
         return min(others or up, key=lambda replica: replica.governor.load)
 
-    def _due(self) -> Replica | None:
+    def _due(self, home: Home) -> Replica | None:
         """Give an address that is gone and to be probed: a new conversation loses least by it."""
         for replica in self._all:
             breaker = replica.governor.breaker
-            if breaker.is_open and not breaker.delay:
+            if breaker.is_open and not breaker.delay and replica is not home.left:
                 return replica
         return None
 
-    def _least_waited_for(self) -> Replica:
+    def _to_wait_for(self, home: Home) -> Replica:
+        """Give one of those that are all gone; one that was given up may be back, too."""
         left = [replica for replica in self._all if not replica.governor.breaker.has_given_up]
         if not left:
             last = min(self._all, key=lambda replica: replica.governor.breaker.outage_seconds)
             raise last.governor.breaker.error()
-        return min(left, key=lambda replica: replica.governor.num_waiting)
+        due = self._due(home)
+        return due or min(left, key=lambda replica: replica.governor.num_waiting)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -12,8 +11,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_ran
 
 from gymcli.client.breaker import FIRST_CONTACT_DEADLINE
 from gymcli.client.endpoint import Endpoint
-from gymcli.client.governor import Clock, Sleep, Ticket
+from gymcli.client.governor import Clock, Sleep
 from gymcli.client.signs import is_overload, is_retried, is_unreachable
+from gymcli.client.ticket import Ticket
 from gymcli.errors import ModelError
 from gymcli.types import Answer
 
@@ -52,7 +52,7 @@ class RetryPolicy:
     async def resume(
         self, call: Callable[[], Awaitable[Answer]], failed: ModelError, ticket: Ticket
     ) -> Answer:
-        """Go on after a first try that failed; give the answer with its retries counted.
+        """Go on after a first try that failed; retries are counted in `ticket.tries`.
 
         Args:
             call: Makes one try.
@@ -60,10 +60,9 @@ class RetryPolicy:
             ticket: Says since when the request is there, and what of that was waiting.
 
         Raises:
-            ModelError: The last try's error, with what was tried before in `retries`.
+            ModelError: The last try's error.
 
         """
-        retries: Counter[str] = Counter()
         num_counted = 0
         first: ModelError | None = failed
 
@@ -77,7 +76,7 @@ class RetryPolicy:
         def is_over(state: RetryCallState) -> bool:
             nonlocal num_counted
             error = _error_of(state)
-            num_counted += self._counts(error)
+            num_counted += not (is_overload(error) or self._is_gone(error, ticket))
             if num_counted >= self._endpoint.max_attempts or self._endpoint.max_attempts == 1:
                 return True
             return self._is_too_late(state, error, ticket)
@@ -85,28 +84,23 @@ class RetryPolicy:
         retrying = AsyncRetrying(
             sleep=self._sleep,
             retry=retry_if_exception(is_retried),
-            wait=self._wait,
+            wait=lambda state: self._wait(state, ticket),
             stop=is_over,
-            before_sleep=lambda state: retries.update([type(_error_of(state)).__name__]),
+            before_sleep=lambda state: ticket.tries.count(_error_of(state)),
             reraise=True,
         )
-        try:
-            answer: Answer = await retrying(attempt)
-        except ModelError as error:
-            error.retries = dict(retries)
-            raise
-        answer.retries = dict(retries)
+        answer: Answer = await retrying(attempt)
         return answer
 
-    def _counts(self, error: ModelError) -> bool:
-        """Say whether a try counts as one.
+    def _is_gone(self, error: ModelError, ticket: Ticket) -> bool:
+        """Say whether the endpoint was there and is gone, or a probe of it failed.
 
-        Not where the endpoint has too much to do, or was there and is gone: the deadlines bound
+        That counts as no try, as little as an endpoint with too much to do: the deadlines bound
         both, and neither is the request's fault.
         """
-        return not is_overload(error) and not (is_unreachable(error) and self._was_reached())
+        return ticket.met_outage or (is_unreachable(error) and self._was_reached())
 
-    def _wait(self, state: RetryCallState) -> float:
+    def _wait(self, state: RetryCallState, ticket: Ticket) -> float:
         """Wait as long as the endpoint asked, up to a cap, else by exponential backoff.
 
         A tenth is added at random, so that requests refused together do not come back together.
@@ -117,7 +111,7 @@ class RetryPolicy:
         if error.retry_after:
             return self._asked(error) * random.uniform(1.0, 1.1)
         seconds = BACKOFF(state)
-        if is_unreachable(error) and self._was_reached():
+        if self._is_gone(error, ticket):
             return min(seconds, MAX_UNREACHABLE_WAIT)
         return seconds
 

@@ -7,7 +7,8 @@ import msgspec
 
 from gymcli.boundary import described
 from gymcli.client.endpoint import checked_base_url
-from gymcli.errors import UsageError
+from gymcli.client.http import read_body
+from gymcli.errors import InvalidAnswerError, UsageError
 from gymcli.types import JSON_ERRORS
 
 __all__ = ["served_model"]
@@ -54,6 +55,8 @@ async def served_model(base_url: str) -> str:
 async def _asked(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[int, bytes]:
     try:
         async with session.get(url, allow_redirects=False) as response:
-            return response.status, await response.read()
+            return response.status, await read_body(response, f"GET {url}", _TIMEOUT)
+    except InvalidAnswerError as error:
+        raise UsageError(f"{error}; {way_out}") from error
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise UsageError(f"GET {url}: {described(error)}; {way_out}") from error

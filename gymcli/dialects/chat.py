@@ -9,15 +9,15 @@ import msgspec
 from gymcli.dialects.answers import (
     CallParts,
     assistant_message,
-    count_in,
     finish_of,
     joined_text,
 )
 from gymcli.dialects.chat_stream import assemble
 from gymcli.dialects.params import CONVERSATION, added_body, unsent_among
 from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.dialects.usage import usage_from_chat
 from gymcli.errors import InvalidAnswerError, ServerError
-from gymcli.types import JSON, Answer, FinishReason, JSONObject, Message, Request, Usage
+from gymcli.types import JSON, Answer, FinishReason, JSONObject, Message, Request
 
 __all__ = ["Chat"]
 
@@ -129,7 +129,7 @@ class Chat:
         return Answer(
             message=message,
             finish_reason=finish_of(reason, message),
-            usage=_usage(object_in(body.get("usage"))),
+            usage=usage_from_chat(object_in(body.get("usage"))),
             model=text_in(body.get("model")) or None,
         )
 
@@ -267,12 +267,3 @@ def _calls(fields: JSONObject) -> list[CallParts]:
 def _logprobs(logprobs: JSON) -> JSON:
     """Give log probabilities without the members that are null; None where nothing is left."""
     return {key: v for key, v in object_in(logprobs).items() if v is not None} or None
-
-
-def _usage(usage: JSONObject) -> Usage:
-    return Usage(
-        prompt_tokens=count_in(usage, "prompt_tokens"),
-        completion_tokens=count_in(usage, "completion_tokens"),
-        cached_tokens=count_in(usage, "prompt_tokens_details", "cached_tokens"),
-        reasoning_tokens=count_in(usage, "completion_tokens_details", "reasoning_tokens"),
-    )

@@ -21,8 +21,9 @@ from gymcli.dialects.responses_items import (
     read_turn,
 )
 from gymcli.dialects.tools import tools_from_responses, tools_to_responses
+from gymcli.dialects.usage import usage_from_responses
 from gymcli.errors import InvalidAnswerError
-from gymcli.types import JSON, Answer, FinishReason, JSONObject, Request, Usage
+from gymcli.types import JSON, Answer, FinishReason, JSONObject, Request
 
 __all__ = [
     "IGNORED_PARAMS",
@@ -33,7 +34,6 @@ __all__ = [
     "params_to_responses",
     "tools_from_responses",
     "tools_to_responses",
-    "usage_from_responses",
 ]
 
 _LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
@@ -144,13 +144,3 @@ def _logprobs(output: list[JSONObject]) -> JSON:
     parts = [part for item in output for part in objects_in(item.get("content"))]
     entries = [entry for part in parts for entry in list_in(part.get("logprobs"))]
     return {"content": entries} if entries else None
-
-
-def usage_from_responses(usage: JSONObject) -> Usage:
-    """Give the token counts of a response; what is null or missing counts as 0."""
-    return Usage(
-        prompt_tokens=count_in(usage, "input_tokens"),
-        completion_tokens=count_in(usage, "output_tokens"),
-        cached_tokens=count_in(usage, "input_tokens_details", "cached_tokens"),
-        reasoning_tokens=count_in(usage, "output_tokens_details", "reasoning_tokens"),
-    )

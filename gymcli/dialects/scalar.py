@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from gymcli.dialects.answers import count_in
 from gymcli.dialects.chat import Chat
 from gymcli.dialects.params import added_body, unsent_among
 from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.dialects.usage import usage_from_chat
 from gymcli.errors import InvalidAnswerError
-from gymcli.types import JSON, Answer, JSONObject, Message, Request, Usage
+from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
 __all__ = ["CLASSIFY", "POOLING", "SCORE", "Scalar"]
 
@@ -95,7 +95,7 @@ class Scalar(NamedTuple):
             raise InvalidAnswerError(f"the answer has no finite number as its {self.place}")
         return Answer(
             message=Message(role="assistant", content=repr(number)),
-            usage=_usage(object_in(body.get("usage"))),
+            usage=usage_from_chat(object_in(body.get("usage"))),
             model=text_in(body.get("model")) or None,
         )
 
@@ -164,14 +164,6 @@ def _finite(value: JSON) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _usage(usage: JSONObject) -> Usage:
-    return Usage(
-        prompt_tokens=count_in(usage, "prompt_tokens"),
-        completion_tokens=count_in(usage, "completion_tokens"),
-        cached_tokens=count_in(usage, "prompt_tokens_details", "cached_tokens"),
-    )
 
 
 SCORE = Scalar("/score", _as_pair, _score, '"score"', _PARAMS)

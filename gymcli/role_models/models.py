@@ -138,27 +138,29 @@ class RoleModels:
                 messages=request.messages, params={**request.params, "response_format": form}
             )
         started = time.perf_counter()
+        client = await self.pool.client(_opened_as(self.sources[role]))
+        tries = request.tries
         try:
-            client = await self.pool.client(_opened_as(self.sources[role]))
             with boundary(ModelError):
                 answer = await client.answer(request)
         except ModelError as error:
-            total.add(RoleUse(num_failed=1, retries=error.retries))
+            total.add(RoleUse(num_failed=1))
             raise RoleError(f"{role}: {error}") from error
+        finally:
+            total.add(RoleUse(retries=tries.retries))
+            if tries.usage != Usage():
+                self._count(total, RoleUse(usage=tries.usage), client.endpoint)
         seconds = time.perf_counter() - started
-        cost = client.endpoint.cost(answer.usage)
-        total.add(
-            RoleUse(
-                num_calls=1,
-                seconds=seconds,
-                usage=answer.usage,
-                cost=cost,
-                retries=answer.retries,
-            )
-        )
-        if self._spend is not None:
-            self._spend(answer.usage, cost)
+        used = RoleUse(num_calls=1, seconds=seconds, usage=answer.usage)
+        self._count(total, used, client.endpoint)
         return answer.message
+
+    def _count(self, total: RoleUse, used: RoleUse, endpoint: Endpoint) -> None:
+        """Count what an answer took."""
+        used.cost = endpoint.cost(used.usage)
+        total.add(used)
+        if self._spend is not None:
+            self._spend(used.usage, used.cost)
 
 
 class _RoleModel:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
 
 from gymcli.boundary import boundary
 from gymcli.environment import Environment, Task, limited
-from gymcli.errors import EpisodeError, ModelError
+from gymcli.errors import EndpointTimeoutError, EpisodeError, ModelError, UnknownUsageError
 from gymcli.rollout.plan import Episode, EpisodePlan, Policy
-from gymcli.types import Answer, Request, Rollout, StopReason
+from gymcli.types import Answer, Request, StopReason, Tries, Usage
 
 __all__ = ["OutOfTimeError", "ask", "cost_of", "limit_reached"]
+
+
+_SHORTEST_LOOK = 0.05
+"""Seconds between two looks at an episode that has less left, while its request waits."""
 
 
 class OutOfTimeError(Exception):
@@ -21,21 +24,32 @@ class OutOfTimeError(Exception):
 
 
 def limit_reached(episode: Episode, plan: EpisodePlan) -> StopReason | None:
-    """Say which limit leaves no room for another request."""
+    """Say which limit leaves no room for another request.
+
+    Raises:
+        UnknownUsageError: Tokens are limited, and an answer did not say how many it took.
+
+    """
     max_tokens, max_cost, max_seconds = plan.limits
     usage = episode.rollout.usage
+    if not episode.has_known_usage and not (max_tokens is None and max_cost is None):
+        option = "--max-episode-cost" if max_tokens is None else "--max-episode-tokens"
+        raise UnknownUsageError(
+            f"an answer did not say how many tokens it took, so {option} cannot be kept; "
+            "leave that out to go on without"
+        )
     if max_tokens is not None and usage.prompt_tokens + usage.completion_tokens >= max_tokens:
         return "episode_tokens"
     if max_cost is not None and plan.cost is not None and (plan.cost(usage) or 0.0) >= max_cost:
         return "episode_cost"
-    if max_seconds is not None and time.perf_counter() - episode.started >= max_seconds:
+    if max_seconds is not None and _seconds_left(episode, max_seconds, episode.waited) <= 0:
         return "episode_time"
     return None
 
 
 def cost_of(episode: Episode, plan: EpisodePlan) -> float | None:
     """Give what the episode's answers cost; None where one did not say what it took."""
-    if plan.cost is None or not episode.has_known_cost:
+    if plan.cost is None or not episode.has_known_usage:
         return None
     return plan.cost(episode.rollout.usage)
 
@@ -58,50 +72,77 @@ async def ask(
     episode.phase = "model"
     try:
         answer = await _answer_in_time(policy, request, episode, plan.limits.max_seconds)
-    except ModelError as error:
-        _count(rollout, error.retries)
-        raise
     finally:
         rollout.timing.model_seconds += time.perf_counter() - started
         episode.phase = "environment"
-    _count_answer(answer, plan, episode)
+        _count_tries(request.tries, plan, episode)
+    _count_usage(answer.usage, plan, episode)
+    if answer.model is not None and answer.model != plan.model:
+        rollout.response_model = answer.model
     return answer
 
 
 async def _answer_in_time(
     policy: Policy, request: Request, episode: Episode, max_seconds: float | None
 ) -> Answer:
-    """Wait for an answer as long as the episode has time.
+    """Wait for an answer as long as the episode has time; waiting in line takes none of it.
 
     Raises:
-        ModelError: There is no usable answer.
-        OutOfTimeError: The time is over first.
+        ModelError: There is no usable answer, or a try failed before the time was over.
+        OutOfTimeError: The time is over first, and nothing but the model took it.
 
     """
-    left = None
-    if max_seconds is not None:
-        left = max_seconds - (time.perf_counter() - episode.started)
+    if max_seconds is None:
+        with boundary(ModelError):
+            return await policy.answer(request)
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal timer
+        left = _seconds_left(episode, max_seconds, _waited(policy))
+        if left > 0:
+            timer = loop.call_later(max(left, _SHORTEST_LOOK), look)
+        else:
+            limit.reschedule(loop.time())
+
+    timer = loop.call_later(_seconds_left(episode, max_seconds, episode.waited), look)
     try:
-        async with asyncio.timeout(left):
+        async with asyncio.timeout(None) as limit:
             with boundary(ModelError):
                 return await policy.answer(request)
     except TimeoutError as error:
+        if failed := ", ".join(request.tries.retries):
+            text = f"the time of the episode was over before it was answered ({failed} before)"
+            raise EndpointTimeoutError(text) from error
         raise OutOfTimeError from error
+    finally:
+        timer.cancel()
+        episode.waited = _waited(policy)
 
 
-def _count_answer(answer: Answer, plan: EpisodePlan, episode: Episode) -> None:
+def _seconds_left(episode: Episode, max_seconds: float, waited: float) -> float:
+    return max_seconds + waited - (time.perf_counter() - episode.started)
+
+
+def _waited(policy: Policy) -> float:
+    """Give the seconds that the requests waited so far; only conversations with endpoints do."""
+    waited: float = getattr(policy, "waited", 0.0)
+    return waited
+
+
+def _count_tries(tries: Tries, plan: EpisodePlan, episode: Episode) -> None:
+    """Add to the record what came of a request beside its answer."""
+    if tries.retries:
+        episode.rollout.retries = dict(Counter(episode.rollout.retries) + Counter(tries.retries))
+    if tries.usage != Usage():
+        _count_usage(tries.usage, plan, episode)
+
+
+def _count_usage(usage: Usage, plan: EpisodePlan, episode: Episode) -> None:
     """Add to the record what an answer took."""
-    rollout, usage = episode.rollout, answer.usage
-    rollout.usage.add(usage)
+    episode.rollout.usage.add(usage)
     if not (usage.prompt_tokens or usage.completion_tokens):
-        episode.has_known_cost = False
+        episode.has_known_usage = False
     if plan.spend is not None:
         plan.spend(usage, None if plan.cost is None else plan.cost(usage))
-    if answer.retries:
-        _count(rollout, answer.retries)
-    if answer.model is not None and answer.model != plan.model:
-        rollout.response_model = answer.model
-
-
-def _count(rollout: Rollout, retries: Mapping[str, int]) -> None:
-    rollout.retries = dict(Counter(rollout.retries) + Counter(retries))

@@ -89,20 +89,21 @@ class Episode:
         self.phase: Phase = "setup"
         self.is_finished = False
         """The record is whole and can be scored; only `close` is left."""
-        self.has_known_cost = plan.cost is not None
-        """False as well where an answer did not say what it took."""
+        self.has_known_usage = True
+        """False where an answer did not say what it took."""
         self.started = time.perf_counter()
+        self.waited = 0.0
+        """Seconds since then that its requests waited for others, or for an endpoint that is gone;
+        they do not count as its time."""
 
 
 class EpisodeFailedError(Exception):
     """Raised when an episode cannot be finished; `__cause__` is an AttemptError."""
 
-    def __init__(self, rollout: Rollout, error: AttemptError, *, is_finished: bool) -> None:
+    def __init__(self, rollout: Rollout, error: AttemptError) -> None:
         super().__init__(str(error))
         self.rollout = rollout
         self.error = error
-        self.is_finished = is_finished
-        """Only `close` failed: the record is whole and can be scored."""
 
 
 def attempt_seed(run_seed: int, task_id: str, attempt: int) -> int:

@@ -68,7 +68,7 @@ async def play(plan: EpisodePlan, policy: Policy | None, episode: Episode | None
                 rollout.final_state = final_state
                 episode.is_finished = True
     except AttemptError as error:
-        raise EpisodeFailedError(rollout, error, is_finished=episode.is_finished) from error
+        raise EpisodeFailedError(rollout, error) from error
     finally:
         rollout.timing.total_seconds = time.perf_counter() - episode.started
         rollout.cost = cost_of(episode, plan)

@@ -16,6 +16,7 @@ __all__ = [
     "Request",
     "Role",
     "ToolCall",
+    "Tries",
     "Usage",
     "text_of",
 ]
@@ -106,6 +107,20 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True):
         self.reasoning_tokens += other.reasoning_tokens
 
 
+class Tries(msgspec.Struct, kw_only=True):
+    """What came of a request beside its answer, told as it comes: one that is cut off told it."""
+
+    retries: dict[str, int] = {}
+    """Tries that failed and were not the last, counted by error class."""
+    usage: Usage = msgspec.field(default_factory=Usage)
+    """Tokens of answers that were of no use."""
+
+    def count(self, error: Exception) -> None:
+        """Count a try that failed and is not the last."""
+        name = type(error).__name__
+        self.retries[name] = self.retries.get(name, 0) + 1
+
+
 class Request(msgspec.Struct, kw_only=True):
     """What one model turn is asked with, in no wire format yet."""
 
@@ -114,6 +129,8 @@ class Request(msgspec.Struct, kw_only=True):
     """Tools in chat shape: `{"type": "function", "function": {...}}`, others verbatim."""
     params: JSONObject = {}
     """Sampling and other parameters under their Chat Completions names."""
+    tries: Tries = msgspec.field(default_factory=Tries)
+    """Filled by who answers it."""
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -124,5 +141,3 @@ class Answer(msgspec.Struct, kw_only=True):
     usage: Usage = msgspec.field(default_factory=Usage)
     model: str | None = None
     """The model's name as the endpoint says it."""
-    retries: dict[str, int] = {}
-    """Tries that failed before this answer, counted by error class."""

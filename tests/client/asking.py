@@ -13,7 +13,6 @@ from gymcli.mock.behaviours import Behaviour, echo
 from gymcli.types import Answer, Message, Request
 
 KEY = "sk-never-to-be-seen"
-HELLO = Request(messages=[Message(role="user", content="hello")])
 TOOL = {
     "type": "function",
     "function": {
@@ -22,6 +21,14 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
     },
 }
+
+
+def hello() -> Request:
+    """Give a request that was not asked yet."""
+    return Request(messages=[Message(role="user", content="hello")])
+
+
+HELLO = hello()
 
 
 class FakeTime:

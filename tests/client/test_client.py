@@ -19,7 +19,7 @@ from gymcli.errors import (
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import echo, num_turns, refusal_of
 from gymcli.types import Message, Request
-from tests.client.asking import HELLO, FakeTime, ShortTime, ask_and_see
+from tests.client.asking import HELLO, FakeTime, ShortTime, ask_and_see, hello
 
 
 def client_at(*addresses: str, concurrency: int = 8, time: FakeTime | None = None, **options):
@@ -73,11 +73,12 @@ def test_answer_loses_nothing_in_a_storm():
                 server.base_url, max_attempts=2, retry_deadline=1e6, time=FakeTime()
             ) as client,
         ):
-            return await asyncio.gather(*(client.answer(HELLO) for _ in range(40)))
+            return await asyncio.gather(*(client.answer(request) for _ in range(40)))
 
+    request = hello()
     answers = asyncio.run(run())
     assert [answer.message.text for answer in answers] == ["hello"] * 40
-    assert sum(answer.retries.get("RateLimitError", 0) for answer in answers) == 100
+    assert request.tries.retries == {"RateLimitError": 100}
 
 
 def test_answer_keeps_to_the_concurrency_of_its_limits():
@@ -273,7 +274,7 @@ def test_answer_uses_an_address_again_that_is_back():
             port = int(address.split(":")[2].split("/")[0])
             async with client_at(address, stays.base_url, time=time) as client:
                 while not client.num_outages:
-                    await client.answer(HELLO)
+                    await asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
                 async with MockServer(port=port) as back:
                     for _ in range(50):
                         time.now += 1
@@ -300,3 +301,114 @@ def test_answer_gives_up_when_all_addresses_are_gone():
 
     assert {type(error) for error in asyncio.run(run())} == {EndpointGoneError}
     assert time.now >= 1030
+
+
+@pytest.mark.parametrize("broken", [refusal_of(500, "oops"), refusal_of(429, "slow")])
+def test_answer_loses_nothing_where_one_of_two_addresses_only_fails(broken):
+    """Whoever failed there goes elsewhere, and few go there at all."""
+
+    async def run():
+        async with MockServer(lambda _: broken) as bad, MockServer() as good:
+            options = {"max_attempts": 3, "retry_deadline": 1e6, "time": FakeTime()}
+            async with client_at(bad.base_url, good.base_url, **options) as client:
+                await asyncio.gather(*(play(client) for _ in range(100)))
+            return bad.num_requests, good.num_requests
+
+    num_bad, num_good = asyncio.run(run())
+    assert num_good == 500
+    assert num_bad < 250
+
+
+def test_answer_loses_nothing_where_one_of_two_addresses_hangs():
+    async def run():
+        hung = MockServer(lambda _: MockAnswer(fault="stall"))
+        async with hung, MockServer() as good:
+            options = {"max_attempts": 2, "total_timeout": 0.5}
+            async with client_at(hung.base_url, good.base_url, **options) as client:
+                await asyncio.gather(*(client.answer(HELLO) for _ in range(8)))
+            return good.num_requests
+
+    assert asyncio.run(run()) == 8
+
+
+@pytest.mark.parametrize("bad", [refusal_of(502, "x"), MockAnswer(fault="reset")])
+def test_answer_loses_nothing_where_a_gateway_has_no_server_behind_it(bad):
+    """A probe that fails is no try of the request: it is longer gone than any would last."""
+    numbers = itertools.count()
+
+    def behave(request: Request):
+        return bad if next(numbers) < 60 else echo(request)
+
+    async def run():
+        options = {"concurrency": 4, "max_attempts": 6, "outage_deadline": 1e6}
+        async with MockServer(behave) as server:
+            time = FakeTime()
+            async with client_at(
+                server.base_url, retry_deadline=1e6, time=time, **options
+            ) as client:
+                return await asyncio.gather(*(client.answer(HELLO) for _ in range(8)))
+
+    assert len(asyncio.run(run())) == 8
+
+
+def test_conversation_tells_how_long_it_waited():
+    """In line and between tries; not while it is being answered."""
+
+    async def run():
+        numbers = itertools.count()
+        time = FakeTime()
+
+        def behave(request: Request):
+            time.now += 100
+            return echo(request) if next(numbers) else refusal_of(500, "oops")
+
+        async with (
+            MockServer(behave) as server,
+            client_at(server.base_url, time=time) as client,
+        ):
+            conversation = client.conversation()
+            await conversation.answer(HELLO)
+            return conversation.waited, sum(time.sleeps)
+
+    waited, slept = asyncio.run(run())
+    assert waited == pytest.approx(slept)
+    assert 0.5 <= waited <= 1
+
+
+def test_conversation_waited_while_its_address_was_gone():
+    async def run():
+        time = FakeTime()
+        async with client_at(await dead_address(), time=time) as client:
+            conversation = client.conversation()
+            with pytest.raises(ModelError):
+                await conversation.answer(HELLO)
+            return conversation.waited, time.now - 1000
+
+    waited, passed = asyncio.run(run())
+    assert waited == pytest.approx(passed)
+    assert passed > 0
+
+
+def test_answer_probes_an_address_again_that_was_given_up():
+    """When the others are gone, too, its return ends the outage."""
+
+    async def run():
+        time = ShortTime()
+        address = await dead_address()
+        port = int(address.split(":")[2].split("/")[0])
+        async with MockServer() as stays:
+            client = client_at(address, stays.base_url, outage_deadline=1e9, time=time)
+            await client.__aenter__()
+            while not client.num_outages:
+                await asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
+        gone = client._replicas._all[0].governor.breaker
+        assert gone.give_up()
+        asked = asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
+        while client.num_outages < 2:
+            await asyncio.sleep(0)
+        async with MockServer(port=port) as back:
+            answers = await asked
+            await client.__aexit__(None, None, None)
+            return len(answers), back.num_requests
+
+    assert asyncio.run(run()) == (30, 30)

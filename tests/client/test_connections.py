@@ -22,16 +22,16 @@ from gymcli.errors import (
     ModelError,
 )
 from gymcli.mock import MockAnswer, MockServer, scripted
-from gymcli.types import Answer
-from tests.client.asking import HELLO, FakeTime, failure
+from gymcli.types import Answer, Request
+from tests.client.asking import HELLO, FakeTime, failure, hello
 
 
 def test_answer_times_out_as_a_whole():
     stall = scripted([MockAnswer(fault="stall")])
-    error = failure(stall, total_timeout=0.1, max_attempts=2)
+    error = failure(stall, request := hello(), total_timeout=0.1, max_attempts=2)
     assert type(error) is EndpointTimeoutError
     assert str(error).endswith("no answer within 0.1 seconds")
-    assert error.retries == {"EndpointTimeoutError": 1}
+    assert request.tries.retries == {"EndpointTimeoutError": 1}
 
 
 def test_answer_times_out_when_a_stream_stands_still():
@@ -93,7 +93,7 @@ def certificate(tmp_path_factory) -> tuple[Path, Path]:
     return paths
 
 
-def answer_over_tls(certificate: tuple[Path, Path], **options) -> Answer:
+def answer_over_tls(certificate: tuple[Path, Path], request: Request = HELLO, **options) -> Answer:
     """Ask a server that has this certificate."""
     body = b'{"choices": [{"message": {"content": "safe"}}]}'
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -104,7 +104,7 @@ def answer_over_tls(certificate: tuple[Path, Path], **options) -> Answer:
             settings = {"base_url": f"https://{address}", "model": "m", **options}
             endpoint = Endpoint.model_validate(settings)
             async with Client(endpoint, concurrency=1, sleep=FakeTime().sleep) as client:
-                return await client.answer(HELLO)
+                return await client.answer(request)
 
     return asyncio.run(run())
 
@@ -128,8 +128,8 @@ async def raw_server(body: bytes, *, headers: str = "", **options) -> AsyncItera
 def test_answer_without_a_trusted_certificate(certificate):
     """Neither retried nor survived: a certificate does not mend itself."""
     with pytest.raises(EndpointConnectionError, match="ca_file") as raised:
-        answer_over_tls(certificate)
-    assert raised.value.retries == {}
+        answer_over_tls(certificate, request := hello())
+    assert request.tries.retries == {}
     assert is_fatal(raised.value)
 
 

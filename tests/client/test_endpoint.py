@@ -86,3 +86,20 @@ def test_secrets_hold_the_credential_of_a_header_too():
 
 def test_secrets_leave_switches_out():
     assert Endpoint(base_url="http://host", model="m", query={"beta": "1"}).secrets == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "connect_timeout",
+        "total_timeout",
+        "idle_timeout",
+        "retry_deadline",
+        "max_retry_after",
+        "outage_deadline",
+    ],
+)
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
+def test_endpoint_waits_for_nothing_for_ever(name, seconds):
+    with pytest.raises(ValidationError, match=name):
+        Endpoint(base_url="http://h", model="m", **{name: seconds})

@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymcli.client import Endpoint, Governors, Limits
-from gymcli.client.governor import Governor, Ticket
-from gymcli.errors import EndpointConnectionError, ModelError, RateLimitError, ServerError
+from gymcli.client.governor import Governor
+from gymcli.client.ticket import Ticket
+from gymcli.errors import (
+    EndpointConnectionError,
+    EndpointTimeoutError,
+    ModelError,
+    RateLimitError,
+    RequestRefusedError,
+    ServerError,
+)
 from gymcli.types import Usage
 from tests.client.asking import FakeTime, ShortTime
 
@@ -184,7 +192,7 @@ def test_failed_pauses_as_long_as_asked_and_one_answer_lifts_that():
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("asked", "low", "high"), [(3600, 60, 66.1), (2, 2, 2.3), (None, 0.5, 1)])
+@pytest.mark.parametrize(("asked", "low", "high"), [(3600, 60, 66.1), (2, 2, 2.3)])
 def test_wait_ends_with_the_pause(asked, low, high):
     async def run():
         time = FakeTime()
@@ -198,6 +206,34 @@ def test_wait_ends_with_the_pause(asked, low, high):
         assert one.waited <= 0.01  # a pause is the endpoint's answer to this very request
 
     asyncio.run(run())
+
+
+def test_failed_pauses_nothing_with_the_first_refusal_after_an_answer():
+    governor = governor_at(FakeTime())
+    for _ in range(3):
+        one = ticket()
+        assert governor.admit(one)
+        governor.failed(one, BUSY)
+        assert not governor.is_paused
+        one = ticket()
+        assert governor.admit(one)
+        governor.succeeded(one, Usage())
+
+
+def test_load_is_more_where_requests_fail_and_most_in_a_pause():
+    time = FakeTime()
+    failing, busy = governor_at(time), governor_at(time)
+    assert busy.admit(ticket())
+    for _ in range(9):
+        one = ticket()
+        assert failing.admit(one)
+        failing.failed(one, ServerError("oops", status=500))
+    assert failing.load > busy.load
+    assert failing.load == (False, 9 / 4)  # and no more than that: it may be well again
+    one = ticket()
+    assert busy.admit(one)
+    busy.failed(one, RateLimitError("busy", status=429, retry_after=9))
+    assert busy.load > failing.load
 
 
 def test_failed_pauses_longer_each_time_that_nothing_was_answered():
@@ -286,20 +322,76 @@ def test_wait_sends_everybody_away_when_the_address_is_given_up():
     asyncio.run(run())
 
 
-def test_wait_gives_up_while_a_probe_hangs():
+def gone(time: FakeTime, **options) -> Governor:
+    """Give the governor of an address that answered once, and is gone."""
+    governor = governor_at(time, ceiling=20, **options)
+    governor.breaker.was_reached = True
+    for _ in range(8):
+        governor.admit(one := ticket())
+        governor.failed(one, refused())
+    assert governor.breaker.is_open
+    return governor
+
+
+def test_wait_gives_up_nothing_while_a_probe_is_under_way():
+    """It was perhaps taken, and is worked on for longer than the deadline."""
+
     async def run():
         time = FakeTime()
-        governor = governor_at(time, ceiling=20, outage_deadline=30)
-        governor.breaker.was_reached = True
-        for _ in range(8):
-            governor.admit(one := ticket())
-            governor.failed(one, refused())
-        assert await governor.wait(ticket(1))
-        assert not await governor.wait(ticket(2))
-        assert governor.breaker.has_given_up
-        assert governor.breaker.outage_seconds == pytest.approx(30, abs=0.1)
+        governor = gone(time, outage_deadline=30)
+        probe = ticket(1)
+        assert await governor.wait(probe)
+        waiting = asyncio.create_task(governor.wait(ticket(2)))
+        time.now += 100
+        await settle()
+        assert not waiting.done()
+        governor.succeeded(probe, Usage())
+        assert await waiting
+        assert not governor.breaker.is_open
 
     asyncio.run(run())
+
+
+def test_failed_gives_up_with_a_probe_that_got_no_answer_in_time():
+    async def run():
+        time = FakeTime()
+        governor = gone(time, outage_deadline=30)
+        probe = ticket(1)
+        assert await governor.wait(probe)
+        waiting = asyncio.create_task(governor.wait(ticket(2)))
+        await settle()
+        time.now += 100
+        governor.failed(probe, EndpointTimeoutError("no answer within 600 seconds"))
+        assert not await waiting
+        assert governor.breaker.has_given_up
+        assert probe.met_outage  # and it costs no attempt
+
+    asyncio.run(run())
+
+
+def test_failed_takes_429_on_a_probe_for_the_end_of_an_outage():
+    async def run():
+        time = FakeTime()
+        governor = gone(time)
+        probe = ticket(1)
+        assert await governor.wait(probe)
+        governor.failed(probe, BUSY)
+        assert not governor.breaker.is_open
+
+    asyncio.run(run())
+
+
+def test_failed_takes_503_beside_others_for_overload_only():
+    time = FakeTime()
+    governor = governor_at(time, ceiling=200)
+    governor.admit(ticket())
+    for _ in range(50):
+        one = ticket()
+        if not governor.admit(one):
+            time.now += 60  # no pause is longer
+            assert governor.admit(one)
+        governor.failed(one, ServerError("overloaded", status=503))
+    assert not governor.breaker.is_open
 
 
 def test_governor_keeps_to_the_requests_of_a_minute():
@@ -333,6 +425,34 @@ def test_governor_corrects_its_guess_of_tokens():
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("max_tokens", [10**400, 10**18, -(10**400), -(10**18), 0, "many", None])
+def test_governor_survives_any_number_of_tokens(max_tokens):
+    """Whatever a task row asks for: nothing raises, and the others wait for minutes at most."""
+
+    async def run():
+        time = FakeTime()
+        governor = governor_at(time, limits=Limits(tokens_per_minute=10**7))
+        for end in (governor.cancelled, lambda one: governor.failed(one, no)):
+            odd = Ticket(0.0, 100, {"max_tokens": max_tokens})
+            assert governor.admit(odd) or await governor.wait(odd)
+            end(odd)
+            other = ticket()
+            assert governor.admit(other)  # nothing is owed
+            governor.cancelled(other)
+        started = time.now
+        odd = Ticket(0.0, 100, {"max_tokens": max_tokens})
+        assert governor.admit(odd) or await governor.wait(odd)
+        governor.succeeded(odd, Usage())
+        other = ticket()
+        assert governor.admit(other) or await governor.wait(other)
+        assert time.now - started <= 61
+        governor.cancelled(other)
+        assert (governor.num_under_way, governor.num_waiting) == (0, 0)
+
+    no = RequestRefusedError("max_tokens is out of range", status=400)
+    asyncio.run(run())
+
+
 def test_governor_guesses_answers_by_the_others():
     governor = governor_at(FakeTime(), limits=Limits(tokens_per_minute=10**9))
     for _ in range(200):
@@ -363,16 +483,18 @@ def test_governors_keep_to_the_lower_limit_of_two_models():
     assert governor.window.ceiling == 2
 
 
+class NoTime(FakeTime):
+    """A time that stands still."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for ever."""
+        await asyncio.Event().wait()
+
+
 def test_wait_leaves_no_timer_behind():
     async def run():
-        governor = governor_at(FakeTime())
+        governor = governor_at(NoTime())
         governor.admit(one := ticket())
-        never = asyncio.Event()
-
-        async def sleep(_seconds: float) -> None:
-            await never.wait()
-
-        governor._sleep = sleep
         governor.failed(one, RateLimitError("busy", status=429, retry_after=9))
         task = asyncio.create_task(governor.wait(one))
         await settle()

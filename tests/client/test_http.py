@@ -11,22 +11,22 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, MockServer, scripted
 from gymcli.mock.behaviours import echo
-from gymcli.types import Message, Request
-from tests.client.asking import HELLO, KEY, TOOL, ask, ask_and_see, failure
+from gymcli.types import Message, Request, Tries
+from tests.client.asking import HELLO, KEY, TOOL, ask, ask_and_see, failure, hello
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_answer_in_every_dialect(dialect, stream):
     script = scripted([MockAnswer(text="hi", reasoning="hm", tool_calls=[("add", {"a": 1})])])
-    request = msgspec.structs.replace(HELLO, tools=[TOOL])
+    request = msgspec.structs.replace(hello(), tools=[TOOL])
     answer, server = ask_and_see(script, request, dialect=dialect, stream=stream)
     assert answer.message.text == "hi"
     assert answer.message.reasoning == "hm"
     assert [(c.name, c.arguments) for c in answer.message.tool_calls] == [("add", '{"a":1}')]
     assert answer.finish_reason == "tool_calls"
     assert answer.usage.completion_tokens > 0
-    assert answer.retries == {}
+    assert request.tries == Tries()
     (received,) = server.requests
     assert received.body.get("stream", False) is stream
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.client import Endpoint
-from gymcli.client.governor import Ticket
 from gymcli.client.retry import RetryPolicy, retry_after_seconds
+from gymcli.client.ticket import Ticket
 from gymcli.errors import (
     EndpointConnectionError,
     ModelError,
@@ -19,7 +19,7 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
-from gymcli.types import Answer, Message
+from gymcli.types import Answer, Message, Tries
 from tests.client.asking import FakeTime
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -27,7 +27,7 @@ ANSWER = Answer(message=Message(role="assistant", content="done"))
 
 
 def resume(
-    *errors: ModelError, was_reached: bool = False, **options
+    *errors: ModelError, was_reached: bool = False, tries: Tries | None = None, **options
 ) -> tuple[Answer | ModelError, list[float]]:
     """Let the tries fail one after another, the first one included; give the end and the waits."""
     time = FakeTime()
@@ -40,7 +40,7 @@ def resume(
 
     endpoint = Endpoint(base_url="http://h", model="m", **options)
     policy = RetryPolicy(endpoint, lambda: was_reached, clock=time.clock, sleep=time.sleep)
-    ticket = Ticket(time.now, num_bytes=0, params={})
+    ticket = Ticket(time.now, num_bytes=0, params={}, tries=tries)
     try:
         return asyncio.run(policy.resume(call, errors[0], ticket)), time.sleeps
     except ModelError as error:
@@ -59,9 +59,10 @@ def busy(_: object = None) -> RateLimitError:
 
 
 def test_resume_counts_retries_by_class():
-    end, waits = resume(ServerError("a"), busy(), ServerError("c"))
+    tries = Tries()
+    end, waits = resume(ServerError("a"), busy(), ServerError("c"), tries=tries)
     assert isinstance(end, Answer)
-    assert end.retries == {"ServerError": 2, "RateLimitError": 1}
+    assert tries.retries == {"ServerError": 2, "RateLimitError": 1}
     assert len(waits) == 3
 
 
@@ -74,9 +75,10 @@ def test_resume_backs_off_exponentially_with_jitter():
 
 def test_resume_gives_up_after_max_attempts():
     errors = [ServerError(str(number)) for number in range(5)]
-    end, waits = resume(*errors, max_attempts=3)
+    tries = Tries()
+    end, waits = resume(*errors, max_attempts=3, tries=tries)
     assert end is errors[2]
-    assert end.retries == {"ServerError": 2}
+    assert tries.retries == {"ServerError": 2}
     assert len(waits) == 2
 
 
@@ -100,9 +102,11 @@ def test_resume_counts_no_attempts_where_there_is_too_much_to_do(status):
 
 def test_resume_counts_other_errors_among_those_of_overload():
     broken = [ServerError("x", status=500) for _ in range(3)]
-    end, _ = resume(broken[0], *map(busy, range(5)), broken[1], busy(), broken[2], max_attempts=3)
+    tries = Tries()
+    errors = (broken[0], *map(busy, range(5)), broken[1], busy(), broken[2])
+    end, _ = resume(*errors, max_attempts=3, tries=tries)
     assert end is broken[2]
-    assert end.retries == {"ServerError": 2, "RateLimitError": 6}
+    assert tries.retries == {"ServerError": 2, "RateLimitError": 6}
 
 
 def test_resume_ends_overload_at_the_deadline():
@@ -126,16 +130,37 @@ def test_resume_soon_gives_up_on_an_address_that_never_answered():
 
 def test_resume_waits_for_a_server_that_answered_before():
     """Whatever the attempts: it is the breaker that gives such a server up."""
-    answer, waits = resume(*map(unreachable, range(30)), was_reached=True, max_attempts=3)
-    assert answer.retries == {"EndpointConnectionError": 30}
+    tries = Tries()
+    errors = map(unreachable, range(30))
+    _, waits = resume(*errors, was_reached=True, max_attempts=3, tries=tries)
+    assert tries.retries == {"EndpointConnectionError": 30}
     assert max(waits) <= 5
+
+
+def test_resume_counts_no_try_that_met_an_outage():
+    tries = iter([ServerError("answered 502", status=502)] * 30)
+    time = FakeTime()
+    endpoint = Endpoint(base_url="http://h", model="m", max_attempts=2)
+    policy = RetryPolicy(endpoint, lambda: True, clock=time.clock, sleep=time.sleep)
+    ticket = Ticket(time.now, num_bytes=0, params={})
+    ticket.met_outage = True
+
+    async def call() -> Answer:
+        for error in tries:
+            raise error
+        return Answer(message=ANSWER.message)
+
+    asyncio.run(policy.resume(call, next(tries), ticket))
+    assert ticket.tries.retries == {"ServerError": 30}
+    assert max(time.sleeps) <= 5
 
 
 def test_resume_ends_at_an_error_that_is_not_retried():
     last = RequestRefusedError("no")
-    end, waits = resume(ServerError("x"), last)
+    tries = Tries()
+    end, waits = resume(ServerError("x"), last, tries=tries)
     assert end is last
-    assert end.retries == {"ServerError": 1}
+    assert tries.retries == {"ServerError": 1}
     assert len(waits) == 1
 
 

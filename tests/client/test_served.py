@@ -6,6 +6,7 @@ import pytest
 from aiohttp import web
 
 from gymcli.client import served_model
+from gymcli.client.http import MAX_ANSWER_BYTES
 from gymcli.errors import UsageError
 from gymcli.mock import MockServer
 
@@ -72,3 +73,8 @@ def test_served_model_asks_no_address_that_may_hold_a_secret(mock_server, addres
         asyncio.run(served_model(address.format(host=host)))
     assert "hush" not in str(caught.value)
     assert mock_server.num_requests == 0
+
+
+def test_served_model_reads_no_body_without_end():
+    with pytest.raises(UsageError, match="longer than 64 MiB"):
+        asked_of(" " * (MAX_ANSWER_BYTES + 1), 200)

@@ -1,5 +1,7 @@
 """How the number of requests at once follows what an endpoint takes."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ def settle(window: Window, capacity: int, num_answers: int) -> tuple[int, list[i
             if accepted < capacity:
                 accepted += 1
             else:
-                window.refused()
+                window.refused(accepted)
                 num_refused += 1
         busy.append(accepted)
         window.answered(accepted)
@@ -42,7 +44,7 @@ def test_window_starts_at_the_ceiling_and_stays_there():
 def test_window_grows_again_when_the_endpoint_can_do_more():
     window = Window(64)
     settle(window, 2, 200)
-    assert window.limit <= 3
+    assert window.limit <= 4
     _, busy = settle(window, 1000, 2000)
     assert busy[-1] == 64
     assert busy.index(64) < 900  # by one a window it would take 2000
@@ -55,23 +57,40 @@ def test_window_falls_when_the_endpoint_can_do_less():
     assert window.limit < 6
 
 
-def test_window_takes_few_refusals_for_a_capacity_that_is_near():
-    """Where each fifth is refused whatever there is to do, the limit stays about where it is."""
+@pytest.mark.parametrize(("share", "least"), [(0.2, 35), (0.4, 12)])
+def test_window_stays_where_requests_are_refused_whatever_there_is_to_do(share, least):
+    """Refusals at random say nothing of the number: what was being worked on is kept."""
+    random = Random(1)
     window = Window(64)
-    for number in range(2000):
-        if number % 5:
-            window.answered(int(window.limit))
-        else:
-            window.refused()
-    assert window.limit > 40
+    accepted, busy = 0, []
+    for _ in range(3000):
+        while accepted + 1 <= window.limit:
+            if random.random() < share:
+                window.refused(accepted)
+            else:
+                accepted += 1
+        busy.append(accepted)
+        window.answered(accepted)
+        accepted -= 1
+    assert sum(busy) / len(busy) > least
 
 
 def test_window_halves_what_it_thinks_of_the_endpoint_once_a_window():
     """Refusals of what was sent before say nothing new."""
     window = Window(64)
-    for _ in range(64):
-        window.refused()
+    for num_others in range(63, -1, -1):
+        window.refused(num_others)
     assert (window.limit, window.capacity) == (1, 32)
+
+
+def test_window_takes_nothing_below_what_is_being_worked_on():
+    window = Window(8)
+    window.refused(7)
+    assert window.limit == 7
+    window.refused(7)
+    assert window.limit == 7
+    window.answered(7)
+    assert window.limit == window.capacity == 8
 
 
 @given(st.integers(1, 100), st.lists(st.booleans(), max_size=500))
@@ -81,7 +100,7 @@ def test_window_keeps_between_one_and_its_ceiling(ceiling, answers):
         if is_answer:
             window.answered(int(window.limit))
         else:
-            window.refused()
+            window.refused(int(window.limit) - 1)
         assert 1 <= window.limit <= window.capacity + 1e-9 <= ceiling + 2e-9
 
 

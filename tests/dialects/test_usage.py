@@ -1,0 +1,22 @@
+"""What an answer took, read from bodies that are of no other use."""
+
+import pytest
+
+from gymcli.dialects.usage import usage_of
+from gymcli.types import Usage
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}', (7, 2)),
+        (b'{"output": [], "usage": {"input_tokens": 7, "output_tokens": 2}}', (7, 2)),
+        (b'{"choices": []}', (0, 0)),
+        (b'{"usage": null}', (0, 0)),
+        (b'{"usage": {"prompt_tokens": "many"}}', (0, 0)),
+        (b"<html></html>", (0, 0)),
+    ],
+)
+def test_usage_of_a_body_that_is_no_answer(body, expected):
+    prompt, completion = expected
+    assert usage_of(body) == Usage(prompt_tokens=prompt, completion_tokens=completion)
