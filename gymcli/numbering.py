@@ -13,12 +13,13 @@ class Numbering:
     """Gives each key its number: 0, 1, 2 and on in the order that keys come first.
 
     A hash table with linear probing (Knuth, "The Art of Computer Programming" 3, section 6.4),
-    never more than half full. A key takes its own bytes and 16 to 24 more.
+    never more than half full. A key takes its own bytes and 12 to 20 more; all keys together may
+    have 4 GB.
     """
 
     def __init__(self) -> None:
         self._keys = bytearray()
-        self._starts = array("Q", [0])
+        self._starts = array("I", [0])
         """Of each key within `_keys`, and the end of the last one."""
         self._places = _empty(_FIRST_SIZE)
         """At the place that its hash asks for, or a later one: the number of a key, plus 1."""

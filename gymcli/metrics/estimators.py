@@ -6,7 +6,6 @@ A task is the sampling unit: attempts of one task are never taken for independen
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from array import array
@@ -15,6 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from gymcli.metrics.distributions import normal_quantile, student_t_quantile
+from gymcli.metrics.sums import RunningMean
 
 __all__ = [
     "MAX_SUBSETS",
@@ -23,14 +23,12 @@ __all__ = [
     "avg_at_k",
     "best_of_k",
     "clustered_standard_error",
-    "in_order",
     "majority_at_k",
     "mean",
     "mean_of_means",
     "mean_with_absent",
     "pass_at_k",
     "pass_hat_k",
-    "percentile",
     "standard_error",
     "t_interval",
     "variance",
@@ -41,10 +39,6 @@ __all__ = [
 
 MAX_SUBSETS = 200
 """Subsets of attempts that majority@k looks at for one task; all of them where there are fewer."""
-
-
-_RUN_LENGTH = 1 << 15
-"""Values that are sorted as objects, of 32 bytes each where an array takes 8."""
 
 
 class Range(NamedTuple):
@@ -105,10 +99,12 @@ def clustered_standard_error(clusters: Collection[Sequence[float]]) -> float | N
     """
     if len(clusters) < 2:
         return None
-    values = array("d", itertools.chain.from_iterable(clusters))
-    centre = mean(values)
+    values = RunningMean()
+    for cluster in clusters:
+        values.add_values(cluster)
+    centre = values.value
     squares = math.fsum(math.fsum(value - centre for value in cluster) ** 2 for cluster in clusters)
-    return math.sqrt(squares * len(clusters) / (len(clusters) - 1)) / len(values)
+    return math.sqrt(squares * len(clusters) / (len(clusters) - 1)) / values.num_values
 
 
 def variance_parts(groups: Collection[Sequence[float]]) -> VarianceParts | None:
@@ -296,23 +292,3 @@ def _vote(answers: Sequence[str | None], worth: Mapping[str, float]) -> float:
     most = max(votes.values(), default=0)
     winners = [worth[answer] for answer, count in votes.items() if count == most]
     return math.fsum(winners) / len(winners) if winners else 0.0
-
-
-def in_order(values: array[float]) -> array[float]:
-    """Give values in ascending order without an object for each of many at the same time."""
-    runs = [
-        array("d", sorted(values[start : start + _RUN_LENGTH]))
-        for start in range(0, len(values), _RUN_LENGTH)
-    ]
-    return runs[0] if len(runs) == 1 else array("d", heapq.merge(*runs))
-
-
-def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """Give a percentile of values in ascending order, interpolated between neighbours.
-
-    Type 7 of Hyndman and Fan 1996, "Sample quantiles in statistical packages".
-    """
-    place = (len(ordered) - 1) * fraction
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

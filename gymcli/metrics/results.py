@@ -129,9 +129,9 @@ class Metrics(msgspec.Struct, kw_only=True):
     retries: dict[str, int] = {}
     """Requests that were tried again, by error class."""
     usage: dict[str, int] = {}
-    """Tokens of all attempts counted here."""
+    """Tokens of the last try of each attempt counted here; what earlier tries took is not in it."""
     cost: float | None = None
-    """What the policy's tokens cost; None where that is not known of every attempt."""
+    """What these tokens of the policy cost; None where that is not known of every attempt."""
     role_usage: dict[str, RoleUse] = {}
     """What models beside the policy took for all attempts counted here, by role."""
     latency: Latency | None = None

@@ -13,16 +13,15 @@ import msgspec
 from gymcli.metrics.curves import METRICS, Curves, num_tasks_at_k
 from gymcli.metrics.estimators import (
     clustered_standard_error,
-    in_order,
     mean,
     mean_of_means,
     mean_with_absent,
-    percentile,
     standard_error,
     t_interval,
     variance_parts,
     wilson_effective_interval,
 )
+from gymcli.metrics.percentiles import percentiles
 from gymcli.metrics.records import EnvironmentFacts
 from gymcli.metrics.results import (
     Bounds,
@@ -270,13 +269,8 @@ def _pooled(values: Sequence[array[float]]) -> array[float]:
 
 
 def _percentiles(seconds: array[float]) -> Percentiles:
-    ordered = in_order(seconds)
-    return Percentiles(
-        p50=percentile(ordered, 0.50),
-        p90=percentile(ordered, 0.90),
-        p95=percentile(ordered, 0.95),
-        p99=percentile(ordered, 0.99),
-    )
+    p50, p90, p95, p99 = percentiles(seconds, (0.50, 0.90, 0.95, 0.99))
+    return Percentiles(p50=p50, p90=p90, p95=p95, p99=p99)
 
 
 def _sum_of_known(counts: Sequence[int | None]) -> int | None:

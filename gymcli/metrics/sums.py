@@ -76,6 +76,12 @@ class RunningMean:
         if len(self._newest) > _MAX_PARTS:
             self._fold()
 
+    def add_values(self, values: Iterable[float]) -> None:
+        """Add several values."""
+        self._newest.extend(values)
+        if len(self._newest) > _MAX_PARTS:
+            self._fold()
+
     def _fold(self) -> None:
         self._num_others += len(self._newest)
         self._low = min(self._low, min(self._newest, default=math.inf))

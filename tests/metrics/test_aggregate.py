@@ -395,6 +395,37 @@ def test_aggregate_refuses_an_attempt_that_is_scored_twice():
         aggregator.task_rows()
 
 
+def test_aggregate_names_the_first_of_several_attempts_that_are_scored_twice():
+    """First by task id and attempt, whatever the order of the lines is."""
+    twice = [*scored([[1.0] * 3] * 3)[::-1], *scored([[1.0] * 3] * 3)[4:]]
+
+    with pytest.raises(RunFileError, match="task 't1' of environment 'quiz', attempt 1, is scored"):
+        aggregate(twice)
+
+
+def test_aggregator_takes_more_lines_after_its_numbers_were_asked_for():
+    lines = scored([[1.0, 0.0, 0.5], [0.25, 0.0]], answers=[["b", "a", None], [None, "a"]])
+    lines[3].components = {"form": 1.0}
+    aggregator = Aggregator(UNIT)
+    for number, line in enumerate(lines[::-1]):
+        aggregator.add_scored(line)
+        assert aggregator.metrics() == aggregate(lines[::-1][: number + 1], facts=UNIT)
+        assert len(aggregator.task_rows()) == (1 if number < 2 else 2)
+    aggregator.add_failure(failed("t1", 2))
+
+    assert aggregator.metrics() == aggregate(lines, [failed("t1", 2)], facts=UNIT)
+    assert aggregator.task_rows()[0].majority_answer == "b"
+
+
+def test_task_rows_are_by_environment_and_task_id():
+    aggregator = Aggregator()
+    names = [("quiz", "t1"), ("quiz", "t0"), ("maths", "t2"), ("quiz", "t\u00fc"), ("quiz", "tz")]
+    for env, task_id in names:
+        aggregator.add_scored(ScoredLine(env=env, task_id=task_id, reward=1.0))
+
+    assert [(row.env, row.task_id) for row in aggregator.task_rows()] == sorted(names)
+
+
 def test_task_rows_say_what_each_task_did():
     aggregator = Aggregator({"quiz": EnvironmentFacts(max_reward=1.0)})
     lines = scored([[1.0, 0.0, 0.5], [0.25]], answers=[["b", "a", "a"], [None]])

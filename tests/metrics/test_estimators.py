@@ -24,7 +24,6 @@ from gymcli.metrics.estimators import (
     mean_with_absent,
     pass_at_k,
     pass_hat_k,
-    percentile,
     standard_error,
     t_interval,
     variance,
@@ -347,10 +346,3 @@ def test_majority_at_k_by_random_subsets_is_repeatable_and_near_the_truth():
     assert found == [majority_at_k(values, answers, 9, seed=f"task {i}") for i in range(20)]
     assert len(set(found)) > 1
     assert mean(found) == pytest.approx(truth, abs=0.03)
-
-
-@given(st.lists(any_rewards, min_size=1, max_size=30), rewards)
-def test_percentile_agrees_with_numpy(values, fraction):
-    expected = np.quantile(values, fraction)
-
-    assert percentile(sorted(values), fraction) == pytest.approx(expected, rel=1e-9, abs=1e-6)

@@ -1,0 +1,84 @@
+"""Sums and means of values that are not kept, against those of all values at once."""
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.metrics.estimators import mean
+from gymcli.metrics.sums import RunningMean, RunningSum
+
+numbers = st.floats(-1e300, 1e300)
+
+
+def sum_of(values):
+    total = RunningSum()
+    for value in values:
+        total.add(value)
+    return total
+
+
+def mean_of(values):
+    found = RunningMean()
+    for value in values:
+        found.add(value)
+    return found
+
+
+@given(st.lists(numbers, max_size=20), st.lists(numbers, max_size=20))
+def test_sums_of_parts_add_up_to_that_of_all_rounded_once(first, second):
+    total = sum_of(first)
+    total.add_all(sum_of(second))
+
+    assert total.total == math.fsum(first + second)
+
+
+@given(st.lists(numbers, min_size=1, max_size=20))
+def test_running_mean_is_the_mean(values):
+    assert mean_of(values).value == mean(values)
+
+
+@pytest.mark.parametrize("num_values", [1_000, 1_001, 2_002, 5_000])
+def test_many_values_are_rounded_once(num_values):
+    """Of numbers that cancel out, so that any rounding on the way would show."""
+    random = Random(num_values)
+    values = [random.choice([-1.0, 1.0]) * 10.0 ** random.randrange(-20, 20) for _ in range(4_999)]
+    values = values[:num_values]
+    values += [-value for value in values[1:]]
+    random.shuffle(values)
+
+    assert sum_of(values).total == math.fsum(values)
+    assert mean_of(values).value == mean(values)
+    assert mean_of(values).num_values == len(values)
+
+
+def test_running_mean_of_many_equal_values_is_exact():
+    assert mean_of([0.1] * 2_500).value == 0.1
+
+
+@given(st.lists(st.lists(numbers, max_size=5), max_size=5).filter(any))
+def test_running_mean_takes_values_together(groups):
+    found = RunningMean()
+    for group in groups:
+        found.add_values(group)
+
+    assert found.value == mean([value for group in groups for value in group])
+
+
+def test_running_mean_may_be_asked_while_values_come():
+    found = mean_of([1.0, 0.0])
+    assert found.value == 0.5
+    found.add(0.5)
+    found.add(0.5)
+    assert (found.value, found.num_values) == (0.5, 4)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_sum_with_an_infinite_value_is_infinite(value):
+    assert sum_of([*([1.0] * 1_500), value, *([1.0] * 1_500)]).total == value
+
+
+def test_sum_with_what_is_no_number_is_none():
+    assert math.isnan(sum_of([*([1.0] * 1_500), math.nan, *([1.0] * 1_500)]).total)
