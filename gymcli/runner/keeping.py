@@ -77,8 +77,8 @@ class Keeping:
         if self.directory is not None:
             self.directory.write_manifest(self.manifest)
 
-    def keep(self, outcome: Outcome) -> None:
-        """Write an outcome down; texts of models are not logged.
+    def keep(self, outcome: Outcome) -> Outcome:
+        """Write an outcome down and give it as it is on disk; texts of models are not logged.
 
         Raises:
             RunDirectoryError: It cannot be written.
@@ -99,10 +99,11 @@ class Keeping:
             if self.directory is not None:
                 if outcome.generation is not None:
                     self.directory.append_generation(outcome.generation)
-                self.directory.append_failure(record)
+                record = self.directory.append_failure(record)
         for name, count in record.retries.items():
             where = (record.env, record.task_id, record.attempt)
             _LOGGER.info("%s %s/%d: %s, tried again %d times", *where, name, count)
+        return outcome._replace(record=record)
 
     def save(self, rollout: Rollout) -> None:
         """Write a conversation down that waits for its score.

@@ -8,9 +8,15 @@ from pathlib import Path
 
 from gymcli.errors import RunDirectoryError
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.durability import displaced, sync_data, sync_names, unwritable
+from gymcli.store.durability import displaced, open_file, sync_data, sync_names, unwritable
 
 __all__ = ["LineAppender"]
+
+CUT_OFF = (
+    "was cut off by another program while it was written; what it held is lost, run the same "
+    "command to collect it again"
+)
+"""What became of a file that is shorter than what was written into it."""
 
 
 class LineAppender:
@@ -35,6 +41,8 @@ class LineAppender:
         self._descriptor: int | None = None
         self._folder: int | None = None
         """Open until the name of a file that was made is on the disk."""
+        self._num_bytes = 0
+        """As long as the file is at least, by what stood in it and what was appended."""
         self._is_dirty = False
         self._is_torn = False
         self._syncing = threading.Lock()
@@ -66,14 +74,16 @@ class LineAppender:
         self._is_dirty = True
         if written != len(line):
             self._write_rest(descriptor, line, written)
+        self._num_bytes += len(line)
 
     def _opened(self) -> int:
         folder = os.open(self._place.parent, os.O_RDONLY)
         try:
-            descriptor = os.open(self._place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            descriptor = open_file(self._place, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError:
             os.close(folder)
             raise
+        self._num_bytes = os.fstat(descriptor).st_size
         self._folder, self._descriptor = folder, descriptor
         return descriptor
 
@@ -103,7 +113,10 @@ class LineAppender:
             if descriptor is None or self.failure is not None:
                 return
             try:
+                num_bytes = self._num_bytes  # before it is asked how many are there
                 fate = displaced(descriptor, self._place)
+                if fate is None and os.fstat(descriptor).st_size < num_bytes:
+                    fate = CUT_OFF
                 if fate is not None:
                     self.failure = f"{self.path}: {fate}"
                     return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from gymcli.errors import RunDirectoryError
 __all__ = [
     "Syncer",
     "displaced",
+    "open_file",
     "replace_file",
     "sync_data",
     "sync_folder",
@@ -43,6 +45,7 @@ _WAYS_OUT = {
     errno.EMFILE: _MORE_FILES,
     errno.ENFILE: _MORE_FILES,
     errno.ENAMETOOLONG: "give a shorter --out",
+    errno.ELOOP: "put a file in its place, or give --out",
 }
 
 _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)
@@ -56,6 +59,28 @@ def unwritable(path: Path, error: OSError) -> RunDirectoryError:
         f"{path}: cannot be written: {error.strerror or error}; what was written before stays "
         f"valid, {way_out}"
     )
+
+
+def open_file(path: Path, flags: int) -> int:
+    """Open a file of a run for writing: itself, never what a link of its name leads to.
+
+    A run may be somebody else's, and its names lead anywhere; a pipe would never let go.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+
+    """
+    kind = OSError(errno.ELOOP, f"{path.name} is no file (a link, a pipe or a device)")
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a pipe that nobody reads
+            raise kind from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise kind
+    return descriptor
 
 
 def sync_data(descriptor: int) -> None:
@@ -93,7 +118,8 @@ def replace_file(path: Path, data: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:  # never through a link that stands there
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -114,9 +140,16 @@ def displaced(descriptor: int, path: Path) -> str | None:
 
     """
     opened = os.fstat(descriptor)
+    is_there = False
     with suppress(FileNotFoundError, NotADirectoryError):
         if os.path.samestat(opened, path.stat()):
             return None
+        is_there = True
+    if opened.st_nlink == 0 and is_there:
+        return (
+            "was replaced by another while it was written; what the other does not hold is lost, "
+            "run the same command to collect it again"
+        )
     if opened.st_nlink == 0:
         return (
             "was deleted while it was written; what it held is lost, run the same command to "

@@ -8,10 +8,11 @@ import os
 import socket
 import weakref
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from gymcli.errors import RunDirectoryError
-from gymcli.store.durability import displaced, sync_folder, unwritable
+from gymcli.store.durability import displaced, open_file, sync_folder, unwritable
 
 __all__ = ["LOCK", "RunLock"]
 
@@ -91,19 +92,16 @@ class RunLock:
             sync_folder(path.parent)
 
     def _take(self) -> None:
-        forget = weakref.WeakMethod(self._forget)
-        self._lock(self._place, os.O_RDONLY | os.O_DIRECTORY)
-        descriptor = self._lock(self._place / LOCK, os.O_RDWR | os.O_CREAT)
+        _held().add(self)
+        self._lock(os.open(self._place, os.O_RDONLY | os.O_DIRECTORY))
+        descriptor = self._lock(open_file(self._place / LOCK, os.O_RDWR | os.O_CREAT))
         if displaced(descriptor, self._place / LOCK) is not None:
             raise BlockingIOError  # its holder on another machine was just leaving
         with suppress(OSError):  # a full disk: who holds the run is only said where it is known
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
-        # A process that code of an environment forks would else hold the lock beyond our death.
-        os.register_at_fork(after_in_child=lambda: (method := forget()) and method())
 
-    def _lock(self, path: Path, flags: int) -> int:
-        descriptor = os.open(path, flags, 0o644)
+    def _lock(self, descriptor: int) -> int:
         self._descriptors.append(descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
@@ -125,5 +123,19 @@ class RunLock:
         while self._descriptors:
             os.close(self._descriptors.pop())
 
-    def _forget(self) -> None:
-        self._close()
+
+@cache
+def _held() -> weakref.WeakSet[RunLock]:
+    """Give the locks of this process, which lets go of them in a process that is forked from it.
+
+    One that code of an environment forks would else hold them beyond our death. The system keeps
+    what is registered for good, so that is done once.
+    """
+    held: weakref.WeakSet[RunLock] = weakref.WeakSet()
+
+    def let_go() -> None:
+        for lock in held:
+            lock._close()  # noqa: SLF001  # of this module
+
+    os.register_at_fork(after_in_child=let_go)
+    return held

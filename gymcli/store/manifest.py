@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gymcli.errors import RunFileError
+from gymcli.store.records import ROLLOUTS
 from gymcli.types import JSON_ERRORS, SCHEMA_VERSION, JSONObject
 
 __all__ = ["MANIFEST", "EnvironmentRecord", "Manifest", "differences", "read_manifest"]
@@ -69,7 +70,10 @@ def read_manifest(folder: Path) -> Manifest | None:
     except OSError as error:
         raise RunFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except JSON_ERRORS as error:
-        raise RunFileError(f"{path}: is not a run's manifest: {error}") from error
+        raise RunFileError(
+            f"{path}: is not a run's manifest: {error}; the scores are in "
+            f"{folder / ROLLOUTS}, which can be given itself; to collect, give another --out"
+        ) from error
 
 
 def differences(there: JSONObject, here: JSONObject, prefix: str = "") -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from gymcli.store.compressed import MAX_LINE_BYTES
+from gymcli.store.durability import open_file
 from gymcli.types import JSON_ERRORS
 
 __all__ = ["mend_file", "unfinished_end"]
@@ -22,10 +23,10 @@ def mend_file(path: Path) -> bool:
     machine that loses its power can leave a file longer than what of it reached the disk.
 
     Raises:
-        OSError: The file cannot be read or written.
+        OSError: The file cannot be read or written, or is a link, a pipe or a device.
 
     """
-    with path.open("r+b") as file:
+    with os.fdopen(open_file(path, os.O_RDWR), "r+b") as file:
         descriptor = file.fileno()
         end = file.seek(0, os.SEEK_END)
         start = _line_start(descriptor, end)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated, NamedTuple
 
 import msgspec
 
 from gymcli.errors import (
     EpisodeError,
     RunDirectoryError,
-    RunFileError,
     RunMismatchError,
     UsageError,
 )
-from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber
 from gymcli.store.appending import LineAppender
 from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
+from gymcli.store.done import Done, read_done
 from gymcli.store.durability import Syncer, replace_file, unwritable
 from gymcli.store.locking import LOCK, RunLock
 from gymcli.store.manifest import MANIFEST, Manifest, differences, read_manifest
@@ -29,7 +29,6 @@ from gymcli.store.records import (
     METRICS,
     ROLLOUTS,
     VERDICTS,
-    numbered_structs,
     read_structs,
 )
 from gymcli.types import AttemptKey, Failure, JSONObject, Rollout
@@ -50,38 +49,6 @@ _NEW_MANIFEST = f".{MANIFEST}.*tmp"
 _LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp")
 """What a process that was killed leaves beside the files of a run; it means nothing."""
 
-_MAX_ATTEMPT = 1_000_000
-"""A bit each: a number beyond this is damage, and would take the memory."""
-
-
-class _Scored(msgspec.Struct):
-    """The part of a rollout line that resuming needs."""
-
-    env: str = ""
-    task_id: str = ""
-    attempt: Annotated[int, msgspec.Meta(ge=0, le=_MAX_ATTEMPT)] = 0
-    task_hash: str = ""
-    group_size: int = 0
-
-
-class Done(NamedTuple):
-    """The attempts of one task that are scored already."""
-
-    task_hash: str
-    attempts: int
-    """A bit for every scored attempt."""
-    group_size: int = 0
-    """Attempts that were scored together; 0 where each was scored by itself."""
-
-    def has(self, attempt: int) -> bool:
-        """Say whether an attempt is scored."""
-        return bool(self.attempts >> attempt & 1)
-
-    @property
-    def is_torn(self) -> bool:
-        """Whether attempts that were scored together are not all there."""
-        return self.attempts.bit_count() < self.group_size
-
 
 class RunDirectory:
     """One run on disk, held by one process while it is open for writing.
@@ -101,21 +68,26 @@ class RunDirectory:
         self.warnings: list[str] = []
         """What was mended when the directory was opened."""
         self._lock = RunLock(path)
-        self._syncer = Syncer(self._sync)
+        self._on_failure: Callable[[RunDirectoryError], None] | None = None
+        self._syncer = Syncer(self._sync_beside)
         self._rollouts = LineAppender(path / ROLLOUTS, scrubber)
         self._failures = LineAppender(path / FAILURES, scrubber)
         self._generations = LineAppender(path / GENERATIONS, scrubber)
         # Conversations reach the disk before the scores that others of their group wait for.
         self._files = (self._generations, self._failures, self._rollouts)
 
-    def lock(self) -> None:
+    def lock(self, on_failure: Callable[[RunDirectoryError], None] | None = None) -> None:
         """Make the directory and take it; the system frees it when this process ends.
+
+        Args:
+            on_failure: Told once, in another thread, when nothing more can be written.
 
         Raises:
             RunDirectoryError: It cannot be made, or another process writes it.
 
         """
         self._lock.take()
+        self._on_failure = on_failure
         for path in self.path.glob(_NEW_MANIFEST):
             with suppress(OSError):  # it means nothing where it stays
                 path.unlink()
@@ -130,20 +102,25 @@ class RunDirectory:
 
         """
         self._sync()
-        try:
-            fate = self._lock.displaced()
-        except OSError as error:
-            raise unwritable(self.path, error) from error
-        for file in self._files:
-            file.is_told = file.is_told or fate is not None
-        if fate is not None:
-            raise RunDirectoryError(fate)
         for file in self._files:
             file.check()
 
     def _sync(self) -> None:
+        try:
+            fate = self._lock.displaced()
+        except OSError as error:
+            fate = str(unwritable(self.path, error))
         for file in self._files:
+            if fate is not None and file.failure is None:
+                file.failure = fate
             file.sync()
+
+    def _sync_beside(self) -> None:
+        self._sync()
+        failure = next(filter(None, (file.failure for file in self._files)), None)
+        if failure is not None and self._on_failure is not None:
+            self._on_failure(RunDirectoryError(failure))
+            self._on_failure = None
 
     def close(self) -> None:
         """Bring the files to the disk, close them and give the directory back.
@@ -169,7 +146,7 @@ class RunDirectory:
         """
         for name in names:
             path = self.path / name
-            if not path.is_file():
+            if not os.path.lexists(path):
                 continue
             try:
                 is_cut = mend_file(path)
@@ -193,13 +170,20 @@ class RunDirectory:
             if not all(map(_is_left_behind, self.path.iterdir())):
                 raise UsageError(f"{self.path}: is not empty and holds no run; give another --out")
             return
-        # As it would be read back: a tuple here equals the list there, and no secret is there.
-        here = msgspec.json.decode(self.scrubber.line(msgspec.json.encode(identity)))
-        found = differences(manifest.identity, here)
-        if found:
+        # As they would be read back: a tuple here equals the list there. Neither has a secret, nor
+        # what was none when the run was begun.
+        there, here = (
+            msgspec.json.decode(self.scrubber.line(msgspec.json.encode(one)))
+            for one in (manifest.identity, identity)
+        )
+        if found := "; ".join(differences(there, here)):
+            hint = (
+                f"; what reads {REDACTED} was a secret of the variables that the run was begun "
+                "with: set these again"
+            )
             raise RunMismatchError(
-                f"{self.path}: this run was made with other settings: {'; '.join(found)}. "
-                "Give another --out, or --fresh for a new run"
+                f"{self.path}: this run was made with other settings: {found}. Give another "
+                f"--out, or --fresh for a new run{hint if REDACTED in found else ''}"
             )
 
     def done(self) -> dict[tuple[str, str], Done]:
@@ -209,20 +193,7 @@ class RunDirectory:
             RunFileError: A line is damaged, or an attempt is there twice.
 
         """
-        path = self.path / ROLLOUTS
-        found: dict[tuple[str, str], Done] = {}
-        if not path.is_file():
-            return found
-        for number, line in numbered_structs(path, msgspec.json.Decoder(_Scored)):
-            key = (line.env, line.task_id)
-            before = found.get(key, Done(line.task_hash, 0, line.group_size))
-            if before.has(line.attempt):
-                raise RunFileError(
-                    f"{path}:{number}: attempt {line.attempt} of task {line.task_id} "
-                    f"({line.env}) is there twice; delete one of the lines"
-                )
-            found[key] = before._replace(attempts=before.attempts | 1 << line.attempt)
-        return found
+        return read_done(self.path / ROLLOUTS)
 
     def pending(self, done: dict[tuple[str, str], Done]) -> dict[AttemptKey, Rollout]:
         """Read the finished conversations that wait for their score."""
@@ -272,12 +243,17 @@ class RunDirectory:
         if len(line) <= MAX_LINE_BYTES:  # else its score could not be written either
             self._generations.append(line)
 
-    def append_failure(self, failure: Failure) -> None:
-        """Append an attempt that could not be scored, without a conversation that is too long."""
+    def append_failure(self, failure: Failure) -> Failure:
+        """Append an attempt that could not be scored; give it as it is there.
+
+        A conversation that is too long is left out.
+        """
         line = msgspec.json.encode(failure)
         if len(line) > MAX_LINE_BYTES:
-            line = msgspec.json.encode(msgspec.structs.replace(failure, messages=[]))
+            failure = msgspec.structs.replace(failure, messages=[])
+            line = msgspec.json.encode(failure)
         self._failures.append(line)
+        return failure
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write run.json by rename, so that it is whole at any time, and after what it tells of.

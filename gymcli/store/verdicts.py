@@ -109,7 +109,9 @@ class Verdicts:
 
 
 def copy_verdicts(run: Path, out: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
-    """Write the answers that a run has on record into a new run, without secrets.
+    """Write the answers that a run has on record, and a new run has not, into that.
+
+    Secrets are left out.
 
     Raises:
         RunFileError: A line of the file is damaged.
@@ -117,9 +119,11 @@ def copy_verdicts(run: Path, out: Path, scrubber: Scrubber = NOTHING_SECRET) -> 
 
     """
     file = LineAppender(out / VERDICTS, scrubber)
+    there = {line.key for line in _lines(out)}
     try:
         for line in _lines(run):
-            file.append(msgspec.json.encode(line))
+            if line.key not in there:
+                file.append(msgspec.json.encode(line))
     finally:
         file.close()
 
@@ -138,7 +142,7 @@ def rescoring_verdicts(
 
     Args:
         run: The run directory, which is held meanwhile; None for a bare file.
-        out: The directory of the new run, where one is written.
+        out: The directory of the new run, where one is written; it holds the answers of `run`.
         warn: Takes what the user should know.
         scrubber: Takes secrets out of what is appended.
 
@@ -153,7 +157,7 @@ def rescoring_verdicts(
         if held is not None:
             reason = _taken(held, warn)
             kept_in += [] if reason else [held.path]
-        verdicts = Verdicts(run, kept_in=kept_in, scrubber=scrubber)
+        verdicts = Verdicts(run if out is None else out, kept_in=kept_in, scrubber=scrubber)
         try:
             yield verdicts
         finally:

@@ -1,5 +1,6 @@
 """Files that grow by whole lines: on a disk that is full, that fails, and that loses the file."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -10,8 +11,6 @@ import pytest
 
 from gymcli.errors import RunDirectoryError
 from gymcli.store.appending import LineAppender
-
-FULL = Path("/dev/full")
 
 
 @pytest.fixture
@@ -59,9 +58,17 @@ def test_append_says_that_a_file_cannot_be_opened(tmp_path, path, reason):
         appender.append(b"one")
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="no device here that is always full")
-def test_append_says_that_the_disk_is_full():
-    appender = LineAppender(FULL)
+def fail(code):
+    """Give what a disk that is full or broken answers; the system makes neither at will."""
+
+    def failing(*_):
+        raise OSError(code, os.strerror(code))
+
+    return failing
+
+
+def test_append_says_that_the_disk_is_full(appender, monkeypatch):
+    monkeypatch.setattr(os, "write", fail(errno.ENOSPC))
     with pytest.raises(RunDirectoryError, match=r"No space left.*run the same command to go on"):
         appender.append(b"one")
 
@@ -150,15 +157,12 @@ def test_append_writes_the_rest_of_a_line_that_was_written_in_part(appender, mon
 def test_append_adds_nothing_to_a_part_of_a_line_that_stays(appender, monkeypatch):
     write = os.write
 
-    def fail(*_):
-        raise OSError(5, "Input/output error")
-
     def write_in_part(file, data):
-        monkeypatch.setattr(os, "write", fail)
+        monkeypatch.setattr(os, "write", fail(errno.EIO))
         return write(file, data[:3])
 
     monkeypatch.setattr(os, "write", write_in_part)
-    monkeypatch.setattr(os, "ftruncate", fail)
+    monkeypatch.setattr(os, "ftruncate", fail(errno.EIO))
     with pytest.raises(RunDirectoryError, match="Input/output error"):
         appender.append(b"one two")
     monkeypatch.setattr(os, "write", write)
@@ -168,10 +172,31 @@ def test_append_adds_nothing_to_a_part_of_a_line_that_stays(appender, monkeypatc
 
 
 @pytest.fixture
-def unsyncable(tmp_path):
-    """Give an appender to a device, which takes every line and cannot be synced."""
-    (tmp_path / "out.jsonl").symlink_to(os.devnull)
+def unsyncable(tmp_path, monkeypatch):
+    """Give an appender to a disk that takes every line and cannot be synced."""
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    monkeypatch.setattr(os, "fdatasync", fail(errno.EIO), raising=False)
     return LineAppender(tmp_path / "out.jsonl")
+
+
+NO_FILES = {
+    "link": lambda path: path.symlink_to(path.with_name("victim")),
+    "link to nothing": lambda path: path.symlink_to(path.with_name("gone")),
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to(os.devnull),
+}
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_append_writes_into_a_file_alone(tmp_path, kind):
+    """What a run's names lead to belongs to somebody else, and a pipe would never let go."""
+    (tmp_path / "victim").write_bytes(b"precious")
+    NO_FILES[kind](tmp_path / "out.jsonl")
+    told = r"out\.jsonl is no file \(a link, a pipe or a device\); .*, put a file in its place"
+    with pytest.raises(RunDirectoryError, match=told):
+        LineAppender(tmp_path / "out.jsonl").append(b"one")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not (tmp_path / "gone").exists()
 
 
 FAILED_SYNC = r"out\.jsonl: cannot be written: .*run the same command to go on"
@@ -201,11 +226,19 @@ def test_sync_of_nothing_does_nothing(appender):
 
 
 DELETED = r"out\.jsonl: was deleted while it was written; what it held is lost, run the same"
+REPLACED = r"out\.jsonl: was replaced by another while it was written; what the other does not hold"
+CUT_OFF = r"out\.jsonl: was cut off by another program while it was written; what it held is lost"
 MOVED = r"out\.jsonl: was moved away or replaced while it was written; move it back and run"
 
 LOSSES = {
     "deleted": (lambda path: path.unlink(), DELETED),
-    "deleted and made anew": (lambda path: (path.unlink(), path.write_bytes(b"")), DELETED),
+    "deleted and made anew": (lambda path: (path.unlink(), path.write_bytes(b"")), REPLACED),
+    "replaced by an edited copy": (
+        lambda path: (path.with_name("new").write_bytes(b""), path.with_name("new").rename(path)),
+        REPLACED,
+    ),
+    "emptied": (lambda path: os.truncate(path, 0), CUT_OFF),
+    "shortened": (lambda path: os.truncate(path, 3), CUT_OFF),
     "renamed": (lambda path: path.rename(path.with_name("other")), MOVED),
     "replaced": (
         lambda path: (path.rename(path.with_name("other")), path.write_bytes(b"")),

@@ -36,6 +36,15 @@ def test_replace_file_writes_anew_and_leaves_nothing_else(tmp_path):
         ]
 
 
+def test_replace_file_writes_through_no_link(tmp_path):
+    (tmp_path / "victim").write_bytes(b"precious")
+    for name in ("run.json", f".run.json.{os.getpid()}.tmp"):
+        (tmp_path / name).symlink_to(tmp_path / "victim")
+    replace_file(tmp_path / "run.json", b"one")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert (tmp_path / "run.json").read_bytes() == b"one"
+
+
 def test_replace_file_that_fails_leaves_what_was_there(tmp_path):
     (tmp_path / "run.json").mkdir()
     with pytest.raises(RunDirectoryError, match=r"run\.json: cannot be written: Is a directory"):

@@ -13,6 +13,7 @@ import pytest
 import gymcli
 from gymcli.errors import RunDirectoryError
 from gymcli.store.run import FAILURES, ROLLOUTS
+from gymcli.types import Failure, Rollout
 from tests.commands.running import clean_environment, gym_process, lines_of, write_sums
 from tests.runner.test_roles import write_rows
 from tests.store.test_recovery import ended, finals
@@ -121,6 +122,14 @@ LOSSES = {
         '(RUN / "rollouts.jsonl").unlink()',
         "run/rollouts.jsonl: was deleted while it was written; what it held is lost",
     ),
+    "rollouts emptied": (
+        '(RUN / "rollouts.jsonl").write_text("")',
+        "run/rollouts.jsonl: was cut off by another program while it was written",
+    ),
+    "rollouts edited": (
+        '(RUN / "new").write_text(""); (RUN / "new").rename(RUN / "rollouts.jsonl")',
+        "run/rollouts.jsonl: was replaced by another while it was written",
+    ),
     "rollouts replaced": (
         '(RUN / "rollouts.jsonl").rename("kept"); (RUN / "rollouts.jsonl").write_text("")',
         "run/rollouts.jsonl: was moved away or replaced while it was written; move it back",
@@ -153,6 +162,25 @@ def test_collect_whose_files_vanish(tmp_path, loss):
     done = collect(tmp_path, env="env.py:Sum")
     assert done.returncode == 0, done.stderr
     assert len(finals(tmp_path / "run")) == 12
+
+
+WAITING = (
+    VANISHING.replace("{what}", "shutil.rmtree(RUN)")
+    .replace(
+        "            what()\n", "            what()\n            await asyncio.Event().wait()\n"
+    )
+    .replace("import itertools", "import asyncio\nimport itertools")
+)
+
+
+def test_collect_ends_an_attempt_whose_record_could_not_be_written(tmp_path):
+    """Nothing more is written that would find out; the attempt alone would last for an hour."""
+    write_rows(tmp_path / "t.jsonl", 5)
+    (tmp_path / "env.py").write_text(WAITING)
+    done = collect(tmp_path, "--concurrency", "1", "--max-run-time", "300", env="env.py:Sum")
+    assert done.returncode == 4, done.stderr
+    assert "run: was deleted while it was written" in told(done)
+    assert "max-run-time" not in done.stderr
 
 
 def test_collect_from_python_says_that_the_file_is_gone(tmp_path):
@@ -249,7 +277,9 @@ def test_a_record_that_is_longer_than_a_line_costs_its_own_attempt(tmp_path):
             'content="anything"', 'content="x" * ((1 << 27) if rollout.task_id == "t0" else 9)'
         )
     )
-    asyncio.run(ended(tasks, model="oracle", env=f"{tmp_path}/long.py:Sum", out=run))
+    records = asyncio.run(ended(tasks, model="oracle", env=f"{tmp_path}/long.py:Sum", out=run))
+    given = {record.task_id: type(record) for record in records}
+    assert given == {"t0": Failure, "t1": Rollout}, "what is given is what is on disk"
     assert [line["task_id"] for line in lines_of(run / ROLLOUTS)] == ["t1"]
     (failure,) = lines_of(run / FAILURES)
     assert failure["error"]["message"] == "the record is longer than 128 MB, the most that is read"

@@ -152,3 +152,29 @@ def test_displaced_says_what_became_of_the_directory(tmp_path):
     (tmp_path / "run" / LOCK).write_text("another's")
     lock.free()
     assert (tmp_path / "run" / LOCK).read_text() == "another's"
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe"])
+def test_take_writes_into_no_file_but_its_own(tmp_path, kind):
+    """A run may be somebody else's, and its lock a link to anything."""
+    (tmp_path / "victim").write_bytes(b"precious")
+    run = tmp_path / "run"
+    run.mkdir()
+    if kind == "pipe":
+        os.mkfifo(run / LOCK)
+    else:
+        (run / LOCK).symlink_to(tmp_path / ("victim" if kind == "link" else "gone"))
+    assert "run: cannot be written: .lock is no file (a link, a pipe or a device)" in refusal(run)
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not (tmp_path / "gone").exists()
+
+
+def test_take_leaves_nothing_behind_in_the_process(tmp_path, monkeypatch):
+    """What is called at a fork is so for good."""
+    registered = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **calls: registered.append(calls))
+    for _ in range(3):
+        lock = RunLock(tmp_path)
+        lock.take()
+        lock.free()
+    assert len(registered) <= 1

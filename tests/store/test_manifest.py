@@ -26,8 +26,9 @@ def test_read_manifest_gives_what_was_written(tmp_path):
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"tasks": 3}', b"\xff", b"[" * 100_000])
 def test_read_manifest_names_a_damaged_file(tmp_path, text):
     (tmp_path / "run.json").write_bytes(text)
-    with pytest.raises(RunFileError, match=r"run\.json: is not a run's manifest: "):
+    with pytest.raises(RunFileError, match=r"run\.json: is not a run's manifest: ") as caught:
         read_manifest(tmp_path)
+    assert f"the scores are in {tmp_path}/rollouts.jsonl, which can be given" in str(caught.value)
 
 
 def test_read_manifest_names_a_file_that_cannot_be_read(tmp_path):

@@ -92,3 +92,11 @@ def test_mend_file_of_any_part_leaves_the_lines_that_are_whole_in_it(tmp_path_fa
 def test_unfinished_end_sees_a_last_line_that_is_not_whole(tmp_path, data, is_unfinished):
     (tmp_path / "f").write_bytes(data)
     assert unfinished_end(tmp_path / "f") is is_unfinished
+
+
+def test_mend_file_cuts_nothing_that_a_link_leads_to(tmp_path):
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / "f").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="f is no file"):
+        mend_file(tmp_path / "f")
+    assert (tmp_path / "victim").read_bytes() == b"precious"

@@ -1,6 +1,8 @@
 """The run directory: one writer, whole lines, and what is done is known."""
 
+import errno
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -170,6 +172,17 @@ def test_mend_says_that_a_file_cannot_be_written(tmp_path):
         running.kill()
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_mend_refuses_what_is_no_file(tmp_path, kind):
+    """Before anything is paid for that could not be written."""
+    if kind == "link":
+        (tmp_path / FAILURES).symlink_to(tmp_path / "gone")
+    else:
+        os.mkfifo(tmp_path / FAILURES)
+    with pytest.raises(RunDirectoryError, match=r"failures\.jsonl is no file .a link, a pipe or a"):
+        RunDirectory(tmp_path).mend()
+
+
 def test_done_knows_every_scored_attempt(tmp_path):
     directory = run_with(tmp_path, rollout("a", 0), rollout("b", 1), rollout("a", 70))
     done = directory.done()
@@ -254,9 +267,14 @@ def test_write_manifest_says_that_it_cannot_be_written(tmp_path):
 
 
 @pytest.fixture
-def unsyncable(tmp_path):
-    """Give a run whose scores go to a device, which takes them and cannot be synced."""
-    (tmp_path / ROLLOUTS).symlink_to(os.devnull)
+def unsyncable(tmp_path, monkeypatch):
+    """Give a run on a disk that takes its scores and cannot be synced."""
+
+    def fail(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fdatasync", fail, raising=False)
     directory = RunDirectory(tmp_path)
     directory.lock()
     directory.append_rollout(rollout("a"))
@@ -280,6 +298,19 @@ def test_append_says_soon_that_earlier_lines_are_not_on_the_disk(unsyncable):
 
     with pytest.raises(RunDirectoryError, match=r"rollouts\.jsonl: cannot be written: "):
         append_until_it_fails()
+
+
+def test_lock_tells_soon_that_nothing_more_can_be_written(tmp_path):
+    """Also where no file is open yet, and nobody asks."""
+    failures = queue.SimpleQueue()
+    directory = RunDirectory(tmp_path / "run")
+    directory.lock(failures.put)
+    shutil.rmtree(tmp_path / "run")
+    assert "run: was deleted while it was written" in str(failures.get(timeout=60))
+    with pytest.raises(RunDirectoryError, match="run: was deleted while it was written"):
+        directory.append_failure(Failure(env="quiz", task_id="a", error=None))
+    directory.close()
+    assert failures.empty()
 
 
 def test_close_says_once_that_the_directory_is_gone(tmp_path):

@@ -1,0 +1,28 @@
+"""How `gym collect` ends: with what its files hold, not with what it remembers."""
+
+import asyncio
+
+import pytest
+
+from gymcli.commands.ending import check_coverage
+from gymcli.errors import RunError
+from gymcli.runner import Collection, CollectOptions, measure
+from tests.commands.running import write_sums
+
+
+def test_check_coverage_counts_no_score_that_the_files_lack(tmp_path):
+    collection = Collection(
+        [write_sums(tmp_path / "t.jsonl", 4)],
+        CollectOptions(model="oracle", out=tmp_path / "run"),
+    )
+
+    async def run():
+        async with collection:
+            return [record async for record in collection.run()]
+
+    assert len(asyncio.run(run())) == 4
+    path = tmp_path / "run" / "rollouts.jsonl"
+    check_coverage(collection, measure(tmp_path / "run").metrics(), 1.0, "gym collect")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    with pytest.raises(RunError, match=r"2 of 4 attempts are scored, less than --min-cov"):
+        check_coverage(collection, measure(tmp_path / "run").metrics(), 0.95, "gym collect")
