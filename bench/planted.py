@@ -50,6 +50,9 @@ SECRETS = {
     "details of the verifier": "planted-verifier-ab12",
     "bug of the environment": "planted-bug-cd34",
     "print, warning, log": "planted-print-ef56",
+    "word as the password of an address": "planted:sunshine@",
+    "key after a scheme": "planted+scheme/0a1b2c==",
+    "line of a private key": "plantedMIIEvQIBADANBgkqhkiG9w0BAQEFAASC",
 }
 """Where each is planted, and the secret; several are told by others as well."""
 
@@ -68,6 +71,12 @@ _VARIABLES = {
     "SETUP_BUG_TOKEN": "bug of the environment",
     "PRINTED_TOKEN": "print, warning, log",
 }
+_WITHIN = {
+    "DATABASE_URL": f"postgres://{SECRETS['word as the password of an address']}localhost/app",
+    "UPSTREAM_AUTHORIZATION": f"Bearer {SECRETS['key after a scheme']}",
+    "SSH_KEY": f"-----BEGIN KEY-----\n{SECRETS['line of a private key']}\n-----END KEY-----\n",
+}
+"""Variables of which a part is the secret."""
 _CARELESS = Path(__file__).with_name("careless.py").resolve()
 _GYM = [sys.executable, "-c", "from gymcli.cli import main; main()"]
 _ALL = " ".join(SECRETS.values())
@@ -103,6 +112,7 @@ def planted_run(folder: Path) -> Searched:
     with _serving() as address:
         _write_inputs(folder, address)
         environ = {**os.environ, **{name: SECRETS[place] for name, place in _VARIABLES.items()}}
+        environ |= _WITHIN
         environ["OPENAI_BASE_URL"] = address
         texts: dict[str, str] = {}
         codes: dict[str, int] = {}

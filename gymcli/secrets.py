@@ -2,15 +2,16 @@
 
 A secret is a key in use (of an endpoint, a header, a query, a proxy), and the value of an
 environment variable that looks like one by its name and its value. A copy that a program encoded
-is found where the encoding is JSON's, Python's or that of an address, and so is its beginning where
-a message was cut; one in base64, say, is not.
+is found where the encoding is JSON's, Python's or that of an address, and so is its beginning
+where a message was cut; one in base64, say, is not. Plain words are never looked for: they could
+not be told from those of a text, nor from the keys and names of a record.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os.path import commonprefix
 from typing import AnyStr, TypeAlias
 from urllib.parse import quote, quote_plus, unquote, urlsplit
@@ -23,6 +24,7 @@ __all__ = [
     "credentials",
     "environment_secrets",
     "is_secret_name",
+    "passwords",
     "scrubber_of",
 ]
 
@@ -35,25 +37,35 @@ MIN_CHARACTERS = 8
 """A shorter value is looked for nowhere: it would be found in texts that have nothing of it."""
 
 _MIN_PART = 16
-"""Characters of the beginning of a secret that are taken for it: messages are cut somewhere."""
+"""The first half of a secret is taken for it from here: messages are cut somewhere.
+
+Less than half may be what all secrets of a kind begin with, as JWTs and private keys do.
+"""
 _CUT = "\u2026"
-_CUT_BYTES = _CUT.encode()
 """How a message that was cut ends; before it, `MIN_CHARACTERS` of a secret are taken for it."""
 
 _MIN_LINE_CHARACTERS = 16
 """A line of a value of several lines, such as a private key, is a secret of its own from here."""
 
-_SECRET_WORDS = frozenset(
-    ("authorization", "bearer", "jwt", "pass", "pat", "sas", "sig", "signature")
-)
+_SECRET_WORDS = frozenset(("authorization", "bearer", "jwt", "pass", "pat", "sas", "sig"))
 _SECRET_ENDS = (
     *("key", "token", "secret", "password", "passwd", "passphrase", "pwd", "credential"),
-    *("cred", "auth", "cookie"),
+    *("cred", "auth", "cookie", "signature"),
 )
+_OTHER_WORDS = frozenset(("donkey", "hotkey", "monkey", "turkey"))
+_LAST_WORDS = frozenset(
+    ("domain", "file", "format", "host", "method", "mode", "name", "path", "type", "user")
+)
+"""How names end of what belongs to a secret and is none."""
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
+_SCHEMES = frozenset(("apikey", "basic", "bearer", "token"))
 
-_PLAIN = re.compile(
-    r"[A-Z]?[^\W\dA-Z_]{1,24}|[A-Z]{1,24}"  # a word, `true` and `none` among them
+_WORD = r"(?:[A-Z]?[^\W\dA-Z_]{1,24}|[A-Z]{1,15})"
+# Four with hyphens between them are a passphrase, and keys of some kinds begin like words.
+_WORDS = rf"(?!(?:sk|hf|gh[a-z])[_-]){_WORD}(?:(?:[_.]{_WORD})*|(?:-{_WORD}){{0,2}})"
+_IS_WORDS = re.compile(_WORDS)
+_IS_PLAIN = re.compile(
+    rf"{_WORDS}(?::\d+)?"  # words, `true` and `none` among them; a host and its port
     r"|[\d\s.,:;+/TZ_-]+"  # a number, a date, a version
     r"|\d[\d.]*[eE][+-]?\d+"
     r"|(?:[a-z]+-)*\d{4}-\d{2}-\d{2}(?:-[a-z]+)*"  # a version, as of an API
@@ -65,64 +77,84 @@ _PLAIN = re.compile(
     re.DOTALL,
 )
 _SAME_IN_ALL_ENCODINGS = re.compile(r"[A-Za-z0-9_.~-]+")
+_REDACTED_KEY = re.compile(re.escape(REDACTED).encode() + rb'[^"\\]*":')
 
 
 def is_secret_name(name: str) -> bool:
     """Say whether a name (of a variable, a header, a query's key) is one that secrets go by."""
     words = [word.lower() for word in _BETWEEN_WORDS.split(name)]
-    return any(
-        word in _SECRET_WORDS or word.removesuffix("s").endswith(_SECRET_ENDS) for word in words
+    return words[-1] not in _LAST_WORDS and any(
+        word in _SECRET_WORDS or word.removesuffix("s").endswith(_SECRET_ENDS)
+        for word in words
+        if word.removesuffix("s") not in _OTHER_WORDS
     )
 
 
 def credentials(named: Iterable[tuple[str, str]]) -> list[str]:
-    """Give the secrets among headers or a query: all but plain values under names that say little.
+    """Give the secrets among headers or a query.
 
-    `Authorization: Bearer KEY` gives the whole and the key; `api-version: 2024-02-01` nothing.
+    `Authorization: Bearer KEY` gives the whole and the key. Under a name that says little these are
+    the parts that are not plain: `X-Extra: team KEY` gives the key, `api-version: 2024-02-01`
+    nothing.
     """
-    return [
-        part
-        for name, value in named
-        if is_secret_name(name) or not _PLAIN.fullmatch(value)
-        for part in _parts(value)
-    ]
+    found: list[str] = []
+    for name, value in named:
+        if is_secret_name(name):
+            found += _parts(value)
+        elif not _IS_PLAIN.fullmatch(value):
+            found += (part for part in value.split() if not _IS_PLAIN.fullmatch(part))
+    return found
+
+
+def passwords(address: str) -> list[str]:
+    """Give the password of an address, if it has one: as it stands, decoded, and after its user.
+
+    The last, `user:password@`, is secret also where the password is a plain word.
+    """
+    if "://" not in address or "@" not in address:
+        return []
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # brackets that are no address
+        return []
+    password = parts.password
+    if not password:
+        return []
+    return list(dict.fromkeys((password, unquote(password), f"{parts.username}:{password}@")))
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     """Give the secrets among environment variables.
 
     These are values under a name that says so (a word of it ends in KEY, TOKEN, SECRET, PASSWORD,
-    CREDENTIALS, AUTH, COOKIE or the like), unless they are a single word, a number, a date, a path
-    or an address; and the password of an address under any name (HTTPS_PROXY, DATABASE_URL).
+    CREDENTIALS, AUTH, COOKIE or the like, and the last one is not TYPE, NAME or the like), and the
+    password of an address under any name (HTTPS_PROXY, DATABASE_URL); unless they are plain: words,
+    a number, a date, a path or an address.
     """
     found: list[str] = []
     for name, value in environ.items():
-        found += _passwords(value)
-        if is_secret_name(name) and not _PLAIN.fullmatch(value):
-            found += [part for part in _parts(value) if not _PLAIN.fullmatch(part)]
-    return found
+        found += passwords(value)
+        if is_secret_name(name) and not _IS_PLAIN.fullmatch(value):
+            found += _parts(value)
+    return [secret for secret in found if not _IS_PLAIN.fullmatch(secret)]
 
 
 def scrubber_of(in_use: Iterable[str], environ: Mapping[str, str]) -> Scrubber:
     """Give what takes out the keys in use and the secrets of the environment variables."""
-    found = (*in_use, *environment_secrets(environ))
-    return Scrubber(secret for secret in found if len(secret) >= MIN_CHARACTERS)
+    return NOTHING_SECRET.also((*in_use, *environment_secrets(environ)))
 
 
 class Scrubber:
     """Takes certain values out of texts and of lines of JSON; showing it shows none of them."""
 
-    __slots__ = ("_encoded", "_secrets", "_shown", "_stems")
+    __slots__ = ("_encoded", "_secrets", "_shown")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = frozenset(secret for secret in secrets if secret)
         shown = {form for secret in self._secrets for form in _forms(secret)}
-        encoded = {_escaped(form) for form in shown}
-        self._shown = tuple(_longest_first(shown))
-        self._encoded = tuple(
-            form.encode("utf-8", "surrogatepass") for form in _longest_first(encoded)
-        )
-        self._stems = tuple({form[:_MIN_PART] for form in self._encoded})
+        encoded = {_escaped(form).encode("utf-8", "surrogatepass") for form in shown}
+        self._shown = _by_stem(shown)
+        self._encoded = _by_stem(encoded)
 
     def __repr__(self) -> str:
         """Say how many there are."""
@@ -133,8 +165,12 @@ class Scrubber:
         return bool(self._secrets)
 
     def also(self, secrets: Iterable[str]) -> Scrubber:
-        """Give one that takes out more; those shorter than `MIN_CHARACTERS` are left out."""
-        more = {secret for secret in secrets if len(secret) >= MIN_CHARACTERS}
+        """Give one that takes out more, but for plain words and what is short."""
+        more = {
+            secret
+            for secret in secrets
+            if len(secret) >= MIN_CHARACTERS and not _IS_WORDS.fullmatch(secret)
+        }
         return self if more <= self._secrets else Scrubber(self._secrets | more)
 
     def holds_secret(self, text: str) -> bool:
@@ -143,39 +179,37 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """Give a text without the secrets."""
-        for form in self._shown:
-            if form[:MIN_CHARACTERS] in text:
-                text = _without(text, form, REDACTED, _CUT)
-        return text
+        return _without_all(text, self._shown, REDACTED, _CUT)
 
     def line(self, data: bytes) -> bytes:
         """Give encoded JSON without the secrets in its texts and keys; it stays JSON.
 
         A number stays as it is, also where its digits are those of a secret.
         """
-        for stem in self._stems:
-            if stem in data:
-                return self._scrubbed(data)
-        return self._scrubbed(data) if _CUT_BYTES in data else data
-
-    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Give the variables that hold no secret, for a process that needs none."""
-        hidden = self.also(environment_secrets(environ))
-        return {name: value for name, value in environ.items() if not hidden.holds_secret(value)}
-
-    def _scrubbed(self, data: bytes) -> bytes:
-        import msgspec  # late: heavy, and few lines hold a secret
-
-        found = data
-        for form in self._encoded:
-            found = _without(found, form, REDACTED.encode(), _CUT_BYTES)
+        found = _without_all(data, self._encoded, REDACTED.encode(), _CUT.encode())
         if found is data:
             return data
+        import msgspec  # late: heavy, and few lines hold a secret
+
         try:
             msgspec.json.decode(found)
+            is_sound = len(_REDACTED_KEY.findall(found)) <= 1
         except (msgspec.MsgspecError, ValueError):  # it was found outside of a text, or cut one
-            return msgspec.json.encode(self._value(msgspec.json.decode(data)))
-        return found
+            is_sound = False
+        return found if is_sound else msgspec.json.encode(self._value(msgspec.json.decode(data)))
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Give the variables that hold no secret, for a process that needs none.
+
+        A path or another plain value stays, whatever it is made of.
+        """
+        hidden = self.also(environment_secrets(environ))
+        return {
+            name: value
+            for name, value in environ.items()
+            if not environment_secrets({name: value})
+            and (_IS_PLAIN.fullmatch(value) or not hidden.holds_secret(value))
+        }
 
     def _value(self, value: JSON) -> JSON:
         if isinstance(value, str):
@@ -183,8 +217,32 @@ class Scrubber:
         if isinstance(value, list):
             return [self._value(item) for item in value]
         if isinstance(value, dict):
-            return {self.text(key): self._value(item) for key, item in value.items()}
+            kept: dict[str, JSON] = {}
+            for key, item in value.items():
+                shown = self.text(key)
+                # Two keys that differ in a secret must not become one.
+                kept[f"{shown} {len(kept)}" if shown in kept else shown] = self._value(item)
+            return kept
         return value
+
+
+def _by_stem(forms: Iterable[AnyStr]) -> dict[AnyStr, list[AnyStr]]:
+    """Group forms by how they begin: what begins so in no text is looked at no further."""
+    grouped: dict[AnyStr, list[AnyStr]] = {}
+    for form in forms:
+        grouped.setdefault(form[:MIN_CHARACTERS], []).append(form)
+    return grouped
+
+
+def _without_all(
+    text: AnyStr, by_stem: Mapping[AnyStr, Sequence[AnyStr]], mark: AnyStr, cut: AnyStr
+) -> AnyStr:
+    """Replace all secrets in a text; the same text where there is none."""
+    found = [form for stem, forms in by_stem.items() if stem in text for form in forms]
+    # Where one holds another, the longer must be replaced before it.
+    for form in sorted(found, key=lambda form: (-len(form), form)):
+        text = _without(text, form, mark, cut)
+    return text
 
 
 def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:
@@ -194,7 +252,7 @@ def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:
     pieces: list[AnyStr] = []
     while start >= 0:
         length = len(commonprefix([form, text[start : start + len(form)]]))  # noqa: RUF071  # no paths
-        is_whole = length == len(form) or length >= _MIN_PART
+        is_whole = length == len(form) or length >= max(_MIN_PART, len(form) // 2)
         if is_whole or text.startswith(cut, start + length):
             pieces += (text[end:start], mark)
             end = start + length
@@ -218,19 +276,10 @@ def _parts(value: str) -> Iterator[str]:
             for line in stripped
             if len(line) >= _MIN_LINE_CHARACTERS and not line.startswith("-----")
         )
-    elif " " in value:
-        yield value.rpartition(" ")[2]
-
-
-def _passwords(value: str) -> Iterator[str]:
-    if "://" not in value or "@" not in value:
         return
-    try:
-        password = urlsplit(value).password
-    except ValueError:  # brackets that are no address
-        return
-    if password:
-        yield from {password, unquote(password)}
+    scheme, _, rest = value.partition(" ")
+    if rest and scheme.lower() in _SCHEMES:
+        yield rest.strip()
 
 
 def _forms(secret: str) -> set[str]:
@@ -251,11 +300,6 @@ def _forms(secret: str) -> set[str]:
 
 def _escaped(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def _longest_first(forms: Iterable[str]) -> list[str]:
-    """Sort forms: where one holds another, the longer must be replaced before it."""
-    return sorted(forms, key=lambda form: (-len(form), form))
 
 
 NOTHING_SECRET = Scrubber()

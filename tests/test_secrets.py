@@ -1,6 +1,7 @@
 """Secrets are found by their value, in every way that they may be written, and nothing else is."""
 
 import json
+from typing import get_args
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli.errors import Phase
+from gymcli.registry import Registry
 from gymcli.secrets import (
     NOTHING_SECRET,
     REDACTED,
@@ -15,13 +18,29 @@ from gymcli.secrets import (
     credentials,
     environment_secrets,
     is_secret_name,
+    passwords,
     scrubber_of,
 )
+from gymcli.store.manifest import EnvironmentRecord, Manifest
+from gymcli.types import Failure, FinishReason, Message, Rollout, StopReason
+from gymcli.types.conversation import FunctionCall, Role, ToolCall, Usage
+from gymcli.types.records import ErrorRecord, RoleUse, Timing, Verifier
 
 KEY = "sk-never-to-be-seen-1"
 ODD = "p\"w\\d'é\n&/ +%"
 
 secret_texts = st.text(st.characters(codec="utf-8"), min_size=8, max_size=30)
+STRUCTS = (
+    *(Rollout, Failure, Message, ToolCall, FunctionCall, Usage, Timing, RoleUse, Verifier),
+    *(ErrorRecord, Manifest, EnvironmentRecord),
+)
+NAMES = sorted(
+    {field.encode_name for struct in STRUCTS for field in msgspec.structs.fields(struct)}
+    | {name for kind in (Role, StopReason, FinishReason, Phase) for name in get_args(kind)}
+    | set(Registry.names())
+)
+"""What records are made of and read by."""
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
@@ -52,7 +71,23 @@ def test_is_secret_name(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["PATH", "HOME", "GIT_AUTHOR_NAME", "KEYBOARD", "TOKENIZERS_PARALLELISM", "COMPASS", ""]
+    "name",
+    [
+        "PATH",
+        "HOME",
+        "GIT_AUTHOR_NAME",
+        "KEYBOARD",
+        "TOKENIZERS_PARALLELISM",
+        "COMPASS",
+        "COOKIE_DOMAIN",
+        "AUTH_MODE",
+        "SSH_KEY_TYPE",
+        "APP_SECRET_NAME",
+        "AUTHORIZED_KEYS_FILE",
+        "MONKEY",
+        "TURKEYS",
+        "",
+    ],
 )
 def test_is_no_secret_name(name):
     assert not is_secret_name(name)
@@ -76,6 +111,11 @@ def test_is_no_secret_name(name):
         "https://example.org/login",
         "application/json; q=1",
         "/tmp/ssh-XXXX/agent.1",
+        "client-cert",
+        "not-needed",
+        "schema_version",
+        "db.example.com",
+        "localhost:8080",
     ],
 )
 def test_environment_secrets_leave_plain_values_out(value):
@@ -90,6 +130,13 @@ def test_environment_secrets_leave_plain_values_out(value):
         "correct horse 9",
         "/9j/4AAQSkZJRg==",
         "a1b2c3d4",
+        "correct-horse-battery-staple",
+        "6f1c2b1e-0d6c-4b58-9a59-0c5e2f3a7b1d",
+        "abcdefabc-def0",
+        "ghp_abcdefghijkl",
+        "sk-abcdefgh",
+        "AKIAABCDEFGHIJKLMNOP",
+        "AbCdEfGhIjKl",
     ],
 )
 def test_environment_secrets(value):
@@ -99,8 +146,18 @@ def test_environment_secrets(value):
 
 def test_environment_secrets_find_the_password_of_an_address():
     found = environment_secrets({"HTTPS_PROXY": "http://user:p%40ssword1@host:1"})
-    assert set(found) == {"p%40ssword1", "p@ssword1"}
+    assert set(found) == {"p%40ssword1", "p@ssword1", "user:p%40ssword1@"}
     assert environment_secrets({"A": "http://[:1@", "B": "x://y@z"}) == []
+
+
+def test_passwords_that_are_plain_are_secret_after_their_user():
+    address = "postgres://postgres:postgres@localhost/app"
+    assert passwords(address) == ["postgres", "postgres:postgres@"]
+    assert environment_secrets({"DATABASE_URL": address}) == ["postgres:postgres@"]
+    told = f"no postgres at {address}"
+    assert scrubber_of(passwords(address), {}).text(told) == (
+        f"no postgres at postgres://{REDACTED}localhost/app"
+    )
 
 
 def test_environment_secrets_find_the_lines_of_a_private_key():
@@ -119,11 +176,23 @@ def test_credentials_are_all_but_plain_values_under_plain_names():
     assert credentials(named.items()) == [f"Bearer {KEY}", KEY]
     assert credentials([("X-Token", "research")]) == ["research"]
     assert credentials([("X-Other", KEY)]) == [KEY]
+    assert credentials([("X-Other", f"a key {KEY}")]) == [KEY]
+    assert credentials([("X-Title", "Research assistant")]) == []
+    assert credentials([("Authorization", f"Digest of {KEY}")]) == [f"Digest of {KEY}"]
 
 
 def test_scrubber_of_leaves_short_values_out():
     scrubber = scrubber_of(["1234567", "12345678"], {"A_TOKEN": "abc-123"})
     assert scrubber.text("1234567 abc-123 12345678") == f"1234567 abc-123 {REDACTED}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scrubber_of_leaves_the_words_of_records_out(name):
+    """Whoever says it: a run with `[redacted]` in their place could not be read again."""
+    variables = {"A_TOKEN": name, "B_URL": f"x://u:{name}@h", "C_URL": f"x://{name}:{name}@h"}
+    scrubber = scrubber_of([name, *credentials([("X-Api-Key", f"Bearer {name}")])], variables)
+    line = msgspec.json.encode({name: name, "a": [f"one {name}, {name}s"]})
+    assert scrubber.line(line) is line
 
 
 def test_scrubber_shows_no_secret():
@@ -192,9 +261,9 @@ def test_also_gives_a_new_scrubber():
     first = Scrubber([KEY])
     assert first.also(["short"]) is first
     assert first.also([KEY]) is first
-    second = first.also(["another-secret"])
-    assert second.text(f"{KEY} another-secret") == f"{REDACTED} {REDACTED}"
-    assert first.text("another-secret") == "another-secret"
+    second = first.also(["another-secret-2"])
+    assert second.text(f"{KEY} another-secret-2") == f"{REDACTED} {REDACTED}"
+    assert first.text("another-secret-2") == "another-secret-2"
     assert not NOTHING_SECRET
     assert second
 
@@ -202,6 +271,13 @@ def test_also_gives_a_new_scrubber():
 def test_environment_drops_what_holds_a_secret():
     environ = {"PATH": "/bin", "A_TOKEN": "hf_abcdefgh", "ODDLY_NAMED": f"x{KEY}", "N_KEY": "12"}
     assert Scrubber([KEY]).environment(environ) == {"PATH": "/bin", "N_KEY": "12"}
+
+
+def test_environment_keeps_paths_whatever_they_are_made_of():
+    kept = {"PATH": "/usr/lib/postgres15/bin:/bin", "HOME": "/home/postgres15", "N": "postgres"}
+    dropped = {"A_URL": "x://postgres15:postgres15@h", "B_URL": "x://postgres:postgres@h"}
+    dropped |= {"DB_PASSWORD": "postgres15", "SHORT_KEY": "pg-15", "ODD": "it is postgres15"}
+    assert scrubber_of([], dropped).environment({**kept, **dropped}) == kept
 
 
 def test_text_finds_the_beginning_of_a_secret_where_a_message_was_cut():
@@ -215,6 +291,31 @@ def test_text_finds_the_beginning_of_a_secret_where_a_message_was_cut():
     line = msgspec.json.encode({"message": f"the key {secret[:12]}…", "é": secret[:17]})
     found = msgspec.json.decode(scrubber.line(line))
     assert found == {"message": f"the key {REDACTED}…", "é": REDACTED}
+
+
+def test_text_leaves_what_all_secrets_of_a_kind_begin_with():
+    head = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
+    key = "-----BEGIN RSA PRIVATE KEY-----"
+    environ = {
+        "A_JWT": f"{head}eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
+        "SSH_KEY": f"{key}\nMIIEvQIBADANBgkqhkiG\nAgEAAoIBAQC7VJTUt9Us\n-----END KEY-----",
+        "CREDENTIALS": '{"type": "service_account", "private_key_id": "0123456789abcdef0123"}',
+    }
+    scrubber = scrubber_of([], environ)
+    told = f'decode {head}IxMjM0, {key} and {{"type": "service_account"}}'
+    assert scrubber.text(told) == told
+    for secret in environ.values():
+        assert scrubber.text(secret) == REDACTED
+        assert scrubber.text(secret[: len(secret) * 2 // 3]).startswith(REDACTED)
+
+
+def test_line_keeps_keys_apart_that_differ_in_a_secret():
+    secrets = ("sk-first-1234", "sk-second-1234", "sk-third-1234")
+    line = msgspec.json.encode({"a": {secret: n for n, secret in enumerate(secrets)}, "b": 1 << 70})
+    assert msgspec.json.decode(Scrubber(secrets).line(line)) == {
+        "a": {REDACTED: 0, f"{REDACTED} 1": 1, f"{REDACTED} 2": 2},
+        "b": 1 << 70,
+    }
 
 
 @given(

@@ -61,6 +61,8 @@ class Pulled(NamedTuple):
     provenance: Provenance
     problems: list[str]
     """What is wrong with the first of the rows that were left out."""
+    num_redacted: int = 0
+    """Rows that held a secret, and were written without it."""
 
 
 def pull(
@@ -95,12 +97,14 @@ def pull(
         rows, record = _opened(source, config=config, split=split, revision=revision)
         record.map_sha256 = file_sha256(map_file) if map_file else None
         record.limit = limit
-        problems = Problems()
+        problems, num_redacted = Problems(), 0
         tasks = islice(_mapped(rows, row_map), limit)
         with compressing(raw, out.suffix) as file:
             for line in _good_lines(source, tasks, problems):
-                file.write(scrubber.line(line) + b"\n")
+                scrubbed = scrubber.line(line)
+                file.write(scrubbed + b"\n")
                 record.num_rows += 1
+                num_redacted += scrubbed is not line
         if not skip_bad:
             problems.check()
         if not record.num_rows:
@@ -110,7 +114,7 @@ def pull(
         record.sha256 = hashlib.file_digest(raw, "sha256").hexdigest()
         described = scrubber.line(msgspec.json.encode(record))
         record_file.write(msgspec.json.format(described) + b"\n")
-    return Pulled(record, problems.lines())
+    return Pulled(record, problems.lines(), num_redacted)
 
 
 def _opened(

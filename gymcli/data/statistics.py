@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.metrics.estimators import percentile
+from gymcli.metrics.percentiles import percentile
 from gymcli.nemo_gym import own_task_id
 from gymcli.runner.survey import named_file
 from gymcli.store.prompt import PromptTemplate

@@ -1,8 +1,9 @@
 """A secret in what is recorded changes neither what is sent nor what is done already."""
 
 import msgspec
+import pytest
 
-from tests.commands.running import gym, lines_of
+from tests.commands.running import FLAKY, gym, lines_of, write_sums
 
 SECRET = "hf_in-a-row-1234"
 
@@ -39,6 +40,65 @@ def test_a_task_whose_id_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_s
     assert gym("collect", tasks, *arguments, "--id-field", "name", "--quiet").exit_code == 0
 
 
+@pytest.mark.parametrize("word", ["assistant", "arithmetic", "schema_version", "password"])
+def test_a_run_whose_secrets_are_words_is_resumed_and_rescored(
+    tmp_path, monkeypatch, mock_server, word
+):
+    """As a key, as the password of an address, and in a header."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MY_KEY", word)
+    monkeypatch.setenv("DATABASE_URL", f"postgres://{word}:{word}@localhost/app")
+    (tmp_path / "gym.toml").write_text(
+        f'[models.m]\nbase_url = "{mock_server.base_url}"\napi_key_env = "MY_KEY"\n'
+        f'headers = {{ "X-Title" = "Research {word}", "X-Token" = "Bearer {word}" }}\n'
+    )
+    row = {"id": word, "env": "string_match", "prompt": f"Say {word}.", "expected_answer": word}
+    (tmp_path / "tasks.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
+    for _ in range(2):
+        ended = gym("collect", "tasks.jsonl", "--model", "m", "--out", "run", "--quiet")
+        assert ended.exit_code == 0, ended.stderr
+    assert len(mock_server.requests) == 1
+    [rollout] = lines_of(tmp_path / "run" / "rollouts.jsonl")
+    assert rollout["messages"][0] == {"role": "user", "content": f"Say {word}."}
+    verified = gym("verify", "run", "--json")
+    assert verified.exit_code == 0, verified.stderr
+    assert msgspec.json.decode(verified.stdout)["num_changed"] == 0
+
+
+def test_a_run_is_resumed_where_a_variable_makes_its_model_a_secret(
+    tmp_path, monkeypatch, mock_server
+):
+    """And where one no longer does, it is said what stands there."""
+    tasks = write_sums(tmp_path / "tasks.jsonl", 1)
+    out = tmp_path / "run"
+    command = ("collect", tasks, "--base-url", mock_server.base_url, "--model", "qwen-2.5-7b")
+    assert gym(*command, "--out", out, "--quiet").exit_code == 0
+    monkeypatch.setenv("MODEL_KEY", "qwen-2.5-7b")
+    again = gym(*command, "--out", out, "--quiet")
+    assert again.exit_code == 0, again.stderr
+    assert len(mock_server.requests) == 1
+
+    begun_with = tmp_path / "other"
+    assert gym(*command, "--out", begun_with, "--quiet").exit_code == 0
+    monkeypatch.delenv("MODEL_KEY")
+    refused = gym(*command, "--out", begun_with)
+    assert refused.exit_code == 2
+    assert "what reads [redacted] was a secret of the variables that the run" in refused.stderr
+
+
+def test_an_environment_whose_name_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_server):
+    (tmp_path / "agents_4711.py").write_text(FLAKY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("A_TOKEN", "agents_4711")
+    row = {"id": "a", "prompt": "Go."}
+    (tmp_path / "tasks.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
+    arguments = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
+    ended = gym("collect", "tasks.jsonl", "--env", "agents_4711.py:Flaky", *arguments)
+    assert ended.exit_code == 2
+    assert "tasks.jsonl:1: the name of the environment holds a secret" in ended.stderr
+    assert mock_server.requests == []
+
+
 def test_data_files_hold_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("A_TOKEN", SECRET)
     source, out, pulled = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
@@ -46,7 +106,9 @@ def test_data_files_hold_no_secret(tmp_path, monkeypatch):
     rendered = gym("data", "render", source, "-o", out)
     assert rendered.exit_code == 0, rendered.stderr
     assert "1 rows held a secret" in rendered.stderr
-    assert gym("data", "pull", source, "-o", pulled).exit_code == 0
+    pulling = gym("data", "pull", source, "-o", pulled)
+    assert pulling.exit_code == 0
+    assert "1 rows held a secret" in pulling.stderr
     for path in (out, pulled):
         [row] = lines_of(path)
         assert SECRET not in path.read_text()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gymcli.commands.console import message, warn
+from gymcli.commands.data.rows import warn_of_redacted
 from gymcli.secrets import scrubber_of
 
 __all__ = ["pull"]
@@ -58,3 +59,4 @@ def pull(
     record = pulled.provenance
     skipped = f", {record.num_skipped} left out" if record.num_skipped else ""
     message(f"wrote {out}: {record.num_rows} rows{skipped}")
+    warn_of_redacted(out, pulled.num_redacted)

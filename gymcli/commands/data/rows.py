@@ -12,7 +12,7 @@ import typer
 from gymcli.commands.console import message, print_json, warn
 from gymcli.secrets import REDACTED, scrubber_of
 
-__all__ = ["OutOption", "give_rows"]
+__all__ = ["OutOption", "give_rows", "warn_of_redacted"]
 
 OutOption = Annotated[
     Path | None,
@@ -45,5 +45,10 @@ def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path
             num_rows += 1
             num_scrubbed += scrubbed is not row
     message(f"wrote {out}: {num_rows} rows")
-    if num_scrubbed:
-        warn(f"{out}: {num_scrubbed} rows held a secret, which is written as {REDACTED}")
+    warn_of_redacted(out, num_scrubbed)
+
+
+def warn_of_redacted(out: Path, num_rows: int) -> None:
+    """Say in how many rows something else stands than was read."""
+    if num_rows:
+        warn(f"{out}: {num_rows} rows held a secret, which is written as {REDACTED}")
