@@ -232,7 +232,10 @@ def serving(script: Path, latency: float) -> Iterator[Server]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield Server(process.pid, process.stdout.readline().decode().strip())
+            base_url = process.stdout.readline().decode().strip()
+            if not base_url:
+                raise RuntimeError(f"the mock server ended with {process.wait()} and no address")
+            yield Server(process.pid, base_url)
         finally:
             process.stdin.close()
 

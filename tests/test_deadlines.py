@@ -5,6 +5,8 @@ import functools
 import gc
 import logging
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +15,7 @@ from contextlib import suppress
 import pytest
 import uvloop
 
-from gymcli.deadlines import Alarm, Limit, OverrunError, within
+from gymcli.deadlines import Alarm, Limit, OverrunError, close, within
 
 SHORT = 0.02
 LONG = 600.0
@@ -52,6 +54,36 @@ def spin_more_stubbornly():
     while True:
         with suppress(BaseException):
             spin_stubbornly()
+
+
+def spin_stubbornly_in_one_function():
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:  # noqa: BLE001  # as such code looks
+            pass
+
+
+def spin_in_two_stubborn_loops():
+    while True:
+        try:
+            while True:
+                try:
+                    while True:
+                        pass
+                except BaseException:  # noqa: BLE001  # as such code looks
+                    pass
+        except BaseException:  # noqa: BLE001  # as such code looks
+            pass
+
+
+STUBBORN = [
+    spin_stubbornly,
+    spin_more_stubbornly,
+    spin_stubbornly_in_one_function,
+    spin_in_two_stubborn_loops,
+]
 
 
 async def for_ever():
@@ -112,7 +144,7 @@ def test_within_ends_what_waits(runner):
 
 
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
-@pytest.mark.parametrize("function", [spin, spin_stubbornly, spin_more_stubbornly])
+@pytest.mark.parametrize("function", [spin, *STUBBORN])
 @pytest.mark.parametrize("waits_first", [False, True])
 def test_within_ends_what_computes(runner, function, waits_first):
     async def compute():
@@ -216,6 +248,55 @@ def test_within_leaves_time_limits_of_the_code_itself_alone():
     assert run(patient) == 3
 
 
+async def tidy_slowly():
+    try:
+        await for_ever()
+    finally:
+        await asyncio.sleep(0.001)
+
+
+async def limited():
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await tidy_slowly()
+
+
+async def limited_by_wait_for():
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(tidy_slowly(), 0.001)
+
+
+async def grouped():
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail_later())
+            await tidy_slowly()
+    except* KeyError:
+        pass
+
+
+@pytest.mark.parametrize("limit_itself", [limited, limited_by_wait_for, grouped])
+def test_within_lets_code_tidy_up_in_a_time_limit_of_its_own(limit_itself):
+    """It goes on afterwards, as if it had never been cancelled."""
+
+    async def both():
+        await limit_itself()
+        await asyncio.sleep(0.001)
+        return asyncio.current_task().cancelling()
+
+    assert run(limit_itself) is None
+    assert run(both) == 0
+
+
+def test_within_ends_what_tidies_up_in_a_time_limit_of_its_own():
+    async def go_on():
+        async with asyncio.timeout(0.001):
+            await stubborn()
+
+    with pytest.raises(asyncio.CancelledError):
+        run(go_on)
+
+
 def test_within_takes_the_cancellation_of_another_task_for_what_it_is():
     async def ask():
         other = asyncio.create_task(for_ever())
@@ -303,7 +384,7 @@ def test_call_ends_a_function():
     with Alarm() as alarm:
         assert alarm.is_set
         assert alarm.call(LONG, max, 1, 2) == 2
-        for function in (spin, spin_stubbornly, spin_more_stubbornly, lambda: time.sleep(LONG)):
+        for function in (spin, *STUBBORN, lambda: time.sleep(LONG)):
             with pytest.raises(OverrunError):
                 alarm.call(SHORT, function)
         with pytest.raises(OverrunError):
@@ -360,6 +441,53 @@ def test_alarm_that_comes_after_the_call_does_nothing():
     with Alarm() as alarm:
         signal.raise_signal(signal.SIGALRM)
         assert alarm.call(LONG, max, 1, 2) == 2
+
+
+def test_alarm_of_somebody_else_ends_nothing():
+    with Alarm() as alarm:
+        assert alarm.call(LONG, signal.raise_signal, signal.SIGALRM) is None
+
+
+def test_close_leaves_what_does_not_end(caplog):
+    """What ends by itself has ended then; a generator that hangs is left as a task is."""
+    ended = []
+
+    async def end():
+        try:
+            await for_ever()
+        finally:
+            ended.append(True)
+
+    async def hang():
+        try:
+            yield 1
+        finally:
+            await for_ever()
+
+    async def main():
+        kept = [asyncio.create_task(stubborn()), asyncio.create_task(end()), hang()]
+        await anext(kept[2])
+        return kept
+
+    runner = asyncio.Runner()
+    kept = runner.run(main())
+    with caplog.at_level(logging.WARNING):
+        close(runner)
+    assert len(kept) == 3
+    assert ended == [True]
+    assert "are left: BaseEventLoop.shutdown_asyncgens, stubborn" in caplog.text
+
+
+def test_leave_threads_ends_a_process_in_spite_of_them():
+    source = """
+import threading
+from gymcli.deadlines import leave_threads
+threading.Thread(target=threading.Event().wait).start()
+print("said")
+leave_threads(4)
+"""
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (4, b"said\n")
 
 
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TextIO, TypeVar
 
 from gymcli.commands.streams import UNSAFE, harmless, scrubbed
@@ -95,9 +96,25 @@ def run_async(main: Coroutine[object, object, T]) -> T:
     """Run a command's coroutine, on uvloop where there is one."""
     import asyncio  # late: heavy
 
-    try:
+    from gymcli.deadlines import close, leave_process, leaving_threads
+
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):
         import uvloop  # late: heavy, and not everywhere
-    except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
+
+        new_loop = uvloop.new_event_loop
+    runner = asyncio.Runner(loop_factory=lambda: leaving_threads(new_loop()))
+    try:
+        result = runner.run(main)
+    except KeyboardInterrupt as error:
+        from gymcli.commands.signals import TerminatedError  # late: it prints by this module
+
+        is_over = leave_process(143 if isinstance(error, TerminatedError) else 130)
+        close(runner)
+        is_over.set()
+        raise
+    except BaseException:
+        close(runner)
+        raise
+    close(runner)
+    return result

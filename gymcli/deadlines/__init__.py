@@ -2,5 +2,17 @@
 
 from gymcli.deadlines.alarm import NO_ALARM, Alarm, OverrunError
 from gymcli.deadlines.calls import Limit, within
+from gymcli.deadlines.loops import close, leave_process, leave_threads
+from gymcli.deadlines.threads import leaving_threads
 
-__all__ = ["NO_ALARM", "Alarm", "Limit", "OverrunError", "within"]
+__all__ = [
+    "NO_ALARM",
+    "Alarm",
+    "Limit",
+    "OverrunError",
+    "close",
+    "leave_process",
+    "leave_threads",
+    "leaving_threads",
+    "within",
+]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from signal import ITIMER_REAL, SIGALRM, setitimer, signal
+from signal import ITIMER_REAL, SIGALRM, getitimer, setitimer, signal
 from types import FrameType, TracebackType
 from typing import Final, Self, TypeVar, cast
 
-from gymcli.deadlines.unwinding import catch_again, catch_nothing
+from gymcli.deadlines.unwinding import catch_again, catch_nothing, is_watcher
 
 __all__ = ["NO_ALARM", "Alarm", "OverrunError"]
 
@@ -47,6 +47,8 @@ class Alarm:
     A context manager that takes SIGALRM and its timer for a block, and gives both back. It works in
     the main thread of the main interpreter and does nothing in any other: there, code that computes
     has no limit. One long operation in C (a power of huge integers) cannot be ended either.
+
+    Code that uses the signal or the timer itself has no limit from then to its next call.
 
     The stack says whose time is up: an alarm is meant for the innermost `call` on it. One that
     comes too late finds none, or its own lines, and does nothing.
@@ -126,9 +128,11 @@ class Alarm:
     def _ring(self, number: int, frame: FrameType | None) -> None:
         """Interrupt the innermost `call`, unless it is over, or has called what is better left."""
         patience = 0.0
+        is_watching = False
         place = frame
         while place is not None and place.f_code is not Alarm.interrupt.__code__:
             patience = max(patience, _busy_seconds(place))
+            is_watching = is_watching or is_watcher(place.f_code)
             place = place.f_back
         if place is None:
             if callable(self._before):
@@ -140,16 +144,19 @@ class Alarm:
         now = time.monotonic()
         if not rings:
             rings.append(now)
+        if getitimer(ITIMER_REAL)[0]:  # of somebody else: the time is not up
+            return
+        if is_watching:  # it may be looking at our own lines, which must be spared
+            setitimer(ITIMER_REAL, _RING_AGAIN)
+            return
         if now - rings[0] < patience:
             setitimer(ITIMER_REAL, min(place.f_locals["seconds"], patience))
             return
         rings.append(now)
-        if len(rings) <= _NUM_CALM_RINGS:
+        if len(rings) <= _NUM_CALM_RINGS or catch_nothing(_Ring, Alarm.interrupt.__code__):
             setitimer(ITIMER_REAL, _RING_AGAIN)
-        else:
-            catch_nothing(_Ring, Alarm.interrupt.__code__)
-            # Varied, so that one of the exceptions comes where no `try` is around it.
-            setitimer(ITIMER_REAL, 1e-5 * (1 + len(rings) % 97))
+        else:  # varied, so that one of the exceptions comes where no `try` is around it
+            setitimer(ITIMER_REAL, 2e-6 * 1.4 ** (len(rings) % 20))
         raise _Ring
 
 

@@ -133,6 +133,10 @@ class _Steps(Generic[T]):
         self._coroutine = coroutine
         self._waits_for = waits_for
         self._is_over = False
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine is awaited in a task"
+        self._task = task
+        self._num_before = task.cancelling()
 
     def _step(self, function: Callable[..., object], *arguments: object) -> None:
         """Go on to the next wait, or to the end.
@@ -152,9 +156,6 @@ class _Steps(Generic[T]):
 
     def __await__(self) -> Generator[object, None, None]:
         """Run it to its end, as `await` of the coroutine itself would."""
-        task = asyncio.current_task()
-        assert task is not None, "a coroutine is awaited in a task"
-        num_before = task.cancelling()
         while not self._is_over:
             try:
                 yield self._waits_for
@@ -165,38 +166,41 @@ class _Steps(Generic[T]):
                 self._step(self._coroutine.throw, error)
             else:
                 self._step(self._coroutine.send, None)
-            if task.cancelling() > num_before and self._ignores_cancellation:
+            if self._goes_on_cancelled and not isinstance(self._waits_for, _Tidying):
                 yield from self._end().__await__()
 
     @property
-    def _ignores_cancellation(self) -> bool:
-        """Whether it goes on, and no limited call within it is seeing to that.
+    def _is_cancelled(self) -> bool:
+        """Whether a cancellation stands; a time limit of the code itself takes its own back."""
+        return self._task.cancelling() > self._num_before
 
-        A time limit of the code itself takes its cancellation back before the code goes on.
-        """
-        return not self._is_over and not isinstance(self._waits_for, _Tidying)
+    @property
+    def _goes_on_cancelled(self) -> bool:
+        return not self._is_over and self._is_cancelled
 
     async def _end(self) -> None:
         """Let a coroutine tidy up that was cancelled; cancel it once more, and then leave it.
+
+        It goes on as before where it was cancelled by a time limit of its own, and that is over.
 
         Raises:
             asyncio.CancelledError: It is over without having raised that itself, or was left.
 
         """
-        for is_last in (False, True):
-            await self._tidied_up()
-            if self._is_over:
-                break
-            if is_last:
-                _leave(self._coroutine, self._alarm)
-                break
+        await self._tidied_up()
+        if self._goes_on_cancelled:
             self._step(self._coroutine.throw, asyncio.CancelledError())
-        raise asyncio.CancelledError
+            await self._tidied_up()
+        must_leave = self._goes_on_cancelled
+        if must_leave:
+            _leave(self._coroutine, self._alarm)  # which may take a cancellation back
+        if must_leave or self._is_cancelled:
+            raise asyncio.CancelledError
 
     async def _tidied_up(self) -> None:
-        """Go on until it is over or its time is; a cancellation means that this is now."""
+        """Go on until it has, or its time is over; a cancellation means that this is now."""
         ends = time.monotonic() + _PATIENCE
-        while not self._is_over and (left := ends - time.monotonic()) > 0.0:
+        while self._goes_on_cancelled and (left := ends - time.monotonic()) > 0.0:
             try:
                 if not await _is_ready(self._waits_for, left):
                     return

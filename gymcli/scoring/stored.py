@@ -166,8 +166,7 @@ class _Pool:
     def _one_by_one(self, lines: list[Line], error: VerifierError) -> Iterator[Rescored]:
         """Score lines whose process died, each by itself."""
         if len(lines) > 1:
-            for line in lines:
-                yield from self._ended(self._started([line]))
+            yield from self.rescored([line] for line in lines)
             return
         rollout = decode_rollout(lines[0].number, lines[0].data, self._job.reading)
         rollout.env = _registry(self._job.env_specs).find(rollout.env).name
