@@ -17,6 +17,7 @@ import typer.core
 import gymcli
 from gymcli.commands import check, collect, data, envs, init, metrics, mock, show, verify
 from gymcli.commands.console import LOGGER, harmless, message
+from gymcli.commands.ending import TYPED
 from gymcli.commands.outputs import guard_outputs
 from gymcli.commands.signals import TerminatedError, heed_signals
 from gymcli.commands.streams import make_safe, scrubbed
@@ -61,7 +62,7 @@ class _Group(typer.core.TyperGroup):
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
         """Let the options that every command has stand behind its name as well."""
         context = cast("typer.Context", ctx)
-        context.meta[collect.TYPED] = list(args)
+        context.meta[TYPED] = list(args)
         with _ending():
             return super().parse_args(context, _with_common_first(args))
 
@@ -201,7 +202,9 @@ class _FileHandler(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
         if not self.is_lost:
             self.is_lost = True
-            message(f"warning: {self.baseFilename}: cannot be written: {sys.exception()}")
+            error = sys.exception()
+            reason = getattr(error, "strerror", None) or error
+            message(f"warning: {self.baseFilename}: cannot be written: {reason}")
 
     def close(self) -> None:
         with suppress(OSError):  # said already
@@ -238,4 +241,10 @@ def main() -> None:
     heed_signals()
     guard_outputs()
     make_safe(os.environ)
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        from gymcli.deadlines import leave_threads  # late: heavy
+
+        leave_threads(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise

@@ -26,6 +26,7 @@ GymError                      1   a bug of ours unless a child says otherwise
     │   ├── RequestRefusedError       a 4xx that is never retried
     │   ├── AuthenticationError       401 or 403
     │   ├── InvalidAnswerError        the body is no answer of the dialect
+    │   ├── UnknownUsageError         an answer does not say what it took, and a limit counts that
     │   └── ContextOverflowError      the conversation no longer fits; becomes a stop reason
     ├── SetupError                phase "setup"
     │   └── SetupTimeoutError         building the state took too long
@@ -83,6 +84,7 @@ __all__ = [
     "TerminatedRunError",
     "UnfinishedAttemptError",
     "UnknownNameError",
+    "UnknownUsageError",
     "UsageError",
     "VerifierError",
     "VerifierTimeoutError",
@@ -185,8 +187,6 @@ class ModelError(AttemptError):
         self.status = status
         self.retry_after = retry_after
         """Seconds that the endpoint asked to wait before the next try."""
-        self.retries: dict[str, int] = {}
-        """What was retried before giving up, counted by error class."""
 
 
 class EndpointConnectionError(ModelError):
@@ -223,6 +223,10 @@ class InvalidAnswerError(ModelError):
 
 class ContextOverflowError(ModelError):
     """Raised when the conversation no longer fits the model's context window."""
+
+
+class UnknownUsageError(ModelError):
+    """Raised when an answer does not say how many tokens it took, and a limit counts them."""
 
 
 class SetupError(AttemptError):

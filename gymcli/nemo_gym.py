@@ -13,8 +13,8 @@ from gymcli.dialects.responses import (
     messages_from_items,
     params_from_responses,
     tools_from_responses,
-    usage_from_responses,
 )
+from gymcli.dialects.usage import usage_from_responses
 from gymcli.types import (
     SCHEMA_VERSION,
     JSONObject,

@@ -65,5 +65,5 @@ def test_error_keeps_its_message_and_says_in_one_sentence_when_it_is_raised(name
 
 def test_model_error_carries_what_the_endpoint_said():
     error = ModelError("no", status=429, retry_after=1.5)
-    assert (error.status, error.retry_after, error.retries) == (429, 1.5, {})
+    assert (error.status, error.retry_after) == (429, 1.5)
     assert ModelError("no").status is None

@@ -10,7 +10,7 @@ import msgspec
 from gymcli.checking.answers import broken
 from gymcli.checking.report import Finding, failed, not_applicable, passed
 from gymcli.checking.subject import Episode, Subject
-from gymcli.metrics.estimators import percentile
+from gymcli.metrics.percentiles import percentile
 from gymcli.types import JSONObject, Rollout
 
 __all__ = ["repeatable", "speed"]

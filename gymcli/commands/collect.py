@@ -48,10 +48,7 @@ if TYPE_CHECKING:
     from gymcli.client import Endpoint
     from gymcli.runner import Collection
 
-__all__ = ["TYPED", "collect"]
-
-TYPED = "gymcli.typed"
-"""Where the context of a command keeps the arguments as they were typed."""
+__all__ = ["collect"]
 
 
 def collect(
@@ -229,10 +226,9 @@ def collect(
     if collection.num_scored or not isinstance(cause, FatalEndpointError):
         show_end(collection, metrics, is_json=json)
     if cause is not None:
-        typed = context.meta[TYPED]
-        command = command_to_go_on(typed, out=str(collection.path), is_fresh=fresh)
-        raise_cause(collection, cause, command)
-    check_coverage(collection, metrics, min_coverage)
+        raise_cause(collection, cause, command_to_go_on(context, collection))
+    command = command_to_go_on(context, collection, without=("--no-retry",))
+    check_coverage(collection, metrics, min_coverage, command)
 
 
 def _endpoint(
@@ -266,7 +262,7 @@ async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
     """Run the collection under a progress display and measure what is on disk then."""
     import msgspec
 
-    from gymcli.commands.progress import Progress
+    from gymcli.commands.progress import Progress, has_one_scale, start_line
     from gymcli.runner import measure
 
     cause: GymError | None = None
@@ -277,11 +273,11 @@ async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
             else:
                 warn(text)
         if not is_quiet:
-            message(_start_line(collection))
-        has_one_scale = _has_one_scale(collection)
+            message(start_line(collection))
+        is_comparable = has_one_scale(collection)
         try:
             with Progress(
-                collection.num_left, is_quiet=is_quiet, has_one_scale=has_one_scale
+                collection.num_left, is_quiet=is_quiet, has_one_scale=is_comparable
             ) as progress:
                 async with progress.ticking(), aclosing(collection.run()) as records:
                     with stopped_by_signals(collection.stopping):
@@ -291,25 +287,6 @@ async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
             cause = error
         assert collection.path is not None
         metrics = measure(collection.path).metrics()
-        collection.finish(msgspec.json.encode(metrics), None if cause else time.time())
+        is_stopped = cause is not None and collection.num_left > 0
+        collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
     return Ending(metrics, cause)
-
-
-def _has_one_scale(collection: Collection) -> bool:
-    """Say whether the rewards of all environments can be compared."""
-    best = [record.max_reward for record in collection.manifest.environments.values()]
-    return len(best) == 1 or (best[:1] != [None] and len(set(best)) == 1)
-
-
-def _start_line(collection: Collection) -> str:
-    path, num_expected = collection.path, collection.num_expected
-    if num_failed := collection.num_left_failed:
-        failed = f", {num_failed} failed before and stay so (--no-retry)"
-    else:
-        failed = ""
-    if not collection.num_left:
-        if failed:
-            return f"{path}: {collection.num_scored} attempts are scored already{failed}"
-        return f"{path}: all {num_expected} attempts are scored already"
-    done = f" ({collection.num_scored} are scored already)" if collection.num_scored else ""
-    return f"{path}: {collection.num_left} attempts to go{done}{failed}"

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
 
-__all__ = ["Progress"]
+    from gymcli.runner import Collection
+
+__all__ = ["Progress", "has_one_scale", "start_line"]
 
 _BAR_WIDTH = 30
 
@@ -165,3 +167,25 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def has_one_scale(collection: Collection) -> bool:
+    """Say whether the rewards of all environments can be compared."""
+    best = [record.max_reward for record in collection.manifest.environments.values()]
+    return len(best) == 1 or (best[:1] != [None] and len(set(best)) == 1)
+
+
+def start_line(collection: Collection) -> str:
+    """Say what is left to do, before it begins."""
+    path, num_expected = collection.path, collection.num_expected
+    if num_failed := collection.num_left_failed:
+        failed = f", {num_failed} failed before and stay so (--no-retry)"
+    else:
+        failed = ""
+    if not collection.num_left:
+        if failed:
+            return f"{path}: {collection.num_scored} attempts are scored already{failed}"
+        return f"{path}: all {num_expected} attempts are scored already"
+    done = f" ({collection.num_scored} are scored already)" if collection.num_scored else ""
+    attempts = "1 attempt" if collection.num_left == 1 else f"{collection.num_left} attempts"
+    return f"{path}: {attempts} to go{done}{failed}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -49,49 +50,57 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 def stopped_by_signals(stopping: Stopping) -> Iterator[None]:
     """Let a first SIGINT or SIGTERM stop a run with its grace, and a second one at once.
 
-    It is used within the run's event loop. What a signal did before it does again afterwards; a
-    signal that is ignored, as in a background job of a shell, stays so.
+    It is used within the run's event loop. A third one, where code computes in the loop and lets
+    it hear nothing, cancels everything and does what it did before. A signal that is ignored, as
+    in a background job of a shell, stays so.
     """
-    num_signals = 0
-
-    def stop(number: signal.Signals) -> None:
-        nonlocal num_signals
-        num_signals += 1
-        if number is signal.SIGTERM:
-            cause: InterruptedRunError = TerminatedRunError("terminated")
-        else:
-            cause = InterruptedRunError("interrupted")
-        if num_signals == 1:
-            stopping.stop(cause)
-            message(
-                f"{cause}: no new attempts; {stopping.num_in_flight} in flight get "
-                f"{stopping.grace:g} s; once more to stop at once"
-            )
-        else:
-            stopping.stop(cause, grace=0.0)
-
-    with _handled(stop):
-        yield
-
-
-@contextmanager
-def _handled(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
-    import asyncio  # late: heavy
-
     if threading.current_thread() is not threading.main_thread():
         yield  # the system gives signals to the main thread alone
         return
+    import asyncio  # late: heavy
+
     loop = asyncio.get_running_loop()
+    num_signals = 0
     before = {
         number: handler
         for number in (signal.SIGINT, signal.SIGTERM)
         if (handler := signal.getsignal(number)) is not signal.SIG_IGN
     }
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal num_signals
+        num_signals += 1
+        if num_signals > 2:
+            restore()
+            for task in asyncio.all_tasks(loop):  # else uvloop first goes on with what is ready
+                task.cancel()
+            signal.raise_signal(number)
+            return
+        if number == signal.SIGTERM:
+            cause: InterruptedRunError = TerminatedRunError("terminated")
+        else:
+            cause = InterruptedRunError("interrupted")
+        if num_signals == 1:
+            grace = stopping.grace
+            text = (
+                f"no new attempts; {stopping.num_in_flight} in flight get {grace:g} s; once more "
+                "to stop at once"
+            )
+        else:
+            grace = 0.0
+            text = f"{stopping.num_in_flight} in flight are cut off; once more to leave them so"
+        stopping.cause = stopping.cause or cause  # seen even before the loop hears anything
+        loop.call_soon_threadsafe(functools.partial(stopping.stop, cause, grace=grace))
+        with suppress(RuntimeError):  # it came in the middle of writing to stderr
+            message(f"{cause}: {text}")
+
     for number in before:
-        loop.add_signal_handler(number, handle, number)
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+        restore()

@@ -42,7 +42,8 @@ def print_summary(metrics: RunMetrics) -> None:
     tokens = {name.removesuffix("_tokens"): count for name, count in metrics.usage.items() if count}
     _print_counts("tokens", tokens)
     if tokens:
-        result(f"{'cost':14}{_cost(metrics.cost)}")
+        last = "" if metrics.cost is None else " (tokens and cost are of each attempt's last try)"
+        result(f"{'cost':14}{_cost(metrics.cost)}{last}")
     for role, use in metrics.role_usage.items():
         _print_role(role, use)
     if metrics.latency is not None:

@@ -132,10 +132,13 @@ def _failed(attempt: Attempt, episode: Episode, error: AttemptError) -> Ended:
     """End an attempt that cannot be scored now; a conversation that is whole is kept."""
     rollout = episode.rollout
     failure = failure_of(rollout, error)
-    was_answered = any(message.role == "assistant" for message in rollout.responses)
     whole = rollout if episode.is_finished else None
-    outcome = Outcome(failure, whole, was_answered=was_answered, fatal=fatal_error(error))
+    outcome = Outcome(failure, whole, was_answered=_was_answered(rollout), fatal=fatal_error(error))
     return Ended(attempt, failure, outcome)
+
+
+def _was_answered(rollout: Rollout) -> bool:
+    return any(message.role == "assistant" for message in rollout.responses)
 
 
 async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
@@ -169,7 +172,7 @@ async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
         save()
         raise
     _add_scoring(scored, use, time.perf_counter() - started)
-    return Outcome(scored, was_answered=True)
+    return Outcome(scored, was_answered=_was_answered(scored))
 
 
 async def score_members(members: Sequence[Ended], shared: Shared) -> list[Outcome]:
@@ -193,7 +196,7 @@ async def score_members(members: Sequence[Ended], shared: Shared) -> list[Outcom
             if not member.attempt.is_done
         ]
     return [
-        Outcome(rollout, was_answered=True)
+        Outcome(rollout, was_answered=_was_answered(rollout))
         for member, rollout in zip(waiting, scored, strict=True)
         if not member.attempt.is_done
     ]
@@ -267,4 +270,5 @@ def _unscored(ended: Ended, error: AttemptError, use: Mapping[str, RoleUse]) -> 
     failure = failure_of(rollout, error)
     failure.role_usage = _added(rollout.role_usage, use)
     waiting = rollout if is_played and not ended.is_saved else None
-    return Outcome(failure, generation=waiting, was_answered=is_played, fatal=fatal_error(error))
+    was_answered = is_played and _was_answered(rollout)
+    return Outcome(failure, generation=waiting, was_answered=was_answered, fatal=fatal_error(error))

@@ -28,7 +28,8 @@ class Budget:
 
     Args:
         options: Names the budgets.
-        stop: Called each time an answer comes while a budget is used up.
+        stop: Called each time an answer comes while a budget is used up, or cannot be kept because
+            the answer does not say what it took.
 
     """
 
@@ -39,6 +40,8 @@ class Budget:
         self._stop = stop
         self.num_tokens = 0
         self.cost = 0.0
+        self.has_unknown = False
+        """An answer did not say what it took."""
 
     @property
     def is_limited(self) -> bool:
@@ -47,9 +50,17 @@ class Budget:
 
     def add(self, usage: Usage, cost: float | None) -> None:
         """Count what one answer took."""
-        self.num_tokens += _num_tokens(usage)
+        num_tokens = _num_tokens(usage)
+        self.num_tokens += num_tokens
         self.cost += cost or 0.0
-        self.check()
+        if num_tokens:
+            self.check()
+        else:
+            self.has_unknown = True
+            limits = {"--max-tokens-total": self._max_tokens, "--max-cost": self._max_cost}
+            options = " and ".join(name for name, limit in limits.items() if limit is not None)
+            text = f"an answer did not say how many tokens it took, so {options} cannot be kept"
+            self._stop(BudgetReachedError(f"{text}; leave that out to go on without"))
 
     def check(self) -> None:
         """Stop the run where a budget is used up."""
@@ -75,13 +86,15 @@ class Budget:
             timer.cancel()
 
     def told(self) -> str:
-        """Say what is spent, in the units of the budgets; an empty text where there are none."""
+        """Say what is spent, in the units of the budgets; an empty text where nobody knows."""
         parts = []
         if self._max_tokens is not None:
             parts.append(f"{self.num_tokens} tokens")
         if self._max_cost is not None:
             parts.append(f"a cost of {self.cost:.4g}")
-        return " and ".join(parts)
+        if not parts or self.has_unknown:
+            return ""
+        return f"{' and '.join(parts)} {'is' if self._max_tokens is None else 'are'} spent"
 
     def add_record(self, folder: Path, policy: RoleSource, roles: Mapping[str, RoleSource]) -> None:
         """Count what earlier commands of a run spent, at the prices of today.

@@ -63,6 +63,7 @@ class Collection:
     def __init__(
         self, tasks: Iterable[str | Path], options: CollectOptions, *, keeps: bool = True
     ) -> None:
+        self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
         self._weights = parse_local(options.model)
         model = options.model if self._weights is None else model_name(self._weights)
@@ -104,7 +105,6 @@ class Collection:
         self._standing = Standing()
         self._shared: Shared | None = None
         self._stack = AsyncExitStack()
-        self._opened_at = 0.0
 
     @property
     def manifest(self) -> Manifest:
@@ -168,11 +168,10 @@ class Collection:
             RunDirectoryError: The directory cannot be written, or another process writes it.
 
         """
-        self._opened_at = time.monotonic()
         async with AsyncExitStack() as stack:
             if self.path is not None:
                 directory = RunDirectory(self.path, self._scrubber)
-                directory.lock()
+                directory.lock(self.stopping.from_thread())
                 stack.callback(directory.close)
                 directory.check_identity(self.manifest.identity)
                 directory.mend()
@@ -183,7 +182,7 @@ class Collection:
                     self._budget.add_record(directory.path, policy, self._plan.roles)
                 self._keeping.directory = directory
             self._shared = await self._opened(stack)
-            self._keeping.begin(self._opened_at, is_unfinished=self.num_left > 0)
+            self._keeping.begin(self._started, is_unfinished=self.num_left > 0)
             self._stack = stack.pop_all()
         return self
 
@@ -277,7 +276,7 @@ class Collection:
         if self.num_left:
             self._budget.check()
         try:
-            with self._budget.timed(self._opened_at):
+            with self._budget.timed(self._started):
                 async with aclosing(outcomes):
                     async for record in outcomes:
                         yield record
@@ -286,21 +285,24 @@ class Collection:
                 way_out = "no key was sent: give --api-key-env VARIABLE"
                 raise FatalEndpointError(f"{error}; {way_out}") from error.__cause__
             if self.num_scored:
-                raise FatalEndpointError(f"{error}; {self._scored}") from error.__cause__
+                raise FatalEndpointError(f"{error}; {self.told}") from error.__cause__
             raise
         except BudgetReachedError as error:
-            if self.num_left:  # else nothing was left for the budget to prevent
+            # Else nothing was left for the budget to prevent.
+            if self.num_left or self._budget.has_unknown:
                 raise self._stopped_at(error) from error
-        if self._keeping.directory is not None:
-            self._keeping.directory.sync()
+        finally:
+            if self._keeping.directory is not None:
+                self._keeping.directory.sync()
         _LOGGER.info("end %s: %d of %d scored", place, self.num_scored, self.num_expected)
 
     def _stopped_at(self, cause: BudgetReachedError) -> BudgetReachedError:
-        spent = f", {told} are spent" if (told := self._budget.told()) else ""
-        return BudgetReachedError(f"{cause}{spent}; {self._scored}")
+        spent = f", {told}" if (told := self._budget.told()) else ""
+        return BudgetReachedError(f"{cause}{spent}; {self.told}")
 
     @property
-    def _scored(self) -> str:
+    def told(self) -> str:
+        """Say how much of this plan is scored."""
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     @property

@@ -30,14 +30,15 @@ async def run_attempts(
     shared: Shared,
     *,
     concurrency: int,
-    keep: Callable[[Outcome], None],
+    keep: Callable[[Outcome], Outcome],
 ) -> AsyncGenerator[Rollout | Failure]:
     """Run attempts at most `concurrency` at a time and give each record as it ends.
 
     Attempts are taken from the iterator in its order, so those of one task run next to each other
-    and share the endpoint's prefix cache. `keep` writes an outcome down as soon as it is there,
-    before it is given: what ended is kept even where nobody takes it any more. Attempts that are
-    scored together end together, when the last of them is there; nothing else waits for that.
+    and share the endpoint's prefix cache. `keep` writes an outcome down as soon as it is there, and
+    gives what was written, before it is given here: what ended is kept even where nobody takes it
+    any more. Attempts that are scored together end together, when the last of them is there;
+    nothing else waits for that.
 
     Where the run is stopped (`shared.stopping`), no more attempts are taken, and each that was
     taken still ends with a record.
@@ -70,7 +71,7 @@ class _Work:
         self,
         attempts: Iterator[Attempt],
         shared: Shared,
-        keep: Callable[[Outcome], None],
+        keep: Callable[[Outcome], Outcome],
         concurrency: int,
     ) -> None:
         self.ended: asyncio.Queue[Outcome | None] = asyncio.Queue()
@@ -110,12 +111,13 @@ class _Work:
                 await self._give([await score_attempt(one, shared)])
 
     async def _give(self, outcomes: list[Outcome]) -> None:
+        kept = []
         for outcome in outcomes:
-            self._keep(outcome)
+            kept.append(self._keep(outcome))
             cause = self._fuse.burnt_by(outcome)
             if cause is not None:
                 self._shared.stopping.stop(cause, grace=0.0)
-        for outcome in outcomes:
+        for outcome in kept:
             await self.room.acquire()
             self.ended.put_nowait(outcome)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gymcli.client import is_fatal, is_unreachable
-from gymcli.errors import AttemptError, ModelError, RoleError
+from gymcli.errors import AttemptError, EndpointGoneError, ModelError, RoleError, UnknownUsageError
 from gymcli.types import ErrorRecord, Failure, Rollout
 
 __all__ = ["cause_of", "failure_of", "fatal_error"]
@@ -12,6 +12,8 @@ __all__ = ["cause_of", "failure_of", "fatal_error"]
 def fatal_error(error: AttemptError) -> AttemptError | None:
     """Give an error that every further attempt would meet as well, of the policy or of a role."""
     cause = cause_of(error)
+    if isinstance(cause, UnknownUsageError):
+        return error
     if isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause)):
         return error
     return None
@@ -25,6 +27,7 @@ def cause_of(error: AttemptError) -> BaseException | None:
 def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
     """Give the record of an attempt that could not be scored."""
     cause = cause_of(error)
+    named = cause if isinstance(cause, EndpointGoneError) else error  # that it ended the run
     return Failure(
         schema_version=rollout.schema_version,
         task_id=rollout.task_id,
@@ -35,7 +38,7 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
         env_options=rollout.env_options,
         seed=rollout.seed,
         error=ErrorRecord(
-            error_class=type(error).__name__,
+            error_class=type(named).__name__,
             phase=error.phase,
             message=str(error),
             status=cause.status if isinstance(cause, ModelError) else None,

@@ -151,5 +151,6 @@ def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Res
     )
 
 
-def _keep_nothing(outcome: Outcome) -> None:
+def _keep_nothing(outcome: Outcome) -> Outcome:
     """Leave the outcome to whoever asked for the rescoring."""
+    return outcome

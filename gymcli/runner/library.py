@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from gymcli.errors import BudgetReachedError, FatalEndpointError, GymError
 from gymcli.runner.collection import Collection
 from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions
@@ -37,9 +38,15 @@ async def collect(
     checked = CollectOptions.model_validate(options)
     collection = Collection(given, checked, keeps=checked.out is not None)
     async with collection:
-        async with aclosing(collection.run()) as records:
-            async for record in records:
-                yield record
+        cause: GymError | None = None
+        try:
+            async with aclosing(collection.run()) as records:
+                async for record in records:
+                    yield record
+        except (BudgetReachedError, FatalEndpointError) as error:
+            cause = error
         if collection.path is not None:
             metrics = measure(collection.path).metrics()
-            collection.finish(msgspec.json.encode(metrics), time.time())
+            collection.finish(msgspec.json.encode(metrics), None if cause else time.time())
+        if cause is not None:
+            raise cause

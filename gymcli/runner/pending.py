@@ -113,11 +113,12 @@ def _check_settings(run: Path, registry: Registry, names: set[str], judges: Judg
 
 
 async def _score(directory: RunDirectory, registry: Registry, judges: Judges) -> Pending:
-    def keep(outcome: Outcome) -> None:
+    def keep(outcome: Outcome) -> Outcome:
         if isinstance(outcome.record, Rollout):
             directory.append_rollout(outcome.record)
         else:
             directory.append_failure(outcome.record)
+        return outcome
 
     num_scored = num_failed = 0
     attempts = _attempts(directory, registry)

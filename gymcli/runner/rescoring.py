@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gymcli.errors import TasksError, UsageError
+from gymcli.errors import TasksError
 from gymcli.metrics import Aggregator, ScoredLine
 from gymcli.registry import split_env_args
 from gymcli.role_models import check_missing
@@ -24,6 +24,7 @@ from gymcli.store.rollouts import rollouts_file
 from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs
 from gymcli.store.tasks import RowProblem, read_row_fields
 from gymcli.store.verdicts import copy_verdicts
+from gymcli.store.whole import check_unused, whole_run
 from gymcli.types import (
     SCHEMA_VERSION,
     AttemptKey,
@@ -83,7 +84,8 @@ class Rescoring:
         env_args: `[ENV.]key` to value, as texts.
         task_files: Task rows that a rollout file of others lacks the fields of.
         judges: Who plays the roles that verifiers ask.
-        out: A directory for the rescored run; it must be new or empty.
+        out: A directory for the rescored run; it must be new or empty, and holds the run once that
+            is whole. What an earlier try left in it is done again, but no judge is asked again.
 
     Raises:
         UsageError: A path, a name or an option is wrong.
@@ -113,8 +115,8 @@ class Rescoring:
         classes = {name: found.environment for name, found in self._found.items()}
         self.warnings += check_missing(self._judges.missing, classes)
         self._env_args = split_env_args(env_args or {}, self._found.values())
-        if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UsageError(f"{out}: exists already; --out takes a new directory")
+        if out is not None:
+            check_unused(out)
 
     def run(self, *, watch: Callable[[RescoringReport], None] | None = None) -> RescoringReport:
         """Rescore every line and say what changed; `watch` sees the report grow.
@@ -129,7 +131,7 @@ class Rescoring:
         num_lines: Counter[str] = Counter()
         with ExitStack() as stack:
             directory = self._opened_out(stack)
-            for item in self._rescored(keeps_lines=directory is not None):
+            for item in self._rescored(directory):
                 _count(report, item)
                 if item.old_reward is not None and item.new_reward is not None:
                     _measure(before, item.key, item.old_reward)
@@ -145,7 +147,7 @@ class Rescoring:
         report.mean_after = after.metrics().mean_reward
         return report
 
-    def _rescored(self, *, keeps_lines: bool) -> Iterator[Rescored]:
+    def _rescored(self, directory: RunDirectory | None) -> Iterator[Rescored]:
         return rescore_file(
             self._run,
             self._found,
@@ -153,8 +155,8 @@ class Rescoring:
             env_args=self._env_args,
             row_fields=self._row_fields,
             judges=self._judges,
-            keeps_lines=keeps_lines,
-            out=self._out,
+            keeps_lines=directory is not None,
+            out=None if directory is None else directory.path,
             warn=self.warnings.append,
         )
 
@@ -162,9 +164,7 @@ class Rescoring:
         """Make the new run, with what it takes over: failures, what waits, judges' answers."""
         if self._out is None:
             return None
-        directory = RunDirectory(self._out, self._judges.scrubber())
-        directory.lock()
-        stack.callback(directory.close)
+        directory = stack.enter_context(whole_run(self._out, self._judges.scrubber()))
         directory.write_manifest(self._rescored_manifest({}))
         if self._run.is_dir():
             for failure in _records(self._run / FAILURES, Failure):

@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.errors import BudgetAttemptError, CancelledAttemptError, RunMismatchError
+from gymcli.errors import (
+    BudgetAttemptError,
+    CancelledAttemptError,
+    EndpointGoneError,
+    RunMismatchError,
+)
 from gymcli.runner.survey import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.run import FAILURES, Done, read_structs
@@ -35,7 +40,8 @@ class Standing(NamedTuple):
     num_others: Mapping[str, int] = {}
     """Scored attempts that the files hold and this plan leaves out, by environment."""
     left_failed: frozenset[AttemptKey] = frozenset()
-    """Planned attempts that failed before and are not tried again."""
+    """Planned attempts that failed before and are not tried again, with all that would be scored
+    together with them."""
 
     @property
     def warning(self) -> str | None:
@@ -78,6 +84,7 @@ def compare(
     num_done: Counter[str] = Counter()
     waiting = []
     left_failed = set()
+    broken = _broken_groups(group_sizes, done, pending, failed)
     for row, attempt in planned:
         scored = done.get((row.env, row.id))
         if scored is not None and scored.has(attempt):
@@ -87,10 +94,11 @@ def compare(
             before = 0 if scored is None else scored.group_size or scored.attempts.bit_count()
             _check_group(row, size, sizes.get((row.env, row.id), before))
         key = AttemptKey(row.env, row.id, attempt)
-        if (found := pending.get(key)) is not None:
-            waiting.append(found)
-        elif key in failed:
+        found = pending.get(key)
+        if (row.env, row.id) in broken or (found is None and key in failed):
             left_failed.add(key)
+        elif found is not None:
+            waiting.append(found)
     num_there: Counter[str] = Counter()
     for task in there:
         num_there[task[0]] += done[task].attempts.bit_count()
@@ -101,6 +109,22 @@ def compare(
         num_others=num_there - num_done,
         left_failed=frozenset(left_failed),
     )
+
+
+def _broken_groups(
+    group_sizes: Mapping[tuple[str, str], int],
+    done: Mapping[tuple[str, str], Done],
+    pending: Mapping[AttemptKey, Rollout],
+    failed: AbstractSet[AttemptKey],
+) -> set[tuple[str, str]]:
+    """Give the tasks whose attempts will not be scored, as one of them is not tried again."""
+    broken = set()
+    for key in failed - pending.keys():
+        task = (key.env, key.task_id)
+        scored = done.get(task)
+        if task in group_sizes and not (scored is not None and scored.has(key.attempt)):
+            broken.add(task)
+    return broken
 
 
 def _check_group(row: TaskRow, size: int, before: int) -> None:
@@ -137,7 +161,9 @@ def _check_unchanged(
     return there
 
 
-_CUT_OFF = frozenset({CancelledAttemptError.__name__, BudgetAttemptError.__name__})
+_CUT_OFF = frozenset(
+    kind.__name__ for kind in (CancelledAttemptError, BudgetAttemptError, EndpointGoneError)
+)
 
 
 class _FailedLine(msgspec.Struct):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -62,6 +64,16 @@ class Stopping:
             self.close()
             self._cut_at = moment
             self._timer = loop.call_at(moment, self._cut)
+
+    def from_thread(self) -> Callable[[GymError], None]:
+        """Give what ends the run of this event loop at once, to be called in another thread."""
+        loop = asyncio.get_running_loop()
+
+        def stop(cause: GymError) -> None:
+            with suppress(RuntimeError):  # the loop is closed, so the run is over
+                loop.call_soon_threadsafe(partial(self.stop, cause, grace=0.0))
+
+        return stop
 
     def under_way(self, phase: Callable[[], Phase]) -> UnderWay:
         """Give the block within which an attempt can be cut off.

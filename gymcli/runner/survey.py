@@ -28,9 +28,9 @@ _MAX_LISTED = 20
 _MAX_COMPARED = 10_000
 """Ids among which a mistyped one is looked for."""
 
-_UNWRITABLE_ID = (
-    "the task's id holds a secret (a key in use, or the value of a variable that is named like "
-    "one), which is never written; give it another id, or name its field with --id-field"
+_UNWRITABLE = (
+    "holds a secret (a key in use, or the value of a variable that is named like one), which is "
+    "never written; give it another"
 )
 
 
@@ -134,7 +134,8 @@ class Survey:
 def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
     """Read and check every row, and count those that are selected.
 
-    A row whose id holds a secret is wrong: the id would not be on record as it is.
+    A row whose id holds a secret is wrong: the id would not be on record as it is, nor would the
+    name of an environment.
 
     Raises:
         TasksError: Rows are wrong; the first 20 are listed.
@@ -200,7 +201,11 @@ def _checked(
             found = result.environments[item.env] = registry.find(item.env)
             result.param_names.update(item.params)
             if scrubber.holds_secret(item.id):
-                problems.add(RowProblem(item.place, _UNWRITABLE_ID))
+                text = f"the task's id {_UNWRITABLE} id, or name its field with --id-field"
+                problems.add(RowProblem(item.place, text))
+            if scrubber.holds_secret(item.env):
+                text = f"the name of the environment {_UNWRITABLE} name"
+                problems.add(RowProblem(item.place, text))
             for text in row_problems(item, found):
                 problems.add(RowProblem(item.place, text))
             yield item

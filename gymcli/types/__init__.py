@@ -13,6 +13,7 @@ from gymcli.types.conversation import (
     Request,
     Role,
     ToolCall,
+    Tries,
     Usage,
     text_of,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "TaskRow",
     "Timing",
     "ToolCall",
+    "Tries",
     "Usage",
     "Verifier",
     "canonical_json",

@@ -72,7 +72,7 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     def add(self, other: RoleUse) -> None:
         """Add the use of another attempt, or of a later scoring, to this one."""
-        known = [use.cost for use in (self, other) if use.num_calls]
+        known = [use.cost for use in (self, other) if use.num_calls or use.cost is not None]
         self.cost = None if not known or None in known else math.fsum(c for c in known if c)
         self.model = self.model or other.model
         self.num_calls += other.num_calls

@@ -9,14 +9,21 @@ from gymcli import Context, Environment, Message, Rollout, Score, Step, Task
 
 
 class Held(Environment[Task]):
-    """Say anything. `held` holds the step, `stuck` the closing, `computing` the verifier."""
+    """Say anything. A file that is there holds it.
+
+    `held` the step, `threaded` a thread of it, `blocking` the loop in it, `stuck` the closing,
+    `computing` the verifier.
+    """
 
     waits_to_verify = True
+    blocking_timeout = 600.0
 
     async def step(self, message: Message) -> Step:
         Path(f"reached-{self.rollout.task_id}").touch()
         while Path("held").exists():
             await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_for_the_end_of, "threaded")
+        wait_for_the_end_of("blocking")
         return Step([])
 
     async def close(self) -> None:
@@ -31,6 +38,12 @@ class Held(Environment[Task]):
         if Path("computing").exists():
             await context.isolated(compute, rollout.task_id, timeout=600)
         return Score(1.0)
+
+
+def wait_for_the_end_of(name: str) -> None:
+    """Let nothing else run in this thread while a file is there."""
+    while Path(name).exists():
+        time.sleep(0.01)
 
 
 def compute(task_id: str) -> None:

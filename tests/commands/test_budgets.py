@@ -1,6 +1,7 @@
 """Budgets of runs and limits of episodes, what they cost, and which failures are left alone."""
 
 import itertools
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,8 @@ from gymcli.types import Usage
 from tests.commands.running import FLAKY, add_up, gym, lines_of, write_sums
 
 TWENTY = Usage(prompt_tokens=15, completion_tokens=5)
+PATIENCE = ("0.5", "3", "30", "300")
+"""Limits that are tried one after another: one of them is long enough on any machine."""
 NO_USAGE = '{"choices": [{"message": {"role": "assistant", "content": "It is 1."}}]}'
 
 
@@ -92,7 +95,7 @@ def test_a_budget_counts_roles(tmp_path, monkeypatch, mock_server):
 def test_a_budget_of_money_stops_the_run(ask_priced, mock_server):
     done = gym(*ask_priced, "--max-cost", "0.00006")
     assert (done.exit_code, scored()) == (6, 3)
-    assert "--max-cost 6e-05 is reached, a cost of 7.5e-05 are spent" in done.stderr
+    assert "--max-cost 6e-05 is reached, a cost of 7.5e-05 is spent" in done.stderr
     again = gym(*ask_priced, "--max-cost", "0.00006")
     assert (again.exit_code, mock_server.num_requests) == (6, 3)
     assert gym(*ask_priced, "--max-cost", "1").exit_code == 0
@@ -120,12 +123,16 @@ def test_a_budget_of_money_needs_prices(ask, ask_priced, mock_server):
 def test_the_time_of_a_run_ends_it(ask, mock_server):
     """What is in flight then is recorded as cut off by a budget."""
     mock_server.behaviour = lambda _: MockAnswer(fault="stall")
-    done = gym(*ask, "--max-run-time", "0.3", "--grace", "0", "--concurrency", "3")
-    assert done.exit_code == 6
-    assert "the 0.3 seconds of --max-run-time are over; 0 of 10 attempts" in done.stderr
+    for seconds in PATIENCE:
+        before = mock_server.num_requests
+        shutil.rmtree("run", ignore_errors=True)
+        done = gym(*ask, "--max-run-time", seconds, "--grace", "0", "--concurrency", "3")
+        assert done.exit_code == 6
+        assert f"the {seconds} seconds of --max-run-time are over; 0 of 10" in done.stderr
+        if mock_server.num_requests - before == 3:
+            break
     failures = lines_of(Path("run/failures.jsonl"))
-    assert {line["error"]["class"] for line in failures} == {"BudgetAttemptError"}
-    assert len(failures) == mock_server.num_requests == 3
+    assert [line["error"]["class"] for line in failures] == ["BudgetAttemptError"] * 3
     mock_server.behaviour = priced
     assert gym(*ask, "--no-retry").exit_code == 0
 
@@ -188,7 +195,11 @@ def test_the_time_of_an_episode_cuts_a_request_off(ask_in_turns, mock_server):
         return MockAnswer(text="I go.", usage=TWENTY, fault="stall" if is_second else None)
 
     mock_server.behaviour = behave
-    assert gym(*ask_in_turns, "--max-episode-time", "0.5", "--out", "run").exit_code == 0
+    for seconds in PATIENCE:
+        shutil.rmtree("run", ignore_errors=True)
+        done = gym(*ask_in_turns, "--max-episode-time", seconds, "--out", "run")
+        if done.exit_code == 0:
+            break
     for line in lines_of(Path("run/rollouts.jsonl")):
         assert (line["stop_reason"], line["reward"]) == ("episode_time", 1.0)
     assert not Path("run/failures.jsonl").exists()
@@ -196,7 +207,8 @@ def test_the_time_of_an_episode_cuts_a_request_off(ask_in_turns, mock_server):
 
 def test_what_a_run_costs_is_on_record(ask_priced):
     done = gym(*ask_priced)
-    assert "cost          0.0003\n" in done.stdout
+    told = "cost          0.0003 (tokens and cost are of each attempt's last try)\n"
+    assert told in done.stdout
     assert {line["cost"] for line in lines_of(Path("run/rollouts.jsonl"))} == {25e-6}
     metrics = msgspec.json.decode(gym("metrics", "run", "--json").stdout)
     assert metrics["cost"] == metrics["environments"]["arithmetic"]["cost"]
@@ -235,6 +247,87 @@ def test_a_cost_that_nobody_knows_is_unknown(ask, ask_priced, mock_server):
     assert costs.count(None) == 1
 
 
+def test_a_budget_ends_where_an_answer_does_not_say_what_it_took(ask, ask_priced, mock_server):
+    """Whatever was told of the answers before: what is spent is not known then."""
+    numbers = itertools.count()
+
+    def behave(request):
+        return MockAnswer(body=NO_USAGE) if next(numbers) % 3 == 2 else priced(request)
+
+    mock_server.behaviour = behave
+    done = gym(*ask, "--max-tokens-total", "1000")
+    assert (done.exit_code, scored(), mock_server.num_requests) == (6, 3, 3)
+    assert (
+        "an answer did not say how many tokens it took, so --max-tokens-total cannot be kept; "
+        "leave that out to go on without; 3 of 10 attempts are scored; go on"
+    ) in done.stderr
+    again = gym(*ask_priced[:-1], "other", "--max-cost", "1")
+    assert (again.exit_code, mock_server.num_requests) == (6, 6)
+    assert "so --max-cost cannot be kept" in again.stderr
+    assert gym(*ask).exit_code == 0
+
+
+def test_a_budget_that_was_not_kept_is_told_where_nothing_is_left(ask, mock_server):
+    """All were in flight when the first answer came, which did not say what it took."""
+    mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
+    done = gym(*ask, "--concurrency", "10", "--max-tokens-total", "3", "--min-coverage", "0")
+    assert (done.exit_code, scored()) == (6, mock_server.num_requests)
+    assert "--max-tokens-total cannot be kept" in done.stderr
+    assert ("; go on" in done.stderr) == (scored() < 10)
+
+
+@pytest.mark.parametrize("limit", ["--max-episode-tokens", "--max-episode-cost"])
+def test_a_limit_of_an_episode_needs_answers_that_say_what_they_took(
+    ask_in_turns, mock_server, limit
+):
+    mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
+    assert gym(*ask_in_turns, limit, "1000", "--out", "run").exit_code == 4
+    for line in lines_of(Path("run/failures.jsonl")):
+        assert (line["error"]["class"], line["error"]["phase"]) == ("UnknownUsageError", "model")
+        assert f"so {limit} cannot be kept" in line["error"]["message"]
+        assert [message["role"] for message in line["messages"]] == ["user", "assistant", "user"]
+    assert mock_server.num_requests == 3
+    assert not scored()
+
+
+def test_the_time_of_an_episode_scores_none_whose_endpoint_failed(ask, mock_server):
+    """An endpoint that fails and then stalls says nothing of the model: no reward, and no 0."""
+    asked = set()
+
+    def behave(request):
+        text = last_user_text(request)
+        if text in asked:
+            return MockAnswer(fault="stall")
+        asked.add(text)
+        return refusal_of(500, "no")
+
+    mock_server.behaviour = behave
+    line = (*ask, "--limit", "3", "--concurrency", "3", "--max-episode-time", "0.3")
+    assert gym(*line).exit_code == 4
+    failures = lines_of(Path("run/failures.jsonl"))
+    assert [(f["error"]["class"], f["retries"]) for f in failures] == [
+        ("EndpointTimeoutError", {"ServerError": 1})
+    ] * 3
+    assert not scored()
+
+
+def test_a_budget_counts_answers_that_were_of_no_use(ask, mock_server):
+    """They were asked for, and are paid for."""
+    numbers = itertools.count()
+    useless = MockAnswer(body='{"choices": [], "usage": {"prompt_tokens": 16}}')
+    mock_server.behaviour = lambda request: useless if next(numbers) == 0 else priced(request)
+    assert gym(*ask, "--max-tokens-total", "36").exit_code == 6
+    (line,) = lines_of(Path("run/rollouts.jsonl"))
+    assert line["usage"]["prompt_tokens"] == 15 + 16
+    assert line["retries"] == {"InvalidAnswerError": 1}
+
+
+def test_a_limit_of_an_episode_that_is_over_needs_no_usage(ask, mock_server):
+    """Where nothing more is to be asked, there is nothing to limit."""
+    mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
+    assert gym(*ask, "--max-episode-tokens", "1000").exit_code == 0
+
+
 def test_no_retry_leaves_what_failed(ask, mock_server):
     """Only what is missing runs, and the exit code is that of the whole run."""
 
@@ -249,7 +342,9 @@ def test_no_retry_leaves_what_failed(ask, mock_server):
     done = gym(*ask, "--no-retry")
     assert (done.exit_code, mock_server.num_requests) == (4, 10)
     assert "9 attempts are scored already, 1 failed before and stay so (--no-retry)" in done.stderr
-    assert "run the same command without --no-retry to try them again" in done.stderr
+    again = done.stderr.partition("try them again with: gym collect ")[2]
+    assert again
+    assert "--no-retry" not in again
     assert gym(*ask, "--no-retry", "--min-coverage", "0.9").exit_code == 0
     assert gym(*ask).exit_code == 0
     assert (scored(), mock_server.num_requests) == (10, 11)

@@ -1,6 +1,7 @@
 """`gym collect` through the front door."""
 
 import itertools
+import shlex
 import signal
 import subprocess
 from contextlib import suppress
@@ -73,6 +74,37 @@ def test_collect_fresh_starts_another_run(ask, mock_server):
     assert done.exit_code == 0
     assert mock_server.num_requests == 20
     assert len(list(Path("runs").iterdir())) == 2
+
+
+def test_collect_fresh_with_too_little_names_what_completes_it(ask, mock_server):
+    """The same command would start another run, and `--no-retry` would leave what failed."""
+    mock_server.behaviour = lambda _: refusal_of(400, "no")
+    log = ("--log-file", "collect")
+    done = gym(*log, "collect", "--fresh", "--no-retry", "--task", "sum-1", *ask[2:], "--", ask[1])
+    assert done.exit_code == 4
+    last = done.stderr.splitlines()[-1]
+    name, *command = shlex.split(last.partition("try them again with: ")[2])
+    (run,) = Path("runs").iterdir()
+    rest = [*ask[2:], "--out", str(run), "--", str(ask[1])]
+    assert [name, *command] == ["gym", *log, "collect", "--task", "sum-1", *rest]
+    mock_server.behaviour = add_up
+    assert gym(*command).exit_code == 0
+    assert len(lines_of(run / "rollouts.jsonl")) == 1
+
+
+def test_collect_fresh_names_values_that_look_like_options(ask, mock_server):
+    """Whatever was typed, the command stands in one line, and a shell reads it as it was."""
+    mock_server.behaviour = lambda _: refusal_of(400, "no")
+    write_sums(Path("--fresh"), 1)
+    odd = "a\n\x1b[1m\u202e\\ '"
+    typed = ("--param", f"user={odd}", "--param", "--out=1", *ask[2:], "--out", "run")
+    done = gym("collect", *typed, "--fresh", "--", "--fresh")
+    command = done.stderr.splitlines()[-1].partition("try them again with: gym ")[2]
+    told = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True
+    )
+    expected = ("collect", *typed, "--", "--fresh")
+    assert told.stdout.split("\0")[:-1] == list(map(str, expected))
 
 
 def test_collect_json_prints_one_object(ask):
@@ -243,7 +275,7 @@ def test_collect_mends_a_torn_line_with_a_warning(ask, mock_server):
     done = gym(*ask, "--out", "run")
     assert done.exit_code == 0
     assert "warning: run/rollouts.jsonl: the last line was not finished" in done.stderr
-    assert "1 attempts to go (9 are scored already)" in done.stderr
+    assert "1 attempt to go (9 are scored already)" in done.stderr
     assert mock_server.num_requests == 11
 
 

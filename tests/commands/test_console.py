@@ -1,7 +1,9 @@
 """What reaches the terminal is harmless, whatever a model wrote."""
 
+import asyncio
 import io
 import sys
+import threading
 import unicodedata
 from contextlib import redirect_stdout
 
@@ -91,6 +93,25 @@ def test_run_async_without_uvloop(monkeypatch):
         return 7
 
     assert run_async(answer()) == 7
+
+
+@pytest.mark.parametrize("has_uvloop", [True, False])
+def test_run_async_waits_for_no_thread(monkeypatch, has_uvloop):
+    if not has_uvloop:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    release, results = threading.Event(), []
+
+    async def main():
+        assert await asyncio.to_thread(lambda: 7) == 7
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 / 0)
+        waiting = asyncio.create_task(asyncio.to_thread(lambda: results.append(release.wait(60))))
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+    run_async(main())
+    assert results == []
+    release.set()
 
 
 def test_warn_is_one_line(capsys):

@@ -3,6 +3,7 @@
 import os
 import pty
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -16,6 +17,9 @@ from tests.commands.running import clean_environment, gym, gym_process, lines_of
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+
+TOO_LONG = 300.0
+"""Seconds after which a process hangs: far more than any machine needs."""
 
 HELD = ("--model", "oracle", "--env", "tests.commands.held:Held", "--concurrency", "2")
 
@@ -33,13 +37,20 @@ class Running(NamedTuple):
 
     def wait_until(self, is_reached: Callable[[], object]) -> None:
         """Wait until the process has come to something."""
-        while not is_reached():
-            assert self.process.poll() is None, self.text
-            time.sleep(0.01)
+        wait_until(lambda: is_reached() or self.process.poll() is not None)
+        assert is_reached(), self.text
 
     def end(self) -> int:
         """Wait for the end and give the exit code."""
-        return self.process.wait()
+        return self.process.wait(TOO_LONG)
+
+
+def wait_until(is_reached: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    ends = time.monotonic() + TOO_LONG
+    while not is_reached():
+        assert time.monotonic() < ends, "it never came to that"
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -145,8 +156,59 @@ def test_the_command_to_go_on_names_what_fresh_made(start):
     assert running.end() == 130
     (run,) = Path("runs").iterdir()
     command = running.text.splitlines()[-1].partition("go on with: ")[2]
-    expected = ["gym", "collect", "--out", str(run), "t.jsonl", *HELD, "--grace", "0"]
+    expected = ["gym", "collect", "t.jsonl", *HELD, "--grace", "0", "--out", str(run)]
     assert shlex.split(command) == expected
+
+
+def test_a_signal_while_the_last_attempts_end_leaves_nothing_to_go_on_with(start):
+    running = collect_held(start, "--limit", "2")
+    running.process.send_signal(signal.SIGINT)
+    running.wait_until(lambda: "once more to stop at once" in running.text)
+    Path("held").unlink()
+    assert running.end() == 130
+    assert running.text.splitlines()[-1] == "interrupted: 2 of 2 attempts are scored"
+    assert '"ended_at"' in Path("run/run.json").read_text()
+
+
+def test_a_signal_after_the_run_directory_was_deleted(start):
+    """What is lost is said, not that there is no such run."""
+    running = collect_held(start, "--grace", "600")
+    shutil.rmtree("run")
+    running.process.send_signal(signal.SIGINT)
+    Path("held").unlink()
+    assert running.end() == 4
+    assert "run: was deleted while it was written" in running.text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_third_signal_ends_what_computes_in_the_loop(start, number):
+    """It is told of each at once, and no attempt starts any more."""
+    Path("blocking").touch()
+    running = start("collect", "t.jsonl", *HELD, "--out", "run")
+    running.wait_until(reached)
+    running.process.send_signal(number)
+    running.wait_until(lambda: "once more to stop at once" in running.text)
+    running.process.send_signal(number)
+    running.wait_until(lambda: "are cut off; once more to leave them so" in running.text)
+    running.process.send_signal(number)
+    assert running.end() == CODES[number]
+    assert running.text.splitlines()[-1] == WORDS[number]
+    assert "Traceback" not in running.text
+    assert len(reached()) <= 2
+    Path("blocking").unlink()
+    assert gym("collect", "t.jsonl", *HELD, "--out", "run").exit_code == 0
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
+
+
+def test_a_thread_that_is_stuck_keeps_no_run(start):
+    """Neither the summary nor the end of the process waits for it."""
+    Path("threaded").touch()
+    running = start("collect", "t.jsonl", *HELD, "--out", "run", "--grace", "0")
+    running.wait_until(lambda: len(reached()) == 2)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.end() == 143
+    assert running.text.splitlines()[-1].startswith("terminated: 0 of 6 attempts are scored; go on")
+    assert len(lines_of(Path("run/failures.jsonl"))) == 2
 
 
 @pytest.mark.parametrize("number", CODES)
@@ -192,6 +254,18 @@ def test_a_signal_ends_a_command_that_waits(start, number):
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_ends_a_rescoring_that_waits(start, number):
+    assert gym("collect", "t.jsonl", *HELD, "--out", "run").exit_code == 0
+    Path("computing").touch()
+    running = start("verify", "run", "--env", "tests.commands.held:Held")
+    running.wait_until(lambda: list(Path().glob("computing-*")))
+    running.process.send_signal(number)
+    assert running.end() == CODES[number]
+    assert running.text == f"{WORDS[number]}\n"
+
+
 def is_alive(pid: int) -> bool:
     """Say whether a process still runs; one that only waits to be reaped does not."""
     asked = ["ps", "-o", "stat=", "-p", str(pid)]
@@ -213,8 +287,7 @@ def test_no_worker_outlives_a_run(start, number):
         running.wait_until(lambda: "once more to stop at once" in running.text)
         running.process.send_signal(number)
     assert running.end() == CODES.get(number, -signal.SIGKILL)
-    while is_alive(pid):
-        time.sleep(0.01)
+    wait_until(lambda: not is_alive(pid))
     Path("computing").unlink()
     reached_before = Path("reached-t0").stat().st_mtime_ns
     again = gym("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1")
@@ -237,15 +310,14 @@ def test_the_live_display_survives_a_signal(start):
         shown = b""
         while b"waiting for the first answers" not in shown:
             shown += os.read(ours, 65_536)
-        while len(reached()) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: len(reached()) == 2)
         process.send_signal(signal.SIGINT)
         try:
             while piece := os.read(ours, 65_536):
                 shown += piece
         except OSError:  # Linux says so when the other side has closed
             pass
-        assert process.wait() == 130
+        assert process.wait(TOO_LONG) == 130
     finally:
         process.kill()
         process.wait()

@@ -1,5 +1,7 @@
 """`gym verify` through the front door."""
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -8,7 +10,16 @@ import pytest
 from gymcli.commands.verify import _Watch
 from gymcli.runner import RescoringReport
 from gymcli.store.run import RunDirectory
-from tests.commands.running import FLAKY, HOSTILE, UNSAFE, gym, lines_of, write_sums
+from tests.commands.running import (
+    FLAKY,
+    HOSTILE,
+    UNSAFE,
+    clean_environment,
+    gym,
+    gym_process,
+    lines_of,
+    write_sums,
+)
 from tests.runner.test_measure import NEMO
 
 
@@ -77,6 +88,21 @@ def test_verify_writes_a_run(run):
     assert done.stdout.endswith("files         again\n")
     assert gym("metrics", "again").exit_code == 0
     assert len(lines_of(Path("again/rollouts.jsonl"))) == 6
+
+
+def test_verify_that_could_not_write_a_run_is_done_by_the_same_command(run):
+    """Until then there is no run: nothing to measure, and nothing to go on with."""
+    command = gym_process("verify", "run", "--out", "again")
+    limited = ["bash", "-c", f"trap '' XFSZ; ulimit -f 2; exec {shlex.join(command)}"]
+    done = subprocess.run(limited, env=clean_environment(), capture_output=True, check=False)
+    assert done.returncode == 4
+    assert b"File too large" in done.stderr
+    assert gym("metrics", "again").exit_code == 2
+    collect = ("collect", "sums.jsonl", "--model", "oracle", "--out", "again")
+    assert "again: is not empty and holds no run" in gym(*collect).stderr
+    assert gym("verify", "run", "--out", "again").exit_code == 0
+    assert len(lines_of(Path("again/rollouts.jsonl"))) == 6
+    assert gym("verify", "run", "--out", "again").exit_code == 2
 
 
 def test_verify_reads_a_run_that_is_being_written(run):

@@ -168,8 +168,8 @@ def test_server_refuses_other_models_than_it_has():
     [
         ({}, 401),
         ({"Authorization": "Bearer wrong"}, 401),
-        ({"Authorization": "sekret-key"}, 401),
-        ({"Authorization": "Bearer sekret-key"}, 200),
+        ({"Authorization": "sk-sekret-key"}, 401),
+        ({"Authorization": "Bearer sk-sekret-key"}, 200),
     ],
 )
 def test_server_asks_for_its_key(headers, status):
@@ -179,7 +179,7 @@ def test_server_asks_for_its_key(headers, status):
             answered = response.status, await response.json()
         return answered, await listed(server, session, **headers)
 
-    (answered, payload), (models, _) = talk(ask, api_key="sekret-key")
+    (answered, payload), (models, _) = talk(ask, api_key="sk-sekret-key")
     assert (answered, models) == (status, status)
     if status == 401:
         assert payload["error"]["code"] == "invalid_api_key"
@@ -248,10 +248,10 @@ def test_server_logs_what_became_of_each_request(tmp_path):
     file = tmp_path / "log.jsonl"
 
     async def ask(server, session):
-        headers = {"Authorization": "Bearer sekret-key"}
+        headers = {"Authorization": "Bearer sk-sekret-key"}
         address = f"{server.base_url}/chat/completions"
         for body in (
-            chat("a sekret-key " + "x" * 300),
+            chat("a sk-sekret-key " + "x" * 300),
             chat("broken"),
             chat("busy"),
             {"model": "m"},
@@ -264,7 +264,7 @@ def test_server_logs_what_became_of_each_request(tmp_path):
         return [msgspec.json.decode(line) for line in file.read_bytes().splitlines()]
 
     faults = Faults.parse(["reset@broken", "503@busy"])
-    lines = talk(ask, faults=faults, log=file, api_key="sekret-key")
+    lines = talk(ask, faults=faults, log=file, api_key="sk-sekret-key")
     found = [(line["status"], line["fault"], line["turn"], line["text"][:6]) for line in lines]
     assert found == [
         (200, None, 0, "a [red"),

@@ -43,6 +43,17 @@ def love_gold(messages: list[Message]) -> str:
     return "[[GOOD]]" if "gold" in messages[-1].text else "[[BAD]]"
 
 
+class Endless(Environment[Task]):
+    """Say anything; the user always has another word."""
+
+    async def reply(self, rollout: Rollout) -> str:
+        return "Go on."
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        return Score(1.0)
+
+
 class Unprepared(Environment[Task]):
     """Do what nobody can do here."""
 

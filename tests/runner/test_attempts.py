@@ -9,7 +9,7 @@ import pytest
 
 import gymcli
 from gymcli.errors import FatalEndpointError, RunDirectoryError
-from gymcli.mock import MockServer
+from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import refusal_of
 from gymcli.runner import Collection, CollectOptions
 from gymcli.types import Failure, Rollout, TaskRow
@@ -56,6 +56,20 @@ def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
     assert max(held) <= 8
 
 
+def test_run_attempts_ends_where_no_answer_says_what_it_took(tmp_path):
+    """Under a limit that counts it, for an episode that goes on: each would fail like that."""
+    silent = MockAnswer(body='{"choices": [{"message": {"role": "assistant", "content": "1"}}]}')
+    tasks = write_rows(tmp_path / "t.jsonl", 40)
+    with pytest.raises(FatalEndpointError, match=r"did not say .* \(10 attempts in a row met this"):
+        collect_all(
+            tasks,
+            lambda _: silent,
+            env="tests.runner.environments:Endless",
+            concurrency=1,
+            max_episode_tokens=100,
+        )
+
+
 def _num_rows() -> int:
     gc.collect()
     return sum(type(thing) is TaskRow for thing in gc.get_objects())
@@ -89,6 +103,16 @@ def test_run_attempts_ends_with_a_fatal_first_answer(tmp_path, status):
         collect_all(
             write_sums(tmp_path / "t.jsonl", 300), refusing(status=status, first=1), concurrency=2
         )
+
+
+def test_run_attempts_takes_no_silence_for_an_answer(tmp_path):
+    """An attempt that ran out of time is scored, and yet nothing was ever answered."""
+    answers = iter([MockAnswer(fault="stall"), refusal_of(401, "no entry")])
+    tasks, out = write_sums(tmp_path / "t.jsonl", 300), tmp_path / "run"
+    with pytest.raises(FatalEndpointError, match="no entry"):
+        collect_all(tasks, lambda _: next(answers), concurrency=1, max_episode_time=0.1, out=out)
+    (line,) = lines_of(out / "rollouts.jsonl")
+    assert line["stop_reason"] == "episode_time"
 
 
 def test_run_attempts_survives_one_refusal_after_an_answer(tmp_path):

@@ -82,4 +82,13 @@ def test_a_budget_says_which_of_two_is_reached():
     assert str(cause) == "the budget --max-cost 2.5 is reached"
     budget.add(tokens(30), None)
     assert str(causes[-1]) == "the budget --max-tokens-total 100 is reached"
-    assert budget.told() == "100 tokens and a cost of 2.5"
+    assert budget.told() == "100 tokens and a cost of 2.5 are spent"
+
+
+def test_a_budget_stops_where_it_cannot_count():
+    causes = []
+    budget = Budget(CollectOptions(model="oracle", max_cost=1.0, max_tokens_total=9), causes.append)
+    budget.add(Usage(), 0.0)
+    (cause,) = causes
+    assert "so --max-tokens-total and --max-cost cannot be kept" in str(cause)
+    assert budget.told() == ""

@@ -94,6 +94,23 @@ def test_a_failed_member_leaves_its_group_unscored_until_a_resume(tmp_path):
     assert {(r.task_id, r.attempt, r.reward) for r in records} == {("t1", 0, 0.0), ("t1", 1, 1.0)}
 
 
+def test_no_retry_leaves_a_group_alone_that_it_cannot_complete(tmp_path):
+    """Its other attempts are neither asked for nor written down as failed once more."""
+    tasks, run = write_rows(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    options = {"env": RANKED, "repeats": 2, "out": run, "concurrency": 1}
+    collect_all(tasks, counting(failing={3}), **options)
+    before = (run / "failures.jsonl").read_bytes()
+    assert collect_all(tasks, counting(), no_retry=True, **options)[0] == []
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "run.json").write_bytes((run / "run.json").read_bytes())
+    (other / "failures.jsonl").write_bytes(before.splitlines(keepends=True)[0])
+    records, server = collect_all(tasks, counting(), no_retry=True, **{**options, "out": other})
+    assert {record.task_id for record in records} == {"t0", "t2"}
+    assert server.num_requests == 4
+    assert (run / "failures.jsonl").read_bytes() == before
+
+
 def test_a_process_that_dies_between_two_lines_of_a_group_leaves_it_mendable(tmp_path):
     tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
     options = {"env": RANKED, "repeats": 3, "out": run, "concurrency": 1}

@@ -54,6 +54,14 @@ def test_collect_resumes_where_out_is_given(tmp_path):
     assert msgspec.json.decode((out / "run.json").read_bytes())["ended_at"] > 0
 
 
+def test_collect_that_a_budget_ends_leaves_its_metrics(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 9), tmp_path / "run"
+    with pytest.raises(gymcli.GymError, match="--max-tokens-total 1 is reached"):
+        collect_all(tasks, out=out, concurrency=1, max_tokens_total=1)
+    assert msgspec.json.decode((out / "metrics.json").read_bytes())["num_scored"] == 1
+    assert "ended_at" not in msgspec.json.decode((out / "run.json").read_bytes())
+
+
 def test_collect_takes_the_name_of_an_environment():
     async def run():
         return [r async for r in gymcli.collect("arithmetic", model="oracle", limit=3)]

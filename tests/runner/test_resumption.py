@@ -5,9 +5,12 @@ import asyncio
 import msgspec
 import pytest
 
-from gymcli.errors import RunMismatchError, UsageError
+from gymcli.errors import EndpointGoneError, ModelError, RoleError, RunMismatchError, UsageError
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.runner import Collection, CollectOptions, measure
+from gymcli.runner.failing import failure_of
+from gymcli.runner.resumption import failed_attempts
+from gymcli.types import AttemptKey, Rollout
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
 from tests.runner.collecting import collect_all
 
@@ -214,3 +217,23 @@ def test_a_run_is_given_back_when_opening_fails(tmp_path):
         asyncio.run(open_without_endpoint())
     assert list(out.iterdir()) == []
     assert len(collect_all(tasks, out=out)[0]) == 1
+
+
+def test_failed_attempts_are_those_that_failed_by_themselves(tmp_path):
+    """Not those whose endpoint was given up, which ended the run; it may be that of a role."""
+
+    def of_role(cause: ModelError) -> RoleError:
+        error = RoleError(f"user: {cause}")
+        error.__cause__ = cause
+        return error
+
+    gone, slow = EndpointGoneError("gone"), ModelError("slow")
+    errors = [gone, slow, of_role(gone), of_role(slow)]
+    records = [
+        failure_of(Rollout(env="e", task_id="t", attempt=number), error)
+        for number, error in enumerate(errors)
+    ]
+    lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+    (tmp_path / "failures.jsonl").write_bytes(lines)
+    assert failed_attempts(tmp_path) == {AttemptKey("e", "t", 1), AttemptKey("e", "t", 3)}
+    assert records[2].error.phase == "role"

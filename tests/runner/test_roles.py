@@ -11,7 +11,7 @@ import pytest
 import gymcli
 from gymcli.client import Endpoint
 from gymcli.errors import FatalEndpointError, RunMismatchError, UsageError
-from gymcli.mock import MockServer
+from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.runner import Collection, CollectOptions, Judges, Rescoring, measure, score_pending
 from gymcli.store.run import RunDirectory
@@ -90,6 +90,25 @@ def test_collect_asks_the_judge_and_counts_what_it_took(tmp_path):
         assert use.cost == pytest.approx(expected)
         assert use.seconds > 0
     assert "[[GOOD]]" not in {record.last_text for record in records}
+
+
+def test_collect_counts_answers_of_a_judge_that_were_of_no_use(tmp_path):
+    """Whether another try gives one, or none does."""
+    useless = MockAnswer(body='{"choices": [], "usage": {"prompt_tokens": 1000000}}')
+    answers = iter([useless, "[[GOOD]]", useless, useless])
+    options = {"prices": {"prompt": 1.0, "completion": 0.0}, "max_attempts": 2}
+    records, _, judge = collected(
+        write_rows(tmp_path / "t.jsonl", 2),
+        judge=lambda _: next(answers),
+        judge_options=options,
+        concurrency=1,
+    )
+    good, bad = (record.role_usage["judge"] for record in records)
+    assert (good.num_calls, bad.num_calls, bad.num_failed) == (1, 0, 1)
+    assert (good.retries, bad.retries) == ({"InvalidAnswerError": 1}, {"InvalidAnswerError": 1})
+    assert 1.0 < good.cost < 1.01
+    assert (bad.usage.prompt_tokens, bad.cost) == (2000000, 2.0)
+    assert judge.num_requests == 4
 
 
 def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):

@@ -53,7 +53,8 @@ async def stopped_run(tasks, *, policy, stop, judge=None, cause=None, **options)
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(MockServer(policy))
         judging = await stack.enter_async_context(MockServer(judge or good))
-        endpoint = Endpoint(base_url=server.base_url, model="m", **QUICK)
+        asked = options.pop("endpoint", QUICK)
+        endpoint = Endpoint(base_url=server.base_url, model="m", **asked)
         if judge is not None:
             roles = {"judge": Endpoint(base_url=judging.base_url, model="j", **QUICK)}
             options |= {"roles": roles, "env": JUDGED}
@@ -133,6 +134,24 @@ def test_what_outlasts_the_grace_is_recorded_with_its_cause(tmp_path, cause, err
         assert [message["role"] for message in line["messages"]] == ["user"]
     assert len(collect_all(tasks, out=out)[0]) == 2
     assert len(lines_of(out / "rollouts.jsonl")) == 6
+
+
+def test_what_was_tried_before_the_cut_is_on_record(tmp_path):
+    """The retries, and what answers took that were of no use."""
+    tasks = write_sums(tmp_path / "t.jsonl", 1)
+    useless = MockAnswer(body='{"choices": [], "usage": {"prompt_tokens": 7}}')
+    answers = iter([useless, refusal_of(500, "no"), STALLED])
+
+    async def stop(collection, server, _):
+        await until(lambda: server.num_requests == 3)
+        collection.stopping.stop(InterruptedRunError("interrupted"))
+
+    options = {"endpoint": {}, "grace": 0.0}
+    run = stopped_run(tasks, policy=lambda _: next(answers), stop=stop, **options)
+    (record,), *_ = asyncio.run(run)
+    assert record.error.error_class == "CancelledAttemptError"
+    assert record.retries == {"InvalidAnswerError": 1, "ServerError": 1}
+    assert record.usage.prompt_tokens == 7
 
 
 def test_a_conversation_whose_judge_is_cut_off_is_not_asked_for_again(tmp_path):

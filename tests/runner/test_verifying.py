@@ -1,6 +1,8 @@
 """Rescoring with judges: which of them scores, where their answers go, what a new run says."""
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import msgspec
@@ -14,11 +16,10 @@ from gymcli.registry import Found
 from gymcli.runner import Collection, CollectOptions, Judges, Rescoring, score_pending
 from gymcli.runner.manifest import rescored_manifest
 from gymcli.store.manifest import Manifest, read_manifest
+from gymcli.store.whole import UNFINISHED
 from tests.commands.running import lines_of
 from tests.runner.environments import Judged, Talked
 from tests.runner.test_roles import JUDGED, collected, endpoint_of, failing_at, write_rows
-
-FULL = Path("/dev/full")
 
 
 def judged_by(use, model="j", *, params=None, verdict="[[GOOD]]"):
@@ -151,14 +152,17 @@ def test_a_run_made_of_a_bare_file_has_its_verdicts(tmp_path):
     assert (report.num_rescored, server.num_requests) == (3, 0)
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="no device here that is always full")
-def test_a_full_disk_under_the_verdicts_ends_the_rescoring(tmp_path):
+def test_a_full_disk_under_the_verdicts_ends_the_rescoring(tmp_path, monkeypatch):
     """Where an answer cannot be written down, no more are paid for."""
     run = tmp_path / "run"
     collected(write_rows(tmp_path / "t.jsonl", 200), out=run)
     (run / "verdicts.jsonl").unlink()
-    (run / "verdicts.jsonl").symlink_to(FULL)
     counts = []
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", fail)
 
     async def use(judges):
         rescoring = Rescoring(run, env=JUDGED, judges=judges._replace(concurrency=1))
@@ -169,6 +173,30 @@ def test_a_full_disk_under_the_verdicts_ends_the_rescoring(tmp_path):
     _, server = judged_by(use)
     assert counts == [True]
     assert server.num_requests < 10
+
+
+def test_a_rescoring_that_was_broken_off_asks_nothing_twice(tmp_path):
+    """What judges of a bare file answered is kept in the new run, before that is whole."""
+    run, bare, out = (tmp_path / name for name in ("run", "r.jsonl", "again"))
+    collected(write_rows(tmp_path / "t.jsonl", 5), out=run)
+    bare.write_bytes((run / "rollouts.jsonl").read_bytes())
+
+    def stop(report):
+        raise KeyboardInterrupt
+
+    async def use(judges):
+        judges = judges._replace(concurrency=1)
+        rescoring = Rescoring(bare, env=JUDGED, judges=judges, out=out)
+        with pytest.raises(KeyboardInterrupt):
+            await asyncio.to_thread(rescoring.run, watch=stop)
+
+    judged_by(use)
+    assert [path.name for path in out.iterdir()] == [UNFINISHED]
+    num_kept = len(lines_of(out / UNFINISHED / "verdicts.jsonl"))
+    assert num_kept >= 1
+    report, server = rescored(bare, out=out)
+    assert report.num_rescored == len(lines_of(out / "verdicts.jsonl")) == 5
+    assert server.num_requests == 5 - num_kept
 
 
 @pytest.fixture
