@@ -419,7 +419,7 @@ def test_local_server_killed_in_the_middle_of_a_run(tmp_path: Path) -> None:
         while not (run / "rollouts.jsonl").is_file():
             assert collecting.poll() is None
             time.sleep(0.05)
-        listed = ["ps", "-A", "-o", "pid=,ppid=,command="]
+        listed = ["ps", "-A", "-ww", "-o", "pid=,ppid=,command="]
         found = subprocess.run(listed, capture_output=True, check=True, text=True).stdout
         children = [line.split(maxsplit=2) for line in found.splitlines()]
         [pid] = [

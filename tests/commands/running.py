@@ -72,6 +72,12 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in NO_ENDPOINT}
 
 
+def unmeasured_environment() -> dict[str, str]:
+    """Give the environment of a command that may not write where coverage is measured to."""
+    measuring = ("COVERAGE_", "COV_")
+    return {k: v for k, v in clean_environment().items() if not k.startswith(measuring)}
+
+
 def write_sums(path: Path, num: int, *, env: str = "arithmetic") -> Path:
     """Write tasks that ask for sums."""
     rows = (

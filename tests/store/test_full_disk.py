@@ -14,7 +14,7 @@ import gymcli
 from gymcli.errors import RunDirectoryError
 from gymcli.store.run import FAILURES, ROLLOUTS
 from gymcli.types import Failure, Rollout
-from tests.commands.running import clean_environment, gym_process, lines_of, write_sums
+from tests.commands.running import gym_process, lines_of, unmeasured_environment, write_sums
 from tests.runner.test_roles import write_rows
 from tests.store.test_recovery import ended, finals
 
@@ -60,7 +60,12 @@ def collect(folder, *options, run="run", limit=None, env="arithmetic"):
 
         command = ["bash", "-c", f"trap '' XFSZ; ulimit -f {limit}; exec {shlex.join(command)}"]
     return subprocess.run(
-        command, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        env=unmeasured_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -241,7 +246,7 @@ def test_commands_that_may_not_write(tmp_path, arguments, code, message):
     done = subprocess.run(
         [sys.executable, "-c", UNPRIVILEGED, "gym", *arguments],
         cwd=tmp_path,
-        env={**clean_environment(), "HOME": str(tmp_path)},
+        env={**unmeasured_environment(), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
