@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
@@ -14,6 +14,9 @@ from gymcli.deadlines import close, leaving_threads
 __all__ = ["OwnLoop"]
 
 T = TypeVar("T")
+
+_SIGNAL_SECONDS = 0.1
+"""CPython hears a signal only when such a wait ends, if it came right before it."""
 
 
 class OwnLoop:
@@ -38,14 +41,16 @@ class OwnLoop:
             return self._run(coroutine)
         self._task, self._is_interrupted = None, False
         try:
-            return self._thread.submit(self._run, coroutine).result()
+            return _waited_for(self._thread.submit(self._run, coroutine)).result()
         except KeyboardInterrupt:
             self._is_interrupted = True
-            over = self._thread.submit(_nothing)  # comes after the coroutine, if that was submitted
-            while not over.done():
-                self._runner.get_loop().call_soon_threadsafe(self._cancel)
+            over: Future[None] | None = None
+            while over is None or not over.done():
                 with suppress(KeyboardInterrupt):  # again
-                    wait([over])
+                    # Comes after the coroutine, if that was submitted.
+                    over = over or self._thread.submit(_nothing)
+                    self._runner.get_loop().call_soon_threadsafe(self._cancel)
+                    _waited_for(over)
             raise
 
     def _run(self, coroutine: Coroutine[object, object, T]) -> T:
@@ -87,6 +92,13 @@ class OwnLoop:
             return
         self._thread.submit(close, self._runner).result()
         self._thread.shutdown()
+
+
+def _waited_for(future: Future[T]) -> Future[T]:
+    """Wait for a future, and hear a signal that comes just before the wait begins."""
+    while not future.done():
+        wait([future], _SIGNAL_SECONDS)
+    return future
 
 
 def _nothing() -> None:
