@@ -104,7 +104,7 @@ def test_is_no_secret_name(name):
         "2024-02-15-preview",
         "1e100000",
         "/home/me/key.pem",
-        "/work/main",
+        "/srv/models",
         "~/.ssh/id_rsa",
         "./keys/a.pem",
         "C:\\keys\\a.pem",
