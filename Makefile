@@ -43,7 +43,7 @@ test: .venv/dev  ## Run the tests with coverage, then on every other Python foun
 
 test-others: $(addprefix .venv-,$(addsuffix /dev,$(OTHERS)))
 	@for version in $(OTHERS); do \
-		echo "the tests on Python $$version, with fewer examples, and without what is slow or no part of it"; \
+		echo "the tests on Python $$version, with fewer examples, without the slow ones and those of pages and scripts"; \
 		.venv-$$version/bin/python -m pytest -q -n 2 -m "not slow" --hypothesis-profile=quick \
 			--ignore=tests/bench --ignore=tests/docs tests || exit 1; \
 	done

@@ -10,6 +10,7 @@ import io
 import os
 import select
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from gymcli.errors import OutputError
@@ -28,9 +29,9 @@ def guard_outputs() -> None:
     """
     is_closed = [_fill(number) for number in range(3)]
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _text(_Results(1, is_closed=is_closed[1]), sys.stdout)
+        sys.stdout = _text(_Descriptor(1, _end, is_closed=is_closed[1]), sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _text(_Messages(2, is_closed=is_closed[2]), sys.stderr)
+        sys.stderr = _text(_Descriptor(2, _go_on, is_closed=is_closed[2]), sys.stderr)
 
 
 def _fill(number: int) -> bool:
@@ -59,10 +60,18 @@ def _text(raw: _Descriptor, before: TextIO | None) -> TextIO:
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor that takes everything once it has failed, so that it fails but once."""
+    """A descriptor that takes everything once it has failed, so that it fails but once.
 
-    def __init__(self, number: int, *, is_closed: bool) -> None:
+    Args:
+        number: The descriptor's.
+        lose: Takes the failure.
+        is_closed: It was closed before it could be used.
+
+    """
+
+    def __init__(self, number: int, lose: Callable[[OSError], None], *, is_closed: bool) -> None:
         super().__init__(number, "w", closefd=False)
+        self._lose = lose
         self._is_closed = is_closed
         self._is_lost = False
 
@@ -84,21 +93,13 @@ class _Descriptor(io.FileIO):
     def _written(self, data: ReadableBuffer) -> int | None:
         return super().write(data)
 
-    def _lose(self, error: OSError) -> None:
-        raise NotImplementedError
+
+def _end(error: OSError) -> None:
+    """End the command: its results cannot be written."""
+    if isinstance(error, BrokenPipeError):
+        raise error
+    raise OutputError(f"standard output cannot be written: {error.strerror}") from error
 
 
-class _Results(_Descriptor):
-    """Standard output, whose failure ends the command."""
-
-    def _lose(self, error: OSError) -> None:
-        if isinstance(error, BrokenPipeError):
-            raise error
-        raise OutputError(f"standard output cannot be written: {error.strerror}") from error
-
-
-class _Messages(_Descriptor):
-    """Standard error, whose failure nobody could be told of."""
-
-    def _lose(self, error: OSError) -> None:
-        pass
+def _go_on(error: OSError) -> None:
+    """Go on: nobody could be told that messages cannot be written."""
