@@ -80,8 +80,8 @@ layers: .venv/dev  ## Check that imports go down the layers
 types: .venv/dev  ## Check the types with mypy
 	$(BIN)/mypy
 
-bench: .venv/dev  ## Measure the overhead of a rollout against the barest loop
-	$(BIN)/python bench/overhead.py
+bench: .venv/dev  ## Measure every figure of docs/performance.md, a quarter of an hour
+	$(BIN)/python -m bench
 
 faults: .venv/dev  ## Show what each fault of an endpoint does to a run
 	$(BIN)/python -m bench.faults

@@ -22,14 +22,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import os
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -37,9 +35,19 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
+from bench import server
+from bench.figures import Figure, print_figures, save
+from bench.server import Server, check_share, cpu_seconds
+
+__all__ = ["LIMIT", "NUM_ROLLOUTS", "NUM_RUNS", "SHAPES", "measure"]
+
+LIMIT = 2.0
 CONCURRENCY = 64
-MAX_SERVER_SHARE = 0.8
+LATENCY = 0.05
+NUM_ROLLOUTS = 2000
+NUM_RUNS = 5
 NUM_WARM_UP = 128
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Job(msgspec.Struct):
@@ -70,6 +78,7 @@ class Effort(msgspec.Struct):
 async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     """Do what `gym collect` does, without its printing; give the number of scored rollouts."""
     from gymcli.client import Endpoint
+    from gymcli.commands.garbage import rarely_collected
     from gymcli.commands.progress import Progress
     from gymcli.runner import Collection, CollectOptions, measure
 
@@ -79,7 +88,7 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     )
     collection = Collection([tasks], options)
     async with collection:
-        with Progress(collection.num_left, is_quiet=True) as progress:
+        with rarely_collected(), Progress(collection.num_left, is_quiet=True) as progress:
             async with aclosing(collection.run()) as records:
                 async for record in records:
                     progress.add(record)
@@ -168,12 +177,6 @@ async def contend(job: Job) -> Effort:
     )
 
 
-def cpu_seconds(process_id: int) -> float:
-    """Give the user and system time of a process, in steps of a clock tick (10 ms)."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Shape(NamedTuple):
     """A kind of rollout: an environment, what the server answers, and the rows."""
 
@@ -210,34 +213,9 @@ def write_tasks(path: Path, shape: Shape, num_rows: int) -> None:
             file.write(msgspec.json.encode(row) + b"\n")
 
 
-class Server(NamedTuple):
-    """The mock server in a process of its own."""
-
-    process_id: int
-    base_url: str
-
-    def num_requests(self) -> int:
-        """Give how many requests arrived."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.base_url.replace("/v1", "/stats"), timeout=10) as response:
-            return int(msgspec.json.decode(response.read())["num_requests"])
-
-
-@contextmanager
-def serving(script: Path, latency: float) -> Iterator[Server]:
-    """Start the mock server and stop it at the end."""
-    command = [sys.executable, "-c", "from gymcli.cli import main; main()", "mock", "--with-parent"]
-    command += ["--behaviour", f"script:{script}", "--latency", str(latency)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            base_url = process.stdout.readline().decode().strip()
-            if not base_url:
-                raise RuntimeError(f"the mock server ended with {process.wait()} and no address")
-            yield Server(process.pid, base_url)
-        finally:
-            process.stdin.close()
+def serving(script: Path, latency: float) -> AbstractContextManager[Server]:
+    """Run a mock server that answers so after so many seconds, while the block lasts."""
+    return server.serving("--behaviour", f"script:{script}", "--latency", str(latency))
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -255,8 +233,8 @@ class Run(msgspec.Struct, kw_only=True):
 def run_contestant(job: Job, server: Server) -> Run:
     """Run a contestant in a process of its own."""
     num_before = server.num_requests()
-    command = [sys.executable, __file__, "--job", msgspec.json.encode(job).decode()]
-    output = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    command = [sys.executable, "-m", "bench.overhead", "--job", msgspec.json.encode(job).decode()]
+    output = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT).stdout
     effort = msgspec.json.decode(output, type=Effort)
     return Run(
         num_rollouts=effort.num_rollouts,
@@ -266,18 +244,25 @@ def run_contestant(job: Job, server: Server) -> Run:
     )
 
 
-def check(run: Run, name: str, *, num_rollouts: int, num_requests: int) -> None:
+def check(run: Run, job: Job, *, num_rollouts: int, num_requests: int) -> None:
     """Stop where a contestant did not do what it should, or the server was the slower one."""
+    check_share(run.server_share)
     if (run.num_rollouts, run.num_requests) != (num_rollouts, num_requests):
         raise SystemExit(
-            f"{name} made {run.num_rollouts} rollouts, not {num_rollouts}, with "
+            f"{job.contestant} made {run.num_rollouts} rollouts, not {num_rollouts}, with "
             f"{run.num_requests} requests, not {num_requests}, the warm-up counted in"
+            f"{_first_failure(Path(job.folder) / f'{job.contestant}-{job.turn}')}"
         )
-    if run.server_share >= MAX_SERVER_SHARE:
-        raise SystemExit(
-            f"the mock server used {run.server_share:.0%} of a core, so it set the pace; "
-            "give a longer --latency"
-        )
+
+
+def _first_failure(run: Path) -> str:
+    """Say why the first attempt failed that did."""
+    file = run / "failures.jsonl"
+    if not file.is_file():
+        return ""
+    with file.open("rb") as lines:
+        line = next(lines, b"{}")
+    return f"; the first failure: {msgspec.json.decode(line).get('error')}"
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -292,9 +277,21 @@ class Result(msgspec.Struct, kw_only=True):
     runs: dict[str, list[Run]]
     """By contestant, in the order they were made."""
 
-    def median_of(self, contestant: str) -> float:
-        """Give the median of a contestant's CPU of a rollout, in microseconds."""
-        return median(run.microseconds for run in self.runs[contestant])
+    def figure(self, shape: str) -> Figure:
+        """Give the figure of the table."""
+        shares = (run.server_share for made in self.runs.values() for run in made)
+        details: dict[str, float | str | list[float]] = {}
+        for name, made in self.runs.items():
+            details[f"{name} µs"] = [round(run.microseconds, 1) for run in made]
+        return Figure(
+            what=f"CPU of a rollout, {shape}, against the barest loop",
+            goal=f"≤ {LIMIT}",
+            limit=LIMIT,
+            value=self.ratio,
+            lowest=self.lowest_ratio,
+            highest=self.highest_ratio,
+            details={**details, "requests": self.num_requests, "server's share": max(shares)},
+        )
 
 
 def measure_shape(
@@ -311,19 +308,19 @@ def measure_shape(
     tools = Registry().find(shape.env).environment.method_tools().values()
     num_requests = len(shape.answers) * (num_rollouts + num_warm_up)
     runs: dict[str, list[Run]] = {name: [] for name in CONTESTANTS}
-    with serving(script, latency) as server:
+    with serving(script, latency) as mock:
         for turn, name in itertools.product(range(num_runs), CONTESTANTS):
             job = Job(
                 contestant=name,
                 env=shape.env,
-                base_url=server.base_url,
-                server_id=server.process_id,
+                base_url=mock.base_url,
+                server_id=mock.process_id,
                 folder=str(folder),
                 turn=turn,
                 tools=[tool.spec for tool in tools],
             )
-            run = run_contestant(job, server)
-            check(run, name, num_rollouts=num_rollouts, num_requests=num_requests)
+            run = run_contestant(job, mock)
+            check(run, job, num_rollouts=num_rollouts, num_requests=num_requests)
             runs[name].append(run)
     return summarize(runs, len(shape.answers))
 
@@ -341,73 +338,44 @@ def summarize(runs: dict[str, list[Run]], num_requests: int) -> Result:
     )
 
 
-class Report(msgspec.Struct, kw_only=True):
-    """What `--json` writes."""
-
-    num_rollouts: int
-    """Of each run."""
-    num_runs: int
-    """Of each contestant."""
-    concurrency: int
-    latency: float
-    """Seconds before each answer of the server."""
-    load_average: float
-    """Of the machine over the last minute, when the measurement began."""
-    shapes: dict[str, Result]
-
-
-def print_report(report: Report) -> None:
-    """Print a table, a line for each shape."""
-    print(f"{'shape':<14}{'gym':>10}{'bare':>10}{'ratio':>8}{'spread':>14}{'server':>9}")
-    for name, result in report.shapes.items():
-        gym, bare = (f"{result.median_of(who):.0f} us" for who in ("gym", "bare"))
-        spread = f"{result.lowest_ratio:.2f} - {result.highest_ratio:.2f}"
-        server = max(run.server_share for made in result.runs.values() for run in made)
-        print(f"{name:<14}{gym:>10}{bare:>10}{result.ratio:>8.2f}{spread:>14}{server:>9.0%}")
-    print(
-        f"CPU of a rollout: medians of {report.num_runs} runs of {report.num_rollouts} rollouts, "
-        f"{report.concurrency} at once; load {report.load_average:.1f} at the start"
-    )
+def measure(
+    scale: float = 1.0, *, num_runs: int = NUM_RUNS, latency: float = LATENCY
+) -> list[Figure]:
+    """Give a figure for each shape; `scale` makes the runs shorter or longer."""
+    figures = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for number, (name, shape) in enumerate(SHAPES.items()):
+            folder = Path(temporary) / str(number)
+            folder.mkdir()
+            result = measure_shape(
+                shape,
+                folder,
+                num_rollouts=max(1, round(NUM_ROLLOUTS * scale)),
+                num_runs=num_runs,
+                latency=latency,
+            )
+            figures.append(result.figure(name))
+    return figures
 
 
 def main() -> None:
     """Measure, or be one of the contestants."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rollouts", type=int, default=2000, help="of one run")
-    parser.add_argument("--runs", type=int, default=5, help="of each contestant")
-    parser.add_argument("--latency", type=float, default=0.05, help="seconds before an answer")
-    parser.add_argument("--json", type=Path, help="also write what was measured to this file")
+    parser.add_argument("--scale", type=float, default=1.0, help=f"of {NUM_ROLLOUTS} rollouts")
+    parser.add_argument("--runs", type=int, default=NUM_RUNS, help="of each contestant")
+    parser.add_argument("--latency", type=float, default=LATENCY, help="seconds before an answer")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if not Path("/proc/self/stat").is_file():
-        parser.error("needs Linux, where /proc tells what the server used")
     if options.job is not None:
         job = msgspec.json.decode(options.job, type=Job)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             print(msgspec.json.encode(runner.run(contend(job))).decode())
         return
-    report = Report(
-        num_rollouts=options.rollouts,
-        num_runs=options.runs,
-        concurrency=CONCURRENCY,
-        latency=options.latency,
-        load_average=os.getloadavg()[0],
-        shapes={},
-    )
-    with tempfile.TemporaryDirectory() as temporary:
-        for number, (name, shape) in enumerate(SHAPES.items()):
-            folder = Path(temporary) / str(number)
-            folder.mkdir()
-            report.shapes[name] = measure_shape(
-                shape,
-                folder,
-                num_rollouts=options.rollouts,
-                num_runs=options.runs,
-                latency=options.latency,
-            )
-    print_report(report)
+    figures = measure(options.scale, num_runs=options.runs, latency=options.latency)
+    print_figures(figures)
     if options.json is not None:
-        options.json.write_bytes(msgspec.json.encode(report))
+        save(figures, options.json)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from bench.nonces import answers_own, foreign_nonces
+from bench.server import GYM, Server, Stats, serving
 from gymcli.types import Failure, Rollout
 
 __all__ = [
@@ -38,58 +37,11 @@ __all__ = [
     "write_settings",
 ]
 
-GYM = [sys.executable, "-c", "from gymcli.cli import main; main()"]
-"""The command line of this checkout, whichever `gym` is on the path."""
-
 NONCES = Path(__file__).with_name("nonces.py").resolve()
 """The file of the environments."""
 
 Record = TypeVar("Record", Rollout, Failure)
 EnvironmentName: TypeAlias = Literal["Nonces", "NoncesWithTool"]
-
-
-class Stats(msgspec.Struct):
-    """What the mock server counted so far."""
-
-    num_requests: int
-    in_flight: int = 0
-    max_in_flight: int = 0
-    by_status: dict[str, int] = {}
-    faults: dict[str, int] = {}
-
-
-class Server(NamedTuple):
-    """A mock server that runs."""
-
-    process_id: int
-    base_url: str
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return int(self.base_url.removesuffix("/v1").rpartition(":")[2])
-
-    def stats(self) -> Stats:
-        """Ask for its counts."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.base_url.removesuffix("/v1") + "/stats", timeout=30) as response:
-            return msgspec.json.decode(response.read(), type=Stats)
-
-
-@contextmanager
-def serving(*options: str | Path) -> Iterator[Server]:
-    """Run `gym mock` with these options while the block lasts."""
-    command = [*GYM, "mock", "--with-parent", *map(str, options)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            base_url = process.stdout.readline().decode().strip()
-            if not base_url:
-                raise SystemExit("gym mock did not start")
-            yield Server(process.pid, base_url)
-        finally:
-            process.stdin.close()
 
 
 def write_settings(folder: Path, server: Server, **options: str | float | bool) -> None:

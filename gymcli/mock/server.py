@@ -181,8 +181,8 @@ class MockServer:
         if form is None:
             return await self._handle_other(request)
         stats = self.stats
-        stats.num_requests += 1
         started = time.monotonic() - self._started
+        stats.arrive(started)
         exchange = Exchange(started=started, path=request.path)
         is_taken = self._takes_on()
         if is_taken:

@@ -35,6 +35,10 @@ class Stats(msgspec.Struct, kw_only=True):
     in_flight: int = 0
     max_in_flight: int = 0
     """The most requests that were under way at once; those refused at the limit do not count."""
+    first_at: float | None = None
+    """Seconds from the server's start to the first request; None: there was none yet."""
+    last_at: float | None = None
+    """To the latest one."""
     num_unanswered: int = 0
     """Requests that ended without a status: reset, or given up by the client."""
     by_status: dict[int, int] = {}
@@ -43,6 +47,13 @@ class Stats(msgspec.Struct, kw_only=True):
     num_prompt_tokens: int = 0
     """Of the answers that were written, cut ones included."""
     num_completion_tokens: int = 0
+
+    def arrive(self, now: float) -> None:
+        """Count a request that arrived so many seconds after the server's start."""
+        self.num_requests += 1
+        self.last_at = now
+        if self.first_at is None:
+            self.first_at = now
 
     def begin(self) -> None:
         """Count a request that is taken on."""

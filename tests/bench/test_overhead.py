@@ -1,7 +1,6 @@
 """The bench of the overhead: that it measures what it says; how fast anything is, is not asked."""
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,38 +8,51 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench.overhead import Job, Run, check
 from gymcli.mock.script import read_script
-
-SCRIPT = Path(__file__).parents[2] / "bench" / "overhead.py"
+from tests.bench.scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")
 
 
 def run_bench(*arguments: str) -> str:
-    command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    ended = run_script("overhead", *arguments)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 @pytest.mark.slow
 def test_overhead_reports_both_shapes(tmp_path):
     file = tmp_path / "report.json"
-    table = run_bench("--rollouts", "30", "--runs", "1", "--json", str(file))
-    report = msgspec.json.decode(file.read_bytes())
-    assert (report["num_rollouts"], report["num_runs"], report["concurrency"]) == (30, 1, 64)
-    assert {name: shape["num_requests"] for name, shape in report["shapes"].items()} == {
-        "single-turn": 1,
-        "4 tool calls": 5,
-    }
-    for name, shape in report["shapes"].items():
-        assert name in table
-        assert 0 < shape["lowest_ratio"] <= shape["ratio"] <= shape["highest_ratio"]
+    table = run_bench("--scale", "0.015", "--runs", "1", "--json", str(file))
+    single, tools = msgspec.json.decode(file.read_bytes())
+    for figure, num_requests in ((single, 1), (tools, 5)):
+        assert figure["what"] in table
+        assert figure["limit"] == 2.0
+        assert 0 < figure["lowest"] <= figure["value"] <= figure["highest"]
+        assert figure["details"]["requests"] == num_requests
+        assert 0 <= figure["details"]["server's share"] < 0.8
         for contestant in ("gym", "bare"):
-            [run] = shape["runs"][contestant]
-            assert run["num_rollouts"] == 30
-            # The warm-up is as large as such a small run.
-            assert run["num_requests"] == 60 * shape["num_requests"]
-            assert run["microseconds"] > 0
-            assert 0 <= run["server_share"] < 0.8
+            [microseconds] = figure["details"][f"{contestant} µs"]
+            assert microseconds > 0
+
+
+def test_check_names_the_first_failure(tmp_path):
+    error = {"class": "SetupError", "phase": "setup"}
+    (tmp_path / "gym-0").mkdir()
+    (tmp_path / "gym-0" / "failures.jsonl").write_bytes(msgspec.json.encode({"error": error}))
+    job = Job("gym", "arithmetic", "", 0, str(tmp_path), 0, [])
+    run = Run(num_rollouts=1, num_requests=2, microseconds=1.0, server_share=0.1)
+    check(run, job, num_rollouts=1, num_requests=2)
+    with pytest.raises(SystemExit, match=r"1 rollouts, not 2, .* first failure: .*SetupError"):
+        check(run, job, num_rollouts=2, num_requests=2)
+
+
+def test_check_refuses_a_server_that_set_the_pace():
+    run = Run(num_rollouts=1, num_requests=1, microseconds=1.0, server_share=0.8)
+    job = Job("gym", "arithmetic", "", 0, "", 0, [])
+    with pytest.raises(SystemExit, match="the mock server used 80% of a core"):
+        check(run, job, num_rollouts=1, num_requests=1)
 
 
 def test_contestants_ask_and_write_the_same(tmp_path, mock_server):

@@ -126,6 +126,7 @@ def test_server_counts_what_is_in_flight():
             return await response.json()
 
     found = talk(ask, lambda _: MockAnswer(text="hello"), faults=Faults.parse(["stall@stall"]))
+    assert 0 < found.pop("first_at") < found.pop("last_at")
     assert found == {
         "num_requests": 4,
         "in_flight": 0,

@@ -1,0 +1,75 @@
+"""What a measurement of `bench/` gives: figures against goals, their table and their file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from gymcli.commands.console import print_table
+
+__all__ = ["TIMES", "Figure", "cells", "print_figures", "save"]
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+"""The unit of a ratio."""
+
+
+class Figure(msgspec.Struct, kw_only=True):
+    """One line of the table: what was measured, what came, and what it should be."""
+
+    what: str
+    goal: str = ""
+    """The goal in words, such as "≤ 2.0"; empty where there is none."""
+    limit: float | None = None
+    """The number of the goal; None where there is none."""
+    is_at_least: bool = False
+    """The value must not be below the limit; otherwise not above it."""
+    value: float
+    unit: str = TIMES
+    lowest: float | None = None
+    highest: float | None = None
+    """Spread over the runs that `value` is the median of."""
+    details: dict[str, float | str | list[float]] = {}
+    """Absolute numbers that make the value plausible: microseconds, MB, requests."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the value reaches the goal; True where there is none."""
+        if self.limit is None:
+            return True
+        return self.value >= self.limit if self.is_at_least else self.value <= self.limit
+
+
+def print_figures(figures: Sequence[Figure]) -> None:
+    """Print a table of figures, and below it what stands behind each."""
+    head = ("what", "value", "spread", "goal", "met")
+    print_table(head, [cells(figure) for figure in figures])
+    for figure in figures:
+        if figure.details:
+            shown = ", ".join(f"{name} {_shown(value)}" for name, value in figure.details.items())
+            print(f"{figure.what}: {shown}")
+
+
+def cells(figure: Figure) -> tuple[str, str, str, str, str]:
+    """Give the cells of a figure's row: what, value, spread, goal, met."""
+    has_spread = figure.lowest is not None and figure.highest is not None
+    spread = f"{_shown(figure.lowest)} to {_shown(figure.highest)}" if has_spread else ""
+    met = "" if figure.limit is None else "yes" if figure.is_met else "NO"
+    unit = figure.unit if figure.unit == TIMES else f" {figure.unit}"
+    return figure.what, f"{_shown(figure.value)}{unit}", spread, figure.goal, met
+
+
+def save(figures: Sequence[Figure], path: Path) -> None:
+    """Write figures to a file as JSON."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(list(figures))) + b"\n")
+
+
+def _shown(value: float | str | list[float] | None) -> str:
+    if isinstance(value, list):
+        return " ".join(_shown(one) for one in value)
+    if value is None or isinstance(value, str):
+        return value or ""
+    if value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,184 @@
+"""Measures a run that has 16,000 requests in flight at once: how long until all are sent.
+
+`gym mock` waits before it answers until every request is there, and counts when the first and the
+last one arrived. Server and client have a core each at best. No attempt may fail, all requests
+must be under way at one moment, and the memory is the most that the client had in its life.
+
+The same is done by the barest loop: one task for each request, aiohttp, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from bench.figures import Figure, print_figures, save
+from bench.nonces import nonce_of, write_tasks
+from bench.runs import collecting, tally, write_settings
+from bench.server import Server, serving
+from gymcli.commands.open_files import allow_most
+
+__all__ = ["measure", "peak_megabytes"]
+
+IN_FLIGHT = 16_000
+SECONDS = 2.0
+LATENCY = 30.0
+NUM_RUNS = 3
+MAX_SECONDS = 600.0
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Run(NamedTuple):
+    """What one client did."""
+
+    seconds: float
+    """From the first request to the last one, as the server counted."""
+    num_errors: int
+    """Attempts without a right answer."""
+    max_in_flight: int
+    megabytes: float
+
+
+def peak_megabytes(process_id: int) -> float:
+    """Give the most memory that a process had until now; 0 where it is over."""
+    try:
+        text = Path(f"/proc/{process_id}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    found = [line.split()[1] for line in text.splitlines() if line.startswith("VmHWM:")]
+    return int(found[0]) / 1024 if found else 0.0
+
+
+def watch(process: subprocess.Popen[bytes]) -> float:
+    """Wait for the end of a process; give the most memory it had."""
+    started, peak = time.monotonic(), 0.0
+    while process.poll() is None:
+        peak = max(peak, peak_megabytes(process.pid))
+        if time.monotonic() - started > MAX_SECONDS:
+            raise SystemExit(f"the client did not end within {MAX_SECONDS:.0f} seconds")
+        time.sleep(0.1)
+    return peak
+
+
+def run_gym(num_tasks: int, latency: float) -> Run:
+    """Run `gym collect` with all of its tasks in flight."""
+    with tempfile.TemporaryDirectory() as temporary, serving("--latency", str(latency)) as server:
+        folder = Path(temporary)
+        write_tasks(folder / "tasks.jsonl", num_tasks)
+        write_settings(folder, server)
+        with collecting(folder, concurrency=num_tasks) as run:
+            megabytes = watch(run.process)
+        return _counted(server, num_tasks - tally(run.run).num_right, megabytes)
+
+
+def run_bare(num_tasks: int, latency: float) -> Run:
+    """Run the barest loop in a process of its own."""
+    with serving("--latency", str(latency)) as server:
+        command = [sys.executable, "-m", "bench.in_flight", "--bare", server.base_url]
+        command += ["--tasks", str(num_tasks)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+            assert process.stdout is not None
+            megabytes = watch(process)
+            num_right = int(process.stdout.read() or 0)
+        return _counted(server, num_tasks - num_right, megabytes)
+
+
+def _counted(server: Server, num_errors: int, megabytes: float) -> Run:
+    stats = server.stats()
+    seconds = (stats.last_at or 0.0) - (stats.first_at or 0.0)
+    return Run(seconds, num_errors, stats.max_in_flight, megabytes)
+
+
+async def ask_bare(base_url: str, num_tasks: int) -> int:
+    """Send all requests at once, and give how many were answered right."""
+    import aiohttp
+
+    async def ask(number: int) -> bool:
+        nonce = nonce_of(0, number)
+        messages = [{"role": "user", "content": f"Say back: {nonce}"}]
+        body = msgspec.json.encode({"model": "mock", "messages": messages})
+        async with session.post(f"{base_url}/chat/completions", data=body) as response:
+            return nonce.encode() in await response.read()
+
+    allow_most()
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=MAX_SECONDS)
+    ) as session:
+        asked = [asyncio.create_task(ask(number)) for number in range(num_tasks)]
+        return sum(await asyncio.gather(*asked))
+
+
+def measure(scale: float = 1.0, *, num_runs: int = NUM_RUNS) -> list[Figure]:
+    """Give the seconds in which all requests were sent, the errors, and the memory."""
+    num_tasks = max(1, round(IN_FLIGHT * scale))
+    latency = max(1.0, LATENCY * scale)
+    runs = [run_gym(num_tasks, latency) for _ in range(num_runs)]
+    bare = run_bare(num_tasks, latency)
+    seconds = [run.seconds for run in runs]
+    num_missing = num_tasks - min(run.max_in_flight for run in runs)
+    what = f"{num_tasks:,} in flight at once"
+    details: dict[str, float | str | list[float]] = {
+        "the barest loop, seconds": round(bare.seconds, 2),
+        "its MB": round(bare.megabytes),
+        "its errors": bare.num_errors,
+    }
+    return [
+        Figure(
+            what=f"{what}: all sent, seconds after the first",
+            goal=f"≤ {SECONDS:g} s",
+            limit=SECONDS,
+            value=median(seconds),
+            unit="s",
+            lowest=min(seconds),
+            highest=max(seconds),
+            details=details,
+        ),
+        Figure(
+            what=f"{what}: errors",
+            goal="0",
+            limit=0,
+            value=sum(run.num_errors for run in runs) + num_missing,
+            unit="",
+            details={"most in flight": [float(run.max_in_flight) for run in runs]},
+        ),
+        Figure(
+            what=f"{what}: peak memory",
+            value=median(run.megabytes for run in runs),
+            unit="MB",
+            details={"kB a request": median(run.megabytes for run in runs) * 1024 / num_tasks},
+        ),
+    ]
+
+
+def main() -> None:
+    """Measure, or be the barest loop."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--scale", type=float, default=1.0, help=f"of {IN_FLIGHT} requests")
+    parser.add_argument("--runs", type=int, default=NUM_RUNS)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--bare", metavar="URL", help=argparse.SUPPRESS)
+    parser.add_argument("--tasks", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.bare is not None:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            print(runner.run(ask_bare(options.bare, options.tasks)))
+        return
+    figures = measure(options.scale, num_runs=options.runs)
+    print_figures(figures)
+    if options.json is not None:
+        save(figures, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Measures what it costs to play an environment on a server instead of in the same process.
+
+The same tasks with the same scripted model are collected with the environment in the process of
+`gym collect`, and with the environment served by `gym serve` on loopback. Client, server and model
+are processes of their own; start-up does not count: each server is warm, and of `gym collect` the
+CPU of a run of a few tasks is taken off. The ways take turns. What is told is the CPU of a rollout:
+that of the client as a ratio to the one in process, and that of client and server together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from bench.figures import Figure, print_figures, save
+from bench.runs import GYM, serving
+
+__all__ = ["measure"]
+
+NUM_FEW = 50
+NUM_TURNS = 3
+ENV = "example_session_state_mgmt"
+CALLS: list[dict[str, object]] = [{"tool_calls": [("increment_counter", {"count": 1})]}] * 4
+
+SHAPES: tuple[tuple[str, str, list[dict[str, object]]], ...] = (
+    ("a single-turn rollout", "mcqa", [{"text": "\\boxed{A}"}]),
+    (
+        "a rollout with 4 tool calls (5 requests)",
+        ENV,
+        [*CALLS, {"text": "The counter is 4."}],
+    ),
+)
+"""What is played, the environment of it, and what the model answers."""
+
+
+class Cost(NamedTuple):
+    """CPU of one rollout, in milliseconds."""
+
+    client: float
+    server: float = 0.0
+
+    @property
+    def both(self) -> float:
+        return self.client + self.server
+
+
+class Way(NamedTuple):
+    """An environment, in the process or on a server."""
+
+    env: str
+    server_id: int | None = None
+
+
+def measure(scale: float = 1.0) -> list[Figure]:
+    """Give the cost of a served rollout against one in process, single-turn and with tools."""
+    num_tasks = max(100, int(800 * scale))
+    figures = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for what, env, lines in SHAPES:
+            costs = _costs(folder / env, env, lines, num_tasks)
+            figures += _figures(what, costs)
+    return figures
+
+
+def _figures(what: str, turns: list[tuple[Cost, Cost]]) -> list[Figure]:
+    clients = [served.client / local.client for local, served in turns]
+    boths = [served.both / local.client for local, served in turns]
+    local = median(local.client for local, _ in turns)
+    client = median(served.client for _, served in turns)
+    server = median(served.server for _, served in turns)
+    details: dict[str, float | str | list[float]] = {
+        "ms in process": local,
+        "ms of the client": client,
+        "ms of the server": server,
+    }
+    return [
+        Figure(
+            what=f"CPU of the client, {what} on a server, against in process",
+            value=median(clients),
+            lowest=min(clients),
+            highest=max(clients),
+            details=details,
+        ),
+        Figure(
+            what=f"CPU of client and server, {what} on a server, against in process",
+            value=median(boths),
+            lowest=min(boths),
+            highest=max(boths),
+        ),
+    ]
+
+
+def _costs(
+    folder: Path, env: str, script: list[dict[str, object]], num_tasks: int
+) -> list[tuple[Cost, Cost]]:
+    """Give the costs of each turn: in process, and on a server."""
+    folder.mkdir()
+    _write_tasks(folder, env, num_tasks)
+    behaviour = folder / "script.jsonl"
+    behaviour.write_bytes(msgspec.json.encode({"match": "Task", "answers": script}) + b"\n")
+    with serving("--behaviour", f"script:{behaviour}") as model, _served(env) as (url, server_id):
+        ways = (Way(env), Way(f"{env}={url}", server_id))
+        for way in ways:
+            _collected(folder, way, model.base_url, "few")
+        turns = []
+        for _ in range(NUM_TURNS):
+            local, served = (_cost(folder, way, model.base_url, num_tasks) for way in ways)
+            turns.append((local, served))
+    return turns
+
+
+def _cost(folder: Path, way: Way, base_url: str, num_tasks: int) -> Cost:
+    few = _collected(folder, way, base_url, "few")
+    many = _collected(folder, way, base_url, "many")
+    share = 1000.0 / (num_tasks - NUM_FEW)
+    return Cost((many.client - few.client) * share, (many.server - few.server) * share)
+
+
+def _collected(folder: Path, way: Way, base_url: str, tasks: str) -> Cost:
+    """Run `gym collect` and give the CPU seconds that it and the server took."""
+    before = 0.0 if way.server_id is None else _cpu_of(way.server_id)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    out = folder / "run"
+    command = [*GYM, "collect", f"{tasks}.jsonl", "--env", way.env, "--model", "mock"]
+    options = ["--base-url", base_url, "--out", str(out), "--fresh", "--quiet", "--json"]
+    subprocess.run([*command, *options], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    client = after.ru_utime + after.ru_stime - children.ru_utime - children.ru_stime
+    return Cost(client, 0.0 if way.server_id is None else _cpu_of(way.server_id) - before)
+
+
+def _cpu_of(process_id: int) -> float:
+    """Give the CPU seconds of a process that runs (Linux)."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _served(env: str) -> Iterator[tuple[str, int]]:
+    """Serve an environment while the block lasts; give its address and process id."""
+    command = [*GYM, "serve", env, "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            if not url:
+                raise SystemExit(f"gym serve {env} did not start")
+            yield url, process.pid
+        finally:
+            process.terminate()
+
+
+def _write_tasks(folder: Path, env: str, num_tasks: int) -> None:
+    if env == ENV:
+        fields: dict[str, object] = {"initial_count": 0, "expected_count": 4}
+    else:
+        options = [{letter: f"option {letter}"} for letter in "ABCD"]
+        fields = {"options": options, "expected_answer": "A"}
+    for name, number in (("few", NUM_FEW), ("many", num_tasks)):
+        rows = (
+            {"id": str(n), "messages": [{"role": "user", "content": f"Task {n}."}], **fields}
+            for n in range(number)
+        )
+        path = folder / f"{name}.jsonl"
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    figures = measure(arguments.scale)
+    print_figures(figures)
+    if arguments.json is not None:
+        save(figures, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

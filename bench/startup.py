@@ -1,0 +1,177 @@
+"""Measures how long commands take to start, against a bare Typer application of two commands.
+
+The applications take turns, so that what else the machine does meets all of them. Of each run the
+CPU of the process, its wall time and its peak memory are read, from the system, once it has ended;
+what counts is the median, and the ratio is that of the CPU. The bare application is what a user
+writes first: defaults and two commands. `gym --help` is held against its `--help`; what names a
+command against the help of one of its commands, for which Typer imports pydantic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from bench.figures import Figure, print_figures, save
+
+__all__ = ["COMMANDS", "LIMIT", "MAX_MB", "MAX_MS", "NUM_RUNS", "measure"]
+
+LIMIT = 1.3
+MAX_MS = 150.0
+MAX_MB = 40.0
+NUM_RUNS = 21
+_KB = 1024 if sys.platform == "darwin" else 1
+"""What the system counts peak memory in: bytes on macOS, else kB."""
+
+_BARE = '''"""An application of two commands, as a user would write it."""
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def greet(name: str, num_times: int = 1) -> None:
+    """Greet somebody."""
+
+
+@app.command()
+def leave(name: str) -> None:
+    """Say good-bye."""
+
+
+if __name__ == "__main__":
+    app()
+'''
+_BARE_HELP = "bare --help"
+_BARE_COMMAND = "bare greet --help"
+_GYM = "from gymcli.cli import main; main()"
+
+COMMANDS: dict[str, Sequence[str]] = {
+    "gym --help": ("--help",),
+    "gym --version": ("--version",),
+    "gym collect --help": ("collect", "--help"),
+    "gym verify --help": ("verify", "--help"),
+    "gym metrics --help": ("metrics", "--help"),
+    "gym merge --help": ("merge", "--help"),
+    "gym data --help": ("data", "--help"),
+    "gym collect, a wrong option": ("collect", "--wrong"),
+    "gym envs": ("envs",),
+    "gym collect --dry-run": ("collect", "arithmetic", "--model", "oracle", "--dry-run"),
+}
+"""What is typed; the first one has a goal."""
+
+
+class Run(NamedTuple):
+    """What one process took."""
+
+    cpu_ms: float
+    wall_ms: float
+    peak_mb: float
+
+
+def measure(scale: float = 1.0) -> list[Figure]:
+    """Start every command in turn, several times; give its CPU against the bare application's."""
+    num_runs = max(1, round(NUM_RUNS * scale))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "bare.py").write_text(_BARE, encoding="utf-8")
+        bare = [sys.executable, "bare.py"]
+        lines = {_BARE_HELP: [*bare, "--help"], _BARE_COMMAND: [*bare, "greet", "--help"]} | {
+            what: [sys.executable, "-c", _GYM, *arguments] for what, arguments in COMMANDS.items()
+        }
+        for line in lines.values():  # compiles what was not, and fills the page cache
+            _run(line, folder)
+        runs: dict[str, list[Run]] = {what: [] for what in lines}
+        for _ in range(num_runs):
+            for what, line in lines.items():
+                runs[what].append(_run(line, folder))
+    figures = [
+        _figure(what, runs[what], runs[_BARE_HELP if is_own else _BARE_COMMAND])
+        for what, is_own in ((what, line[0].startswith("-")) for what, line in COMMANDS.items())
+    ]
+    figures[0].goal, figures[0].limit = f"≤ {LIMIT}", LIMIT
+    return [*figures, *_absolute(next(iter(COMMANDS)), runs)]
+
+
+def _run(line: Sequence[str], folder: Path) -> Run:
+    """Run a command to its end, in a folder without anything that concerns it."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        line,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 2):
+        raise SystemExit(f"{' '.join(line[2:])} ended with {process.returncode}")
+    cpu = usage.ru_utime + usage.ru_stime
+    return Run(1000 * cpu, 1000 * wall, usage.ru_maxrss / _KB / 1024)
+
+
+def _figure(what: str, runs: Sequence[Run], bare: Sequence[Run]) -> Figure:
+    ratios = [own.cpu_ms / other.cpu_ms for own, other in zip(runs, bare, strict=True)]
+    middle, of_bare = _median(runs), _median(bare)
+    return Figure(
+        what=f"CPU of {what}, against a bare Typer application",
+        value=middle.cpu_ms / of_bare.cpu_ms,
+        lowest=min(ratios),
+        highest=max(ratios),
+        details={
+            "CPU ms": middle.cpu_ms,
+            "wall ms": middle.wall_ms,
+            "peak MB": middle.peak_mb,
+            "bare CPU ms": of_bare.cpu_ms,
+            "bare wall ms": of_bare.wall_ms,
+            "bare peak MB": of_bare.peak_mb,
+        },
+    )
+
+
+def _absolute(what: str, runs: dict[str, list[Run]]) -> list[Figure]:
+    """Give wall time and memory as they are; the first says something on an idle machine alone."""
+    walls = [run.wall_ms for run in runs[what]]
+    peaks = [run.peak_mb for run in runs[what]]
+    time_figure = Figure(
+        what=f"{what}, wall time on an idle machine", value=median(walls), unit="ms"
+    )
+    time_figure.goal, time_figure.limit = f"< {MAX_MS:g} ms", MAX_MS
+    memory = Figure(what=f"{what}, peak memory", value=median(peaks), unit="MB")
+    memory.goal, memory.limit = f"< {MAX_MB:g} MB", MAX_MB
+    for figure, values in ((time_figure, walls), (memory, peaks)):
+        figure.lowest, figure.highest = min(values), max(values)
+    return [time_figure, memory]
+
+
+def _median(runs: Sequence[Run]) -> Run:
+    return Run(*(median(values) for values in zip(*runs, strict=True)))
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of runs")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    figures = measure(arguments.scale)
+    print_figures(figures)
+    if arguments.json is not None:
+        save(figures, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""An environment whose conversations go on for so many turns, for `bench/conversations.py`.
+
+{"id": "task-0", "prompt": "Let us talk."}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import ClassVar
+
+from gymcli import Context, Environment, EnvironmentOptions, Message, Rollout, Score, Task
+
+__all__ = ["TEXT", "Lockstep", "Talk"]
+
+TEXT = "Go on with the story, and say what happens next in a sentence or two. " * 3
+"""What each turn of the user says."""
+
+
+class Lockstep:
+    """Lets conversations take their turns together, and reads the clock between two turns.
+
+    All that the process computes for a turn of all of them then lies between two readings.
+    """
+
+    def __init__(self, num: int) -> None:
+        self.readings: list[float] = []
+        """CPU seconds of the process each time when all were there."""
+        self._barrier = asyncio.Barrier(num)
+
+    async def wait(self) -> None:
+        """Wait for all others."""
+        position = await self._barrier.wait()
+        if position == self._barrier.parties - 1:  # who came last
+            self.readings.append(time.process_time())
+
+
+class Talk(Environment[Task]):
+    """Talk about nothing, as long as asked."""
+
+    max_turns = 1_000_000
+    lockstep: ClassVar[Lockstep | None] = None
+
+    class Options(EnvironmentOptions):
+        """How long."""
+
+        num_turns: int = 100
+
+    options: Options
+
+    async def setup(self) -> list[Message]:
+        """Wait until all conversations begin."""
+        await self._wait()
+        self._num_said = 0
+        return []
+
+    async def reply(self, rollout: Rollout) -> str | None:
+        """Say the same as before, when all conversations have come to this turn."""
+        await self._wait()
+        self._num_said += 1
+        return TEXT if self._num_said < self.options.num_turns else None
+
+    async def _wait(self) -> None:
+        if self.lockstep is not None:
+            await self.lockstep.wait()
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 for an answer."""
+        return Score(1.0)
