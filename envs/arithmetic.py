@@ -3,10 +3,13 @@
 {"id": "3+4", "difficulty": "easy", "prompt": "What is 3 + 4? Answer with the number.", "answer": 7}
 """
 
+import re
 from collections.abc import Iterator
 from random import Random
 
 from gymcli import Context, Environment, JSONObject, Message, Properties, Rollout, Score, Task
+
+INTEGER = re.compile(r"-?\d+")
 
 
 class Sum(Task):
@@ -23,7 +26,7 @@ class Arithmetic(Environment[Sum]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 where the last integer of the answer is the sum."""
-        last = (context.search(r"-?\d+", rollout.output_text) or [""])[-1]
+        last = (INTEGER.findall(rollout.output_text) or [""])[-1]
         return Score(float(last == str(cls.parse_task(rollout.task).answer)), answer=last or None)
 
     async def oracle(self, rollout: Rollout) -> Message:

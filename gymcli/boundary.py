@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+from types import TracebackType
 
 from gymcli.errors import AttemptError, RunError, UsageError
 
 __all__ = ["boundary", "described", "is_cancellation"]
 
 
-@contextmanager
-def boundary(error_class: type[AttemptError]) -> Iterator[None]:
+class _Boundary:
     """Attribute whatever somebody else's code raises in the block to one phase of an attempt.
 
     `sys.exit` counts, and so does a cancellation that nobody asked of this task: each ends the
@@ -24,14 +23,33 @@ def boundary(error_class: type[AttemptError]) -> Iterator[None]:
         RunError, UsageError: As they are.
 
     """
-    try:
-        yield
-    except (AttemptError, RunError, UsageError):
-        raise
-    except (Exception, SystemExit, asyncio.CancelledError) as error:
-        if is_cancellation(error):
-            raise
-        raise error_class(described(error)) from error
+
+    __slots__ = ("_error_class",)
+
+    def __init__(self, error_class: type[AttemptError]) -> None:
+        self._error_class = error_class
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Look at what the block raised."""
+        if error is None or isinstance(error, (AttemptError, RunError, UsageError)):
+            return
+        if not isinstance(error, (Exception, SystemExit, asyncio.CancelledError)):
+            return
+        if not is_cancellation(error):
+            raise self._error_class(described(error)) from error
+
+
+boundary = functools.cache(_Boundary)
+"""Gives the boundary of a phase, `with boundary(SetupError):`; always the same, which keeps nothing
+of a block."""
 
 
 def described(error: BaseException) -> str:

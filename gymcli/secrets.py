@@ -44,6 +44,8 @@ Less than half may be what all secrets of a kind begin with, as JWTs and private
 _CUT = "\u2026"
 """How a message that was cut ends; before it, `MIN_CHARACTERS` of a secret are taken for it."""
 
+_REDACTED_BYTES, _CUT_BYTES = REDACTED.encode(), _CUT.encode()
+
 _MIN_LINE_CHARACTERS = 16
 """A line of a value of several lines, such as a private key, is a secret of its own from here."""
 
@@ -186,7 +188,7 @@ class Scrubber:
 
         A number stays as it is, also where its digits are those of a secret.
         """
-        found = _without_all(data, self._encoded, REDACTED.encode(), _CUT.encode())
+        found = _without_all(data, self._encoded, _REDACTED_BYTES, _CUT_BYTES)
         if found is data:
             return data
         import msgspec  # late: heavy, and few lines hold a secret
@@ -239,6 +241,8 @@ def _without_all(
 ) -> AnyStr:
     """Replace all secrets in a text; the same text where there is none."""
     found = [form for stem, forms in by_stem.items() if stem in text for form in forms]
+    if not found:
+        return text
     # Where one holds another, the longer must be replaced before it.
     for form in sorted(found, key=lambda form: (-len(form), form)):
         text = _without(text, form, mark, cut)

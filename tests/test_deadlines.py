@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 import uvloop
 
-from gymcli.deadlines import Alarm, Limit, OverrunError, close, within
+from gymcli.deadlines import Alarm, Limit, OverrunError, Reminders, close, within
 
 SHORT = 0.02
 LONG = 600.0
@@ -392,6 +392,8 @@ def test_call_ends_a_function():
         with pytest.raises(KeyError):
             alarm.call(LONG, {}.__getitem__, "a")
     assert not alarm.is_set
+    with alarm, pytest.raises(OverrunError):  # once more
+        alarm.call(SHORT, spin)
 
 
 def test_call_has_no_limit_in_another_thread():
@@ -407,6 +409,88 @@ def test_call_counts_no_time_of_calls_within_it():
 
     with Alarm() as alarm:
         assert alarm.call(0.1, wait_inside) == "in time"
+
+
+def test_call_ends_what_is_called_on_an_alarm_that_is_not_open():
+    """As a tool is in a replay, whose time is that of the verifier."""
+    with Alarm() as alarm, pytest.raises(OverrunError):
+        alarm.call(SHORT, Alarm().call, LONG, spin)
+
+
+def test_call_ends_code_that_used_the_timer_itself():
+    def use():
+        signal.setitimer(signal.ITIMER_REAL, LONG)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        spin()
+
+    with Alarm() as alarm, pytest.raises(OverrunError):
+        alarm.call(SHORT, use)
+
+
+def test_alarm_leaves_code_alone_that_takes_the_signal():
+    heard = []
+
+    def take():
+        signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
+        time.sleep(5 * SHORT)
+        return "done"
+
+    with Alarm() as alarm:
+        assert alarm.call(SHORT, take) == "done"
+    assert heard == []
+
+
+def test_alarm_in_an_alarm_ends_its_own_calls_and_gives_the_signal_back():
+    with Alarm() as outer:
+        with Alarm() as inner, pytest.raises(OverrunError):
+            inner.call(SHORT, spin)
+        with pytest.raises(OverrunError):
+            outer.call(SHORT, spin)
+        with Alarm() as inner:
+            assert outer.call(SHORT, time.sleep, 5 * SHORT) is None
+            with pytest.raises(OverrunError):
+                outer.call(LONG, inner.call, SHORT, spin)
+
+
+def test_alarm_that_was_left_rings_no_more():
+    """A signal that nobody takes would end the process."""
+    source = """
+import signal
+import time
+from gymcli.deadlines import Alarm, OverrunError
+alarm = Alarm()
+for _ in range(20):
+    with alarm:
+        try:
+            alarm.call(0.0, time.sleep, 0.06)
+        except OverrunError:
+            pass
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    time.sleep(0.01)
+print("alive")
+"""
+    command = [sys.executable, "-c", source]
+    ended = subprocess.run(command, capture_output=True, check=False, timeout=LONG)
+    assert (ended.returncode, ended.stdout) == (0, b"alive\n")
+
+
+def test_alarm_can_be_left_in_a_process_that_was_forked():
+    """It has no thread that looks at the time, and that one may just have been at it."""
+    source = """
+import os
+from gymcli.deadlines import Alarm
+with Alarm() as alarm:
+    alarm._looking.acquire()  # as its thread does for a moment
+    child = os.fork()
+    if child:
+        alarm._looking.release()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    print("both ended")
+"""
+    command = [sys.executable, "-W", "ignore", "-c", source]
+    ended = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, b"both ended\n")
 
 
 def test_call_lets_an_import_end(tmp_path, monkeypatch):
@@ -488,6 +572,60 @@ leave_threads(4)
 """
     ended = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (4, b"said\n")
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock goes on where the test says so."""
+
+    now = 1000.25
+
+    def time(self):
+        return self.now
+
+
+class Reminded:
+    """Counts how often it is reminded."""
+
+    def __init__(self):
+        self.num = 0
+
+    def remind(self):
+        self.num += 1
+
+
+def test_reminders_come_in_the_second_of_their_moment_unless_forgotten():
+    async def main():
+        loop = asyncio.get_running_loop()
+        reminders = Reminders()
+        first, second, forgotten = Reminded(), Reminded(), Reminded()
+        places = [reminders.add(one, 4.5) for one in (first, forgotten)]
+        later = reminders.add(second, 5.0)
+        reminders.forget(forgotten, places[1])
+        counts = []
+        for _ in range(3):
+            loop.now += 1.9
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            counts.append((first.num, second.num, forgotten.num))
+        reminders.forget(first, places[0])  # it was reminded already
+        reminders.forget(second, later)
+        return counts
+
+    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+        assert runner.run(main()) == [(0, 0, 0), (1, 0, 0), (1, 1, 0)]
+
+
+def test_reminders_leave_no_timer_where_all_were_forgotten():
+    async def main():
+        reminders, one = Reminders(), Reminded()
+        reminders.forget(one, reminders.add(one, 4.5))
+        asyncio.get_running_loop().now += 10.0
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return one.num
+
+    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+        assert runner.run(main()) == 0
 
 
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])

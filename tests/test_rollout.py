@@ -20,6 +20,7 @@ from gymcli.errors import (
 )
 from gymcli.rollout import (
     DEFAULT_MAX_TURNS,
+    Episode,
     EpisodeFailedError,
     EpisodeLimits,
     EpisodePlan,
@@ -282,7 +283,7 @@ class Patient:
 def test_play_counts_no_waiting_in_line_as_time_of_the_episode():
     """An hour of an outage is no reason to score what was not said."""
     environment, _ = world()
-    plan = plan_of(environment)._replace(limits=EpisodeLimits(max_seconds=0.1))
+    plan = msgspec.structs.replace(plan_of(environment), limits=EpisodeLimits(max_seconds=0.1))
     rollout = asyncio.run(play(plan, Patient(0.3)))
     assert rollout.stop_reason == "done"
 
@@ -294,7 +295,7 @@ def test_play_cuts_off_a_request_that_waited_before():
             await asyncio.Event().wait()
 
     environment, _ = world()
-    plan = plan_of(environment)._replace(limits=EpisodeLimits(max_seconds=0.1))
+    plan = msgspec.structs.replace(plan_of(environment), limits=EpisodeLimits(max_seconds=0.1))
     rollout = asyncio.run(play(plan, Stalling(0)))
     assert rollout.stop_reason == "episode_time"
     assert rollout.timing.model_seconds >= 0.3
@@ -401,7 +402,7 @@ def test_play_leaves_the_response_model_out_where_it_is_the_one_asked_for():
 def test_play_records_what_was_asked_for():
     environment, _ = world()
     plan = plan_of(environment, attempt=3, params={"temperature": 0}, run_seed=7)
-    plan = plan._replace(options=environment.Options(depth=4))
+    plan = msgspec.structs.replace(plan, options=environment.Options(depth=4))
     rollout = asyncio.run(play(plan, Scripted(says())))
     assert (rollout.task_id, rollout.task_hash, rollout.attempt) == ("t", "h", 3)
     assert (rollout.env, rollout.env_version, rollout.model) == ("world", "1", "m")
@@ -518,6 +519,15 @@ def test_failure_of_the_model_is_of_that_phase_and_keeps_record_and_retries(erro
     assert failure.rollout.timing.model_seconds > 0
 
 
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock goes on beside its own where the test says so."""
+
+    now = 0.0
+
+    def time(self):
+        return super().time() + self.now
+
+
 class Stalling:
     """A policy that never answers, after tries that failed."""
 
@@ -543,6 +553,72 @@ def test_the_time_of_an_episode_scores_none_whose_endpoint_failed():
     assert isinstance(caught.value.error, EndpointTimeoutError)
     assert caught.value.error.phase == "model"
     assert caught.value.rollout.retries == {"ServerError": 2}
+
+
+def test_the_time_of_an_episode_leaves_shorter_time_limits_alone():
+    """They cancel the same task, and take that back."""
+
+    class Impatient(Stalling):
+        async def answer(self, request):
+            try:
+                async with asyncio.timeout(0.001):
+                    await super().answer(request)
+            except TimeoutError as error:
+                raise EndpointTimeoutError("no answer") from error
+
+    failure = failed(Impatient(), plan={"limits": EpisodeLimits(max_seconds=600.0)})
+    assert str(failure.error) == "no answer"
+
+
+def test_the_time_of_an_episode_ends_a_request_within_a_longer_time_limit():
+    class Patience(Stalling):
+        async def answer(self, request):
+            async with asyncio.timeout(600.0):
+                await super().answer(request)
+
+    rollout = played(Patience(), plan={"limits": EpisodeLimits(max_seconds=0.01)})
+    assert rollout.stop_reason == "episode_time"
+
+
+@pytest.mark.parametrize("max_seconds", [1.0, 600.0])
+def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment(max_seconds):
+    """Who cancels the task as well wants all of it ended, not only the request."""
+
+    class Cancelled(Stalling):
+        async def answer(self, request):
+            loop.now += 3600.0
+            episode.started -= 3600.0
+            loop.call_soon(asyncio.current_task().cancel)
+            await super().answer(request)
+
+    async def main():
+        task = asyncio.create_task(play(plan, Cancelled(), episode))
+        await asyncio.wait([task])
+        return task.cancelled(), task.cancelling()
+
+    environment, instances = world()
+    plan = plan_of(environment, limits=EpisodeLimits(max_seconds=max_seconds))
+    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+        loop, episode = runner.get_loop(), Episode(plan)
+        assert runner.run(main()) == (True, 1)
+    assert [instance.num_closed for instance in instances] == [1]
+
+
+def test_the_time_of_an_episode_that_is_long_ends_it_too():
+    class Slow(Stalling):
+        async def answer(self, request):
+            loop.now += 3600.0
+            episode.started -= 3600.0
+            await super().answer(request)
+
+    async def main():
+        rollout = await play(plan, Slow(), episode)
+        return rollout.stop_reason, asyncio.current_task().cancelling()
+
+    plan = plan_of(world()[0], limits=EpisodeLimits(max_seconds=3600.0))
+    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+        loop, episode = runner.get_loop(), Episode(plan)
+        assert runner.run(main()) == ("episode_time", 0)
 
 
 def test_failure_before_a_failing_close_is_the_one_that_is_told():

@@ -20,6 +20,7 @@ from gymcli.client.signs import is_absence, is_overload, is_retried
 from gymcli.client.ticket import Ticket
 from gymcli.dialects import DIALECTS
 from gymcli.dialects.emulated_tools import emulate, may_call, restore
+from gymcli.dialects.transcript import Transcript
 from gymcli.errors import ModelError, RequestRefusedError
 from gymcli.types import Answer, Request
 
@@ -102,26 +103,35 @@ class Client:
         # Not `async`: every coroutine in between costs at each of its resumptions.
         return self._answer(request, Home())
 
-    def payload(self, request: Request) -> bytes:
+    def payload(self, request: Request, transcript: Transcript | None = None) -> bytes:
         """Give the body that a request is sent with.
+
+        Args:
+            request: What is asked.
+            transcript: Has what earlier requests of the conversation said.
 
         Raises:
             RequestRefusedError: It cannot be written as JSON.
 
         """
-        body = self._dialect.body(
-            emulate(request) if self.endpoint.emulate_tools else request,
-            self.endpoint.model,
-            stream=self.endpoint.stream,
-            send_reasoning=self.endpoint.send_reasoning,
-        )
+        endpoint = self.endpoint
+        transcript = transcript or Transcript()
         try:
-            return msgspec.json.encode(body)
+            body = self._dialect.body(
+                emulate(request) if endpoint.emulate_tools else request,
+                endpoint.model,
+                stream=endpoint.stream,
+                send_reasoning=endpoint.send_reasoning,
+                transcript=transcript,
+            )
+            return transcript.payload(body)
         except (TypeError, ValueError, RecursionError) as error:
             raise RequestRefusedError(f"the request cannot be written as JSON: {error}") from error
 
-    async def _answer(self, request: Request, home: Home) -> Answer:
-        payload = self.payload(request)
+    async def _answer(
+        self, request: Request, home: Home, transcript: Transcript | None = None
+    ) -> Answer:
+        payload = self.payload(request, transcript)
         ticket = Ticket(self._clock(), len(payload), request.params, request.tries)
         try:
             answer = await self._try(payload, ticket, home)
@@ -169,17 +179,13 @@ class Client:
         return answer
 
 
-class Conversation:
-    """One conversation with an endpoint."""
+class Conversation(msgspec.Struct, eq=False):
+    """One conversation with an endpoint; what its requests have in common is written once."""
 
-    __slots__ = ("_answer", "_clock", "_home")
-
-    def __init__(
-        self, answer: Callable[[Request, Home], Coroutine[object, object, Answer]], clock: Clock
-    ) -> None:
-        self._answer = answer
-        self._clock = clock
-        self._home = Home()
+    _answer: Callable[[Request, Home, Transcript], Coroutine[object, object, Answer]]
+    _clock: Clock
+    _home: Home = msgspec.field(default_factory=Home)
+    _transcript: Transcript = msgspec.field(default_factory=Transcript)
 
     @property
     def waited(self) -> float:
@@ -193,4 +199,4 @@ class Conversation:
 
     def answer(self, request: Request) -> Coroutine[object, object, Answer]:
         """Answer the conversation with one message, as `Client.answer` does."""
-        return self._answer(request, self._home)
+        return self._answer(request, self._home, self._transcript)

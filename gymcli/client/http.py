@@ -16,6 +16,7 @@ from gymcli.client.endpoint import Endpoint
 from gymcli.client.refusals import one_line, redact
 from gymcli.client.sse import EventReader
 from gymcli.client.statuses import error_of_body, error_of_status
+from gymcli.client.timeouts import Timeouts
 from gymcli.dialects import DIALECTS
 from gymcli.dialects.usage import usage_of
 from gymcli.errors import (
@@ -58,9 +59,11 @@ class Transport:
         self._endpoint = endpoint
         self._dialect = DIALECTS[endpoint.dialect]
         self._session: aiohttp.ClientSession | None = None
+        self._timeouts: Timeouts | None = None
 
     async def __aenter__(self) -> Self:
         endpoint = self._endpoint
+        self._timeouts = Timeouts(endpoint.total_timeout)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # governors bound what is under way; here nothing may wait
@@ -71,7 +74,7 @@ class Transport:
             headers=_headers(endpoint),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
-                total=endpoint.total_timeout,
+                total=None,  # ours cost less
                 sock_connect=endpoint.connect_timeout,
                 sock_read=endpoint.idle_timeout if endpoint.stream else None,
             ),
@@ -87,7 +90,9 @@ class Transport:
         trace: TracebackType | None,
     ) -> None:
         assert self._session is not None, "left before it was entered"
+        assert self._timeouts is not None
         await self._session.close()
+        self._timeouts.close()
 
     def target(self, base_url: str) -> Target:
         """Give where the requests for a base URL are sent."""
@@ -102,8 +107,15 @@ class Transport:
             ModelError: There is no usable answer.
 
         """
+        assert self._session is not None, "the client is used outside its `async with`"
+        assert self._timeouts is not None
+        data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
         try:
-            body = await self._post(target, payload)
+            with self._timeouts.limit():
+                response = await self._session.post(target.url, data=data, allow_redirects=False)
+                body: bytes | list[bytes] | None = _plain_body(response)
+                if body is None:
+                    body = await self._read(response, target.place)
         except TimeoutError as error:
             raise EndpointTimeoutError(f"{target.place}: {self._waited(error)}") from error
         except aiohttp.ClientError as error:
@@ -118,30 +130,25 @@ class Transport:
             # Not `from error`: a traceback would show the words before secrets were taken out.
             raise error_of_body(error, target.place, self._endpoint) from None
 
-    async def _post(self, target: Target, payload: bytes) -> bytes | list[bytes]:
-        """Send a request; give the body, or the data of its events where it is streamed."""
-        assert self._session is not None, "the client is used outside its `async with`"
-        data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
-        place, idle = target.place, self._endpoint.idle_timeout
-        async with self._session.post(target.url, data=data, allow_redirects=False) as response:
-            try:
-                if response.status // 100 != 2:
-                    refusal = await read_body(response, place, idle)
-                    raise error_of_status(
-                        response.status,
-                        response.headers,
-                        refusal,
-                        place=place,
-                        endpoint=self._endpoint,
-                    )
-                if response.content_type == "text/event-stream":
-                    return await _read_events(response, place)
-                return await read_body(response, place, idle)
-            except aiohttp.ClientConnectionError as error:
-                if isinstance(error, TimeoutError):
-                    raise
-                # Who has begun to answer is there: this is no connection that could not be made.
-                raise aiohttp.ClientPayloadError(str(error)) from error
+    async def _read(self, response: aiohttp.ClientResponse, place: str) -> bytes | list[bytes]:
+        """Give the body, or the data of its events where it is streamed; lets go of it."""
+        endpoint = self._endpoint
+        try:
+            if response.status // 100 != 2:
+                refusal = await read_body(response, place, endpoint.idle_timeout)
+                raise error_of_status(
+                    response.status, response.headers, refusal, place=place, endpoint=endpoint
+                )
+            if response.content_type == "text/event-stream":
+                return await _read_events(response, place)
+            return await read_body(response, place, endpoint.idle_timeout)
+        except aiohttp.ClientConnectionError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            # Who has begun to answer is there: this is no connection that could not be made.
+            raise aiohttp.ClientPayloadError(str(error)) from error
+        finally:
+            response.release()
 
     def _waited(self, error: TimeoutError) -> str:
         endpoint = self._endpoint
@@ -158,6 +165,20 @@ class Transport:
         if isinstance(error, aiohttp.ClientConnectorError):
             return f"{words}; is the server running, and the address right?"
         return f"the connection broke: {words}"
+
+
+def _plain_body(response: aiohttp.ClientResponse) -> bytes | None:
+    """Give the body of an answer that came whole with its head, as most do; None for any other.
+
+    Its connection is free already; nothing is waited for, and nothing is left to let go of.
+    """
+    content = response.content
+    is_whole = response.closed and content.is_eof() and content.exception() is None
+    if not is_whole or response.status != 200 or content.total_bytes > MAX_ANSWER_BYTES:
+        return None
+    if not response.headers.get("Content-Type", "").startswith("application/json"):
+        return None
+    return content.read_nowait()
 
 
 async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -> bytes:

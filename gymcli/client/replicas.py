@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from gymcli.client.governor import Governor
 from gymcli.client.http import Target
 
@@ -18,19 +20,16 @@ class Replica(NamedTuple):
     governor: Governor
 
 
-class Home:
+class Home(msgspec.Struct, eq=False):
     """Where a conversation is at home: its turns go there as long as it is up."""
 
-    __slots__ = ("idle_since", "left", "replica", "waited")
-
-    def __init__(self) -> None:
-        self.replica: Replica | None = None
-        self.left: Replica | None = None
-        """Where it failed the last time."""
-        self.waited = 0.0
-        """Seconds in which nobody worked on a request of it, though it had one."""
-        self.idle_since: float | None = None
-        """Since when that is so again."""
+    replica: Replica | None = None
+    left: Replica | None = None
+    """Where it failed the last time."""
+    waited: float = 0.0
+    """Seconds in which nobody worked on a request of it, though it had one."""
+    idle_since: float | None = None
+    """Since when that is so again."""
 
     def go_on(self, now: float) -> None:
         """Take notice that somebody may work on it now."""

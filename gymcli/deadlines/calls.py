@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -12,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 from gymcli.boundary import described
 from gymcli.deadlines.alarm import Alarm, OverrunError
 
-__all__ = ["Limit", "within"]
+__all__ = ["Limit", "limit_of", "within"]
 
 T = TypeVar("T")
 
@@ -49,6 +50,10 @@ class Limit(NamedTuple):
     def _error(self, verb: str, seconds: float, way_out: str) -> Exception:
         hint = f" ({way_out})" if way_out else ""
         return self.error(f"{self.name} {verb} longer than {seconds:g} seconds{hint}")
+
+
+limit_of = functools.lru_cache(Limit)
+"""Gives a limit as `Limit` does, and the same one for the same arguments: most calls have these."""
 
 
 async def within(

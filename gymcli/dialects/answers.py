@@ -16,6 +16,7 @@ __all__ = [
     "assistant_message",
     "count_in",
     "finish_of",
+    "has_thought",
     "joined_text",
     "split_thought",
     "tool_calls_of",
@@ -73,6 +74,11 @@ def joined_text(parts: list[JSONObject]) -> str | list[JSONObject]:
     if all(part.get("type") == "text" for part in parts):
         return "".join(text_in(part.get("text")) for part in parts)
     return parts
+
+
+def has_thought(text: str) -> bool:
+    """Say whether `split_thought` may find anything in a text."""
+    return _OPENING in text or _CLOSING in text
 
 
 def split_thought(text: str, *, is_separate: bool = False) -> Thought:

@@ -12,14 +12,16 @@ from gymcli.dialects.answers import (
     finish_of,
     joined_text,
 )
+from gymcli.dialects.chat_plain import plain_answer
 from gymcli.dialects.chat_stream import assemble
 from gymcli.dialects.params import CONVERSATION, added_body, unsent_among
 from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.dialects.transcript import Transcript
 from gymcli.dialects.usage import usage_from_chat
 from gymcli.errors import InvalidAnswerError, ServerError
 from gymcli.types import JSON, Answer, FinishReason, JSONObject, Message, Request
 
-__all__ = ["Chat"]
+__all__ = ["Chat", "answer_of"]
 
 _UNSENT = (
     "background",
@@ -69,6 +71,7 @@ class Chat:
         *,
         stream: bool = False,
         send_reasoning: str | None = None,
+        transcript: Transcript | None = None,
     ) -> JSONObject:
         """Give the body; messages that need no change are in it as they are.
 
@@ -87,11 +90,15 @@ class Chat:
         messages = request.messages
         if params.get("instructions"):
             messages = _with_instructions(messages, str(params["instructions"]))
-        body["messages"] = [
-            _wire_message(message, send_reasoning)
-            for message in messages
-            if not _is_unsayable(message, send_reasoning)
-        ]
+
+        def items(messages: list[Message], start: int) -> list[Message | JSONObject]:
+            return [
+                _wire_message(message, send_reasoning)
+                for message in messages[start:]
+                if not _is_unsayable(message, send_reasoning)
+            ]
+
+        body["messages"] = (transcript or Transcript()).written(messages, items)
         if request.tools:
             body["tools"] = request.tools
         else:
@@ -99,7 +106,8 @@ class Chat:
                 body.pop(name, None)
         if params.get("metadata") is not None:
             _add_metadata(body, params["metadata"])
-        body.update(added_body(params.get("extra_body")))
+        if params.get("extra_body") is not None:
+            body.update(added_body(params["extra_body"]))
         if stream:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
@@ -111,31 +119,40 @@ class Chat:
 
     def answer(self, payload: bytes) -> Answer:
         """Read a `chat.completion`; only its first choice counts."""
-        body = decode(payload)
-        choices = objects_in(body.get("choices"))
-        if not choices:
-            if body.get("error"):
-                raise error_in(body["error"])
-            raise InvalidAnswerError('the body has no "choices"')
-        choice = choices[0]
-        if choice.get("error"):
-            raise error_in(choice["error"])
-        if choice.get("finish_reason") == "error":
-            raise ServerError('the endpoint ended the message with finish_reason "error"')
-        if not isinstance(choice.get("message"), dict):
-            raise InvalidAnswerError('the first choice has no "message"')
-        message = _message(object_in(choice["message"]), choice.get("logprobs"))
-        reason = _FINISH_REASONS.get(text_in(choice.get("finish_reason")), "stop")
-        return Answer(
-            message=message,
-            finish_reason=finish_of(reason, message),
-            usage=usage_from_chat(object_in(body.get("usage"))),
-            model=text_in(body.get("model")) or None,
-        )
+        return plain_answer(payload) or answer_of(decode(payload))
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
         """Join `chat.completion.chunk` events into a `chat.completion`."""
         return assemble(events)
+
+
+def answer_of(body: JSONObject) -> Answer:
+    """Read a body that may be anything, as `Chat.answer` does.
+
+    Raises:
+        InvalidAnswerError, RateLimitError, ServerError, ContextOverflowError: As there.
+
+    """
+    choices = objects_in(body.get("choices"))
+    if not choices:
+        if body.get("error"):
+            raise error_in(body["error"])
+        raise InvalidAnswerError('the body has no "choices"')
+    choice = choices[0]
+    if choice.get("error"):
+        raise error_in(choice["error"])
+    if choice.get("finish_reason") == "error":
+        raise ServerError('the endpoint ended the message with finish_reason "error"')
+    if not isinstance(choice.get("message"), dict):
+        raise InvalidAnswerError('the first choice has no "message"')
+    message = _message(object_in(choice["message"]), choice.get("logprobs"))
+    reason = _FINISH_REASONS.get(text_in(choice.get("finish_reason")), "stop")
+    return Answer(
+        message=message,
+        finish_reason=finish_of(reason, message),
+        usage=usage_from_chat(object_in(body.get("usage"))),
+        model=text_in(body.get("model")) or None,
+    )
 
 
 def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:

@@ -21,9 +21,10 @@ from gymcli.dialects.responses_items import (
     read_turn,
 )
 from gymcli.dialects.tools import tools_from_responses, tools_to_responses
+from gymcli.dialects.transcript import Transcript
 from gymcli.dialects.usage import usage_from_responses
 from gymcli.errors import InvalidAnswerError
-from gymcli.types import JSON, Answer, FinishReason, JSONObject, Request
+from gymcli.types import JSON, Answer, FinishReason, JSONObject, Message, Request
 
 __all__ = [
     "IGNORED_PARAMS",
@@ -56,13 +57,17 @@ class Responses:
         *,
         stream: bool = False,
         send_reasoning: str | None = None,
+        transcript: Transcript | None = None,
     ) -> JSONObject:
         """Give the body; `send_reasoning` says whether, since the format has its own place."""
         body = params_to_responses(request.params)
         body["model"] = model
-        body["input"] = items_from_messages(
-            request.messages, with_reasoning=send_reasoning is not None
-        )
+
+        def items(messages: list[Message], start: int) -> list[JSONObject]:
+            with_reasoning = send_reasoning is not None
+            return items_from_messages(messages, start, with_reasoning=with_reasoning)
+
+        body["input"] = (transcript or Transcript()).written(request.messages, items)
         if request.tools:
             body["tools"] = tools_to_responses(request.tools)
         body.pop("stream", None)

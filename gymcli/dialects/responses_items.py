@@ -8,7 +8,7 @@ way back would not give exactly the items that a message came from, the message 
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from gymcli.dialects.answers import CallParts, argument_text, joined_text
 from gymcli.dialects.parts import part_from_responses, part_to_responses, refusal_in
@@ -69,17 +69,18 @@ def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
 
 
 def items_from_messages(
-    messages: Iterable[Message], *, with_reasoning: bool = True
+    messages: Sequence[Message], start: int = 0, *, with_reasoning: bool = True
 ) -> list[JSONObject]:
     """Give the Responses items of chat messages: `response_items` where a message has them.
 
     Args:
         messages: The conversation.
+        start: Where in it to begin.
         with_reasoning: Give reasoning text as reasoning items too, with ids `rs_<position>`.
 
     """
     items: list[JSONObject] = []
-    for position, message in enumerate(messages):
+    for position, message in enumerate(messages[start:], start):
         if message.response_items:
             items.extend(message.response_items)
         elif message.role == "tool":

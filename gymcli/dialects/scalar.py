@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gymcli.dialects.chat import Chat
 from gymcli.dialects.params import added_body, unsent_among
 from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.dialects.transcript import Transcript
 from gymcli.dialects.usage import usage_from_chat
 from gymcli.errors import InvalidAnswerError
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
@@ -59,8 +60,12 @@ class Scalar(NamedTuple):
         *,
         stream: bool = False,
         send_reasoning: str | None = None,
+        transcript: Transcript | None = None,
     ) -> JSONObject:
-        """Give the body; `stream` changes nothing, since a number comes in one piece."""
+        """Give the body; `stream` changes nothing, since a number comes in one piece.
+
+        Nor does `transcript`: a conversation is scored once.
+        """
         carried = {
             name: value
             for name, value in request.params.items()

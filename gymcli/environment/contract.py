@@ -13,8 +13,7 @@ The order of events of an episode, which `gymcli.rollout` drives:
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+import functools
 import time
 import typing
 from collections import Counter
@@ -22,35 +21,18 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import ClassVar, Generic, Literal, TypeVar
 
-import msgspec
 from pydantic import BaseModel
 
-from gymcli.boundary import described, is_cancellation
-from gymcli.deadlines import NO_ALARM, Limit, within
+from gymcli.deadlines import NO_ALARM
+from gymcli.environment.calling import Calling
 from gymcli.environment.context import Context, Model
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
-from gymcli.environment.tool import (
-    Tool,
-    ToolCallError,
-    ToolFault,
-    function_names,
-    shortened,
-    tool_of,
-)
-from gymcli.errors import AttemptError, RunError
-from gymcli.gathering import gather_all
+from gymcli.environment.tool import Tool, ToolFault, function_names, tool_of
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
 __all__ = ["Environment"]
 
-_SLOW_SECONDS = 0.05
-"""After a tool that computed so long, other episodes get their turn."""
-
 TaskT = TypeVar("TaskT", bound=Task)
-
-
-class _LateToolError(Exception):
-    """Raised when a tool does not finish in time."""
 
 
 class Environment(Generic[TaskT]):
@@ -126,22 +108,37 @@ class Environment(Generic[TaskT]):
         *,
         options: EnvironmentOptions | None = None,
         roles: Mapping[str, Model] | None = None,
-        rng: Random | None = None,
+        rng: Random | int | None = None,
     ) -> None:
         self.task = task
         self.options = options if options is not None else self.Options()
         self.roles: Mapping[str, Model] = roles or {}
-        self.rng = rng or Random(0)
-        self.rollout = Rollout()
-        """The record so far; kept by the driver."""
+        self._seed = rng or 0
         self.shown_tools: list[JSONObject] | None = None
         """The tools that the model was shown, and only may call; None: all of `tools()`."""
         self.reads_arguments_laxly = False
         """For replaying records of other programs, whose servers converted what they could."""
         self.computing_alarm = NO_ALARM
         """Ends code that computes too long; the driver gives one that is open."""
-        self.tool_errors: Counter[ToolFault] = Counter()
         self.tool_seconds = 0.0
+        self._own_usable: tuple[list[JSONObject] | None, Mapping[str, Tool]]
+        self._own_usable = None, self._method_tools
+
+    @functools.cached_property
+    def rng(self) -> Random:
+        """All that is random in the episode comes from here."""
+        # Made when it is asked for, which most environments never do: seeding takes 5 µs.
+        return self._seed if isinstance(self._seed, Random) else Random(self._seed)
+
+    @functools.cached_property
+    def tool_errors(self) -> Counter[ToolFault]:
+        """Calls that could not be carried out, counted by what was wrong."""
+        return Counter()  # made for the first one, as most episodes have none
+
+    @functools.cached_property
+    def rollout(self) -> Rollout:
+        """The record so far; kept by the driver, which sets it."""
+        return Rollout()
 
     @classmethod
     def parse_task(cls, fields: JSONObject) -> TaskT:
@@ -153,7 +150,9 @@ class Environment(Generic[TaskT]):
         """
         inner = fields.get("verifier_metadata")
         merged = {**inner, **fields} if isinstance(inner, dict) else fields
-        return typing.cast("TaskT", cls.Task.model_validate(merged))
+        # What `model_validate` calls: half of its time goes into options that are not used here.
+        parsed: TaskT = cls.Task.__pydantic_validator__.validate_python(merged)
+        return parsed
 
     @classmethod
     def prepare(cls, options: EnvironmentOptions) -> None:
@@ -177,7 +176,7 @@ class Environment(Generic[TaskT]):
 
     def tools(self) -> list[Tool]:
         """Give the tools of this episode; the row's `tools` override what the model is shown."""
-        return list(self.method_tools().values())
+        return list(self._method_tools.values())
 
     async def reply(self, rollout: Rollout) -> str | None:
         """Give the next user turn, or None to end the episode."""
@@ -252,16 +251,9 @@ class Environment(Generic[TaskT]):
 
         """
         started = time.perf_counter()
-        usable = {t.name: t for t in self.tools()}
-        if self.shown_tools is not None:
-            shown = function_names(self.shown_tools)
-            usable = {name: t for name, t in usable.items() if name in shown}
+        calling = Calling(self, self._usable_tools(), self._bound)
         try:
-            only_read = all(c.name in usable and usable[c.name].reads_only for c in calls)
-            if only_read and len(calls) > 1:
-                texts = await gather_all(self._answer_call(call, usable) for call in calls)
-            else:
-                texts = [await self._answer_in_turn(call, usable) for call in calls]
+            texts = await calling.texts(calls)
         finally:
             self.tool_seconds += time.perf_counter() - started
         return [
@@ -269,56 +261,27 @@ class Environment(Generic[TaskT]):
             for call, text in zip(calls, texts, strict=True)
         ]
 
-    async def _answer_in_turn(self, call: ToolCall, usable: Mapping[str, Tool]) -> str:
-        started = time.perf_counter()
-        text = await self._answer_call(call, usable)
-        if time.perf_counter() - started > _SLOW_SECONDS:
-            await asyncio.sleep(0)
-        return text
-
-    async def _answer_call(self, call: ToolCall, usable: Mapping[str, Tool]) -> str:
-        try:
-            text = await self._run_call(call, usable)
-        except ToolCallError as error:
-            self.tool_errors[error.fault] += 1
-            text = str(error)
-        # Half a surrogate pair, as from a file name, can neither be sent nor written.
-        return shortened(text.encode(errors="replace").decode(), self.max_tool_output)
-
-    async def _run_call(self, call: ToolCall, usable: Mapping[str, Tool]) -> str:
-        found = usable.get(call.name)
-        if found is None:
-            names = ", ".join(usable) or "none"
-            raise ToolCallError(
-                "unknown_tool", f"There is no tool {call.name!r}. Available tools: {names}."
-            )
-        limit = found.timeout or self.tool_timeout
-        try:
-            result = await within(
-                self.computing_alarm,
-                Limit(call.name, limit, limit, _LateToolError),
-                self._call,
-                found,
-                call.arguments,
-            )
-            return result if isinstance(result, str) else msgspec.json.encode(result).decode()
-        except (ToolCallError, AttemptError, RunError):
-            raise
-        except _LateToolError as error:
-            reason = f"{call.name} did not finish within {limit:g} seconds."
-            raise ToolCallError("timeout", reason) from error
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if is_cancellation(error):
-                raise
-            raise ToolCallError("raised", f"{call.name} failed: {described(error)}.") from error
-
-    async def _call(self, found: Tool, arguments: str) -> object:
-        """Read the arguments of a call and make it; a row's schema may be slow to check as well."""
-        result = self._bound(found)(**found.parse(arguments, is_lax=self.reads_arguments_laxly))
-        return await result if inspect.isawaitable(result) else result
+    def _usable_tools(self) -> Mapping[str, Tool]:
+        """Give the tools that the model may call, by name."""
+        if type(self).tools is not Environment.tools:
+            return _shown({t.name: t for t in self.tools()}, self.shown_tools)
+        # The class's own are the same at every turn, however many they are.
+        shown_tools, usable = self._own_usable
+        if shown_tools is not self.shown_tools:
+            usable = _shown(self._method_tools, self.shown_tools)
+            self._own_usable = self.shown_tools, usable
+        return usable
 
     def _bound(self, found: Tool) -> Callable[..., object]:
         """Bind the tool of a method to this instance; any other function stays as it is."""
         if found is self._method_tools.get(found.name):
             return typing.cast("Callable[..., object]", getattr(self, found.function.__name__))
         return found.function
+
+
+def _shown(tools: Mapping[str, Tool], shown_tools: list[JSONObject] | None) -> Mapping[str, Tool]:
+    """Leave those that the model was shown."""
+    if shown_tools is None:
+        return tools
+    shown = function_names(shown_tools)
+    return {name: t for name, t in tools.items() if name in shown}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
-from typing import TypeVar
 
-from gymcli.deadlines import Alarm, Limit, OverrunError, within
+from gymcli.deadlines import Alarm, Limit, OverrunError, limit_of, within
 from gymcli.environment.context import Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Step, Task
 from gymcli.environment.tool import Tool
-from gymcli.errors import AttemptError, EnvironmentTimeoutError, SetupTimeoutError
+from gymcli.errors import EnvironmentTimeoutError, SetupTimeoutError
 from gymcli.types import JSON, JSONObject, Message, Rollout
 
-__all__ = ["answer", "close", "final_state", "make", "oracle", "set_up", "tools"]
-
-T = TypeVar("T")
+__all__ = ["answer", "close", "final_state", "made", "make", "oracle", "set_up", "tools"]
 
 
 def make(
@@ -25,23 +22,44 @@ def make(
     *,
     options: EnvironmentOptions,
     roles: Mapping[str, Model],
-    rng: Random,
+    rng: Random | int,
     alarm: Alarm,
 ) -> Environment[Task]:
     """Type a row's fields and make the instance that plays them.
+
+    Args:
+        environment: Its class.
+        fields: The row's fields.
+        options: The options of the instance.
+        roles: The models that it may ask.
+        rng: Its random generator, or the seed of one.
+        alarm: Ends what computes too long, in this call and in all of the instance.
 
     Raises:
         SetupTimeoutError: It computed for too long.
 
     """
-
-    def made() -> Environment[Task]:
-        task = environment.parse_task(fields)
-        return environment(task, options=options, roles=roles, rng=rng)
-
-    instance = _computed(alarm, environment, "making the environment", SetupTimeoutError, made)
+    seconds = environment.blocking_timeout
+    try:
+        instance = alarm.interrupt(seconds, made, environment, fields, options, roles, rng)
+    except OverrunError as error:
+        name = "making the environment"
+        raise Limit(name, seconds, seconds, SetupTimeoutError).too_much() from error
     instance.computing_alarm = alarm
     return instance
+
+
+def made(
+    environment: type[Environment[Task]],
+    fields: JSONObject,
+    options: EnvironmentOptions,
+    roles: Mapping[str, Model],
+    rng: Random | int,
+) -> Environment[Task]:
+    """Make an instance without a limit; the arguments are those of `make`."""
+    if isinstance(rng, int) and environment.__init__ is not Environment.__init__:
+        rng = Random(rng)  # an `__init__` of its own may use it
+    return environment(environment.parse_task(fields), options=options, roles=roles, rng=rng)
 
 
 async def set_up(environment: Environment[Task]) -> list[Message]:
@@ -54,7 +72,7 @@ async def set_up(environment: Environment[Task]) -> list[Message]:
     if type(environment).setup is Environment.setup:
         return []
     seconds, computing = environment.setup_timeout, environment.blocking_timeout
-    limit = Limit("setup", seconds, computing, SetupTimeoutError, "setup_timeout")
+    limit = limit_of("setup", seconds, computing, SetupTimeoutError, "setup_timeout")
     return await within(environment.computing_alarm, limit, environment.setup)
 
 
@@ -67,8 +85,11 @@ def tools(environment: Environment[Task]) -> list[Tool]:
     """
     if type(environment).tools is Environment.tools:
         return environment.tools()
-    alarm, method = environment.computing_alarm, environment.tools
-    return _computed(alarm, type(environment), "tools", SetupTimeoutError, method)
+    seconds = environment.blocking_timeout
+    try:
+        return environment.computing_alarm.call(seconds, environment.tools)
+    except OverrunError as error:
+        raise Limit("tools", seconds, seconds, SetupTimeoutError).too_much() from error
 
 
 async def answer(environment: Environment[Task], message: Message) -> Step:
@@ -78,9 +99,12 @@ async def answer(environment: Environment[Task], message: Message) -> Step:
         EnvironmentTimeoutError: It took too long.
 
     """
-    return await within(
-        environment.computing_alarm, _step(environment, "step"), environment.step, message
-    )
+    kind = type(environment)
+    is_ours = kind.step is Environment.step and kind.reply is Environment.reply
+    if is_ours and not message.tool_calls:
+        return Step([])
+    limit = _step(environment, "step")
+    return await within(environment.computing_alarm, limit, environment.step, message)
 
 
 async def oracle(environment: Environment[Task], rollout: Rollout) -> Message | None:
@@ -117,24 +141,10 @@ async def close(environment: Environment[Task]) -> None:
     if type(environment).close is Environment.close:
         return
     seconds, computing = environment.close_timeout, environment.blocking_timeout
-    limit = Limit("close", seconds, computing, EnvironmentTimeoutError, "close_timeout")
+    limit = limit_of("close", seconds, computing, EnvironmentTimeoutError, "close_timeout")
     await within(environment.computing_alarm, limit, environment.close)
 
 
 def _step(environment: Environment[Task], name: str) -> Limit:
     seconds, computing = environment.step_timeout, environment.blocking_timeout
-    return Limit(name, seconds, computing, EnvironmentTimeoutError, "step_timeout")
-
-
-def _computed(
-    alarm: Alarm,
-    environment: type[Environment[Task]],
-    name: str,
-    error_class: type[AttemptError],
-    function: Callable[[], T],
-) -> T:
-    seconds = environment.blocking_timeout
-    try:
-        return alarm.call(seconds, function)
-    except OverrunError as error:
-        raise Limit(name, seconds, seconds, error_class).too_much() from error
+    return limit_of(name, seconds, computing, EnvironmentTimeoutError, "step_timeout")

@@ -97,6 +97,13 @@ class Tool:
         return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
 
     @functools.cached_property
+    def _names(self) -> dict[str, str]:
+        """The field of `_arguments` for each argument's name."""
+        assert self._arguments is not None
+        fields = self._arguments.model_fields.items()
+        return {field.alias or name: name for name, field in fields}
+
+    @functools.cached_property
     def parameters(self) -> JSONObject:
         """The JSON Schema of the arguments object."""
         if self._arguments is None:
@@ -149,8 +156,7 @@ class Tool:
         if self._arguments is None:
             self._check_schema(value)
             return value
-        fields = self._arguments.model_fields.items()
-        names = {field.alias or name: name for name, field in fields}
+        names = self._names
         if is_lax:
             model = self._converted({key: value[key] for key in names if key in value})
         else:

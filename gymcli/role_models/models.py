@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from gymcli.boundary import boundary
 from gymcli.client import SCALAR_DIALECTS, Endpoint
@@ -24,11 +24,22 @@ def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
     return (*environment.required_roles, *environment.optional_roles)
 
 
-def waits_to_score(environment: type[Environment[Task]], roles: Iterable[str]) -> bool:
-    """Say whether scoring waits for anything, with models for these roles at hand."""
-    has_role = any(role in roles for role in declared_roles(environment))
-    waits = environment.waits_to_verify or environment.verifies_in_worker
-    return waits or environment.scores_groups() or has_role
+def waits_to_score(
+    environment: type[Environment[Task]], roles: Collection[str], *, is_in_worker: bool = False
+) -> bool:
+    """Say whether scoring waits for anything, with models for these roles at hand.
+
+    Args:
+        environment: The environment.
+        roles: The roles.
+        is_in_worker: It is a worker that scores, so that no other is waited for.
+
+    """
+    if environment.waits_to_verify or environment.scores_groups():
+        return True
+    if environment.verifies_in_worker and not is_in_worker:
+        return True
+    return bool(roles) and any(role in roles for role in declared_roles(environment))
 
 
 class RoleModels:
@@ -53,10 +64,10 @@ class RoleModels:
         spend: Callable[[Usage, float | None], None] | None = None,
     ) -> None:
         self.sources = sources
-        self._spend = spend
+        self.spend = spend
         self._params = params or {}
         self.pool = pool
-        self._verdicts = verdicts
+        self.verdicts = verdicts
         # What is being asked; equal requests at the same time wait for what comes of the first.
         self._asking: dict[str, asyncio.Future[Message]] = {}
 
@@ -108,14 +119,14 @@ class RoleModels:
             await asyncio.wait([asking])
             if not asking.cancelled():
                 asking.result()  # raises what the first one met
-        known = self._verdicts.get(key)
+        known = self.verdicts.get(key)
         if known is not None:
             total.num_cached += 1
             return known
         asking = self._asking[key] = asyncio.get_running_loop().create_future()
         try:
             message = await self._ask(role, request, schema, total)
-            self._verdicts.add(key, message, role=role, model=role_name(source))
+            self.verdicts.add(key, message, role=role, model=role_name(source))
             asking.set_result(message)
         except GymError as error:
             asking.set_exception(error)
@@ -159,8 +170,8 @@ class RoleModels:
         """Count what an answer took."""
         used.cost = endpoint.cost(used.usage)
         total.add(used)
-        if self._spend is not None:
-            self._spend(used.usage, used.cost)
+        if self.spend is not None:
+            self.spend(used.usage, used.cost)
 
 
 class _RoleModel:

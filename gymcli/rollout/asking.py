@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from types import TracebackType
 
 from gymcli.boundary import boundary
 from gymcli.environment import Environment, Task, limited
@@ -14,6 +15,9 @@ from gymcli.types import Answer, Request, StopReason, Tries, Usage
 
 __all__ = ["OutOfTimeError", "ask", "cost_of", "limit_reached"]
 
+
+_LONG = 2.0
+"""Seconds from which on the end of an episode's time is not waited for with a timer of its own."""
 
 _SHORTEST_LOOK = 0.05
 """Seconds between two looks at an episode that has less left, while its request waits."""
@@ -71,7 +75,12 @@ async def ask(
     started = time.perf_counter()
     episode.phase = "model"
     try:
-        answer = await _answer_in_time(policy, request, episode, plan.limits.max_seconds)
+        if plan.limits.max_seconds is None:
+            with boundary(ModelError):
+                answer = await policy.answer(request)
+        else:
+            with _Cut(policy, request, episode, plan), boundary(ModelError):
+                answer = await policy.answer(request)
     finally:
         rollout.timing.model_seconds += time.perf_counter() - started
         episode.phase = "environment"
@@ -82,43 +91,82 @@ async def ask(
     return answer
 
 
-async def _answer_in_time(
-    policy: Policy, request: Request, episode: Episode, max_seconds: float | None
-) -> Answer:
-    """Wait for an answer as long as the episode has time; waiting in line takes none of it.
+class _Cut:
+    """Cancels a request when the time of its episode is over; waiting in line takes none of it.
+
+    As `asyncio.timeout` it takes that back at its end, but costs a fifth where nothing is cut off:
+    no timer of its own, and no cycle of references that would keep a conversation until the next
+    collection.
 
     Raises:
-        ModelError: There is no usable answer, or a try failed before the time was over.
-        OutOfTimeError: The time is over first, and nothing but the model took it.
+        EndpointTimeoutError: The time is over, and a try failed before.
+        OutOfTimeError: The time is over, and nothing but the model took it.
 
     """
-    if max_seconds is None:
-        with boundary(ModelError):
-            return await policy.answer(request)
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
 
-    def look() -> None:
-        nonlocal timer
-        left = _seconds_left(episode, max_seconds, _waited(policy))
-        if left > 0:
-            timer = loop.call_later(max(left, _SHORTEST_LOOK), look)
+    __slots__ = (
+        *("_episode", "_is_cut", "_max_seconds", "_num_before", "_policy", "_reminder"),
+        *("_reminders", "_request", "_task", "_timer"),
+    )
+
+    def __init__(
+        self, policy: Policy, request: Request, episode: Episode, plan: EpisodePlan
+    ) -> None:
+        self._policy = policy
+        self._request = request
+        self._episode = episode
+        self._max_seconds = plan.limits.max_seconds or 0.0
+        self._reminders = plan.reminders
+        self._reminder: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_cut = False
+        if episode.task is None:
+            episode.task = asyncio.current_task()
+            assert episode.task is not None, "an episode is played in a task"
+        self._task = episode.task
+        self._num_before = self._task.cancelling()
+
+    def __enter__(self) -> None:
+        left = _seconds_left(self._episode, self._max_seconds, self._episode.waited)
+        if left > _LONG:
+            self._reminder = self._reminders.add(self, left)
         else:
-            limit.reschedule(loop.time())
+            self._timer = self._task.get_loop().call_later(left, self.remind)
 
-    timer = loop.call_later(_seconds_left(episode, max_seconds, episode.waited), look)
-    try:
-        async with asyncio.timeout(None) as limit:
-            with boundary(ModelError):
-                return await policy.answer(request)
-    except TimeoutError as error:
-        if failed := ", ".join(request.tries.retries):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._reminder is not None:
+            self._reminders.forget(self, self._reminder)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._episode.waited = _waited(self._policy)
+        if not self._is_cut:
+            return
+        num_left = self._task.cancelling()
+        if num_left > self._num_before:
+            num_left = self._task.uncancel()
+        if kind is not asyncio.CancelledError or num_left > self._num_before:
+            return  # there was an answer or an error, or somebody else cancelled it as well
+        if failed := ", ".join(self._request.tries.retries):
             text = f"the time of the episode was over before it was answered ({failed} before)"
             raise EndpointTimeoutError(text) from error
         raise OutOfTimeError from error
-    finally:
-        timer.cancel()
-        episode.waited = _waited(policy)
+
+    def remind(self) -> None:
+        """Cancel the request if the time is over; else look again when it should be."""
+        left = _seconds_left(self._episode, self._max_seconds, _waited(self._policy))
+        if left > 0:
+            left = max(left, _SHORTEST_LOOK)
+            self._timer = self._task.get_loop().call_later(left, self.remind)
+        else:
+            self._is_cut = True
+            self._timer = None
+            self._task.cancel()
 
 
 def _seconds_left(episode: Episode, max_seconds: float, waited: float) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from gymcli.deadlines import Alarm
+import msgspec
+
+from gymcli.deadlines import Alarm, Reminders
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import AttemptError, Phase
 from gymcli.types import (
@@ -54,7 +57,7 @@ class EpisodeLimits(NamedTuple):
     """From the start of the episode; a request that is under way then is cut off."""
 
 
-class EpisodePlan(NamedTuple):
+class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one attempt is played with."""
 
     row: TaskRow
@@ -62,6 +65,8 @@ class EpisodePlan(NamedTuple):
     environment: type[Environment[Task]]
     options: EnvironmentOptions
     env_version: str
+    env_options: JSONObject | None = None
+    """What is recorded of the options, where that is known already."""
     model: str
     """The model's name, for the record."""
     params: JSONObject
@@ -79,6 +84,8 @@ class EpisodePlan(NamedTuple):
     """Told of every answer's tokens and their cost, as it comes."""
     alarm: Alarm = Alarm()
     """Ends code of the environment that computes too long, where it is open."""
+    reminders: Reminders = msgspec.field(default_factory=Reminders)
+    """Tell when the time of an episode is over; best those of the whole run."""
 
 
 class Episode:
@@ -89,8 +96,12 @@ class Episode:
         self.phase: Phase = "setup"
         self.is_finished = False
         """The record is whole and can be scored; only `close` is left."""
+        self.num_turns = 0
+        """Messages of the model on record."""
         self.has_known_usage = True
         """False where an answer did not say what it took."""
+        self.task: asyncio.Task[object] | None = None
+        """Plays it; noted by whoever asks for it first: on Python 3.11 asyncio is slow to say."""
         self.started = time.perf_counter()
         self.waited = 0.0
         """Seconds since then that its requests waited for others, or for an endpoint that is gone;
@@ -112,6 +123,12 @@ def attempt_seed(run_seed: int, task_id: str, attempt: int) -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1
 
 
+def _recorded_options(plan: EpisodePlan) -> JSONObject:
+    if plan.env_options is not None:
+        return plan.env_options
+    return plan.options.model_dump(mode="json", exclude_defaults=True)
+
+
 def _new_record(plan: EpisodePlan) -> Rollout:
     row = plan.row
     seed = attempt_seed(plan.run_seed, row.id, plan.attempt)
@@ -122,7 +139,7 @@ def _new_record(plan: EpisodePlan) -> Rollout:
         attempt=plan.attempt,
         env=row.env,
         env_version=plan.env_version,
-        env_options=plan.options.model_dump(mode="json", exclude_defaults=True),
+        env_options=_recorded_options(plan),
         seed=seed,
         task=row.fields,
         messages=list(row.messages),
@@ -130,5 +147,5 @@ def _new_record(plan: EpisodePlan) -> Rollout:
         num_prompt_messages=len(row.messages),
         model=plan.model,
         sampling=plan.params,
-        timing=Timing(started_at=round(time.time(), 3)),
+        timing=Timing(started_at=time.time_ns() // 1_000_000 / 1000),
     )

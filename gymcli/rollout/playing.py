@@ -20,9 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from random import Random
+from contextlib import suppress
 
 import msgspec
 
@@ -31,7 +29,7 @@ from gymcli.environment import Environment, Step, Task, limited
 from gymcli.errors import AttemptError, ContextOverflowError, EpisodeError, SetupError
 from gymcli.rollout.asking import OutOfTimeError, ask, cost_of, limit_reached
 from gymcli.rollout.plan import Episode, EpisodeFailedError, EpisodePlan, Policy
-from gymcli.types import Message, Rollout, StopReason
+from gymcli.types import Answer, Rollout, StopReason
 
 __all__ = ["DEFAULT_MAX_TURNS", "play"]
 
@@ -57,16 +55,15 @@ async def play(plan: EpisodePlan, policy: Policy | None, episode: Episode | None
     try:
         with boundary(EpisodeError):
             environment = _made(plan, rollout)
-            async with _closing(environment):
-                await _opened(environment, plan, rollout)
-                episode.phase = "environment"
+            try:
+                await _opened(environment, plan, episode)
                 rollout.stop_reason = await _turns(environment, plan, policy, episode)
-                if rollout.step_rewards:
-                    _fill_step_rewards(rollout, _num_turns(rollout))
-                final_state = await limited.final_state(environment)
-                _check_encodable(final_state)
-                rollout.final_state = final_state
-                episode.is_finished = True
+                await _finished(environment, episode)
+            except BaseException:
+                with suppress(Exception, SystemExit):  # what failed before says more
+                    await _closed(environment)
+                raise
+            await _closed(environment)
     except AttemptError as error:
         raise EpisodeFailedError(rollout, error) from error
     finally:
@@ -75,22 +72,25 @@ async def play(plan: EpisodePlan, policy: Policy | None, episode: Episode | None
     return rollout
 
 
-@asynccontextmanager
-async def _closing(environment: Environment[Task]) -> AsyncIterator[None]:
-    """Close the environment at the end; what failed before says more than a failing close."""
-    has_failed = True
-    try:
-        yield
-        has_failed = False
-    finally:
-        rollout = environment.rollout
-        rollout.timing.tool_seconds = environment.tool_seconds
+async def _finished(environment: Environment[Task], episode: Episode) -> None:
+    """Make the record of an episode whole, with its final state."""
+    rollout = episode.rollout
+    if rollout.step_rewards:
+        _fill_step_rewards(rollout, episode.num_turns)
+    final_state = await limited.final_state(environment)
+    if final_state is not None:
+        _check_encodable(final_state)
+        rollout.final_state = final_state
+    episode.is_finished = True
+
+
+async def _closed(environment: Environment[Task]) -> None:
+    """Note what the tools took, and close the environment."""
+    rollout = environment.rollout
+    rollout.timing.tool_seconds = environment.tool_seconds
+    if "tool_errors" in vars(environment):  # it is made for the first one
         rollout.tool_errors = dict(environment.tool_errors.items())
-        try:
-            await limited.close(environment)
-        except (Exception, SystemExit):
-            if not has_failed:
-                raise
+    await limited.close(environment)
 
 
 def _made(plan: EpisodePlan, rollout: Rollout) -> Environment[Task]:
@@ -100,18 +100,20 @@ def _made(plan: EpisodePlan, rollout: Rollout) -> Environment[Task]:
             rollout.task,
             options=plan.options,
             roles=plan.roles,
-            rng=Random(rollout.seed),
+            rng=rollout.seed,
             alarm=plan.alarm,
         )
     environment.rollout = rollout
     return environment
 
 
-async def _opened(environment: Environment[Task], plan: EpisodePlan, rollout: Rollout) -> None:
+async def _opened(environment: Environment[Task], plan: EpisodePlan, episode: Episode) -> None:
     """Build the environment's state; its opening counts as prompt."""
+    rollout = episode.rollout
     with boundary(SetupError):
         opening = await limited.set_up(environment)
-        _check_encodable(opening)
+        if opening:
+            _check_encodable(opening)
         rollout.messages += opening
         if not rollout.messages:
             raise SetupError("there is no prompt: neither the row nor the environment gives one")
@@ -119,6 +121,7 @@ async def _opened(environment: Environment[Task], plan: EpisodePlan, rollout: Ro
             rollout.tools = [tool.spec for tool in limited.tools(environment)]
     environment.shown_tools = rollout.tools
     rollout.num_prompt_messages = len(rollout.messages)
+    episode.phase = "environment"
 
 
 async def _turns(
@@ -139,10 +142,9 @@ async def _turns(
             return "episode_time"
         message = answer.message
         rollout.messages.append(message)
-        if answer.finish_reason in _STOPS:
-            return _STOPS[answer.finish_reason]
-        if message.refusal is not None and not message.tool_calls:
-            return "refusal"
+        episode.num_turns += 1
+        if (stop_reason := _stopped_by(answer)) is not None:
+            return stop_reason
         if message.is_reasoning_only:
             # Asked once more; an endpoint that only ever thinks must not loop for ever.
             num_empty += 1
@@ -150,9 +152,8 @@ async def _turns(
                 return "no_answer"
             continue
         num_empty = 0
-        step = await _answered(environment, message)
-        _record_reward(rollout, step.reward)
-        rollout.messages += step.messages
+        step = await limited.answer(environment, message)
+        _record(episode, step)
         if step.stop_reason is not None:
             return step.stop_reason
         if not step.messages:
@@ -160,28 +161,32 @@ async def _turns(
     return "max_turns"
 
 
-async def _answered(environment: Environment[Task], message: Message) -> Step:
-    step = await limited.answer(environment, message)
-    _check_encodable(step.messages)
-    return step
+def _stopped_by(answer: Answer) -> StopReason | None:
+    """Give why no message can follow an answer, if so."""
+    if answer.finish_reason in _STOPS:
+        return _STOPS[answer.finish_reason]
+    message = answer.message
+    return "refusal" if message.refusal is not None and not message.tool_calls else None
 
 
-def _record_reward(rollout: Rollout, reward: float | None) -> None:
-    """Keep the reward of the last turn; turns before it that have none are None."""
-    if reward is None:
-        return
-    if not math.isfinite(reward):
-        raise EpisodeError(f"{rollout.env} gave the step reward {reward!r}, no finite number")
-    _fill_step_rewards(rollout, _num_turns(rollout) - 1)
-    rollout.step_rewards.append(float(reward))
+def _record(episode: Episode, step: Step) -> None:
+    """Keep what the environment answered to the last turn, and its reward if it gave one."""
+    rollout, messages, reward = episode.rollout, step.messages, step.reward
+    if messages:
+        _check_encodable(messages)
+    if reward is not None:
+        if not math.isfinite(reward):
+            raise EpisodeError(f"{rollout.env} gave the step reward {reward!r}, no finite number")
+        _fill_step_rewards(rollout, episode.num_turns - 1)
+        rollout.step_rewards.append(float(reward))
+    for message in messages:
+        rollout.messages.append(message)
+        episode.num_turns += message.role == "assistant"
 
 
 def _fill_step_rewards(rollout: Rollout, length: int) -> None:
+    """Let turns before have no reward."""
     rollout.step_rewards += [None] * (length - len(rollout.step_rewards))
-
-
-def _num_turns(rollout: Rollout) -> int:
-    return sum(message.role == "assistant" for message in rollout.responses)
 
 
 def _check_encodable(value: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -27,7 +28,7 @@ FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 """Why the endpoint ended one message; what it says beyond these counts as `stop`."""
 
 
-class FunctionCall(msgspec.Struct):
+class FunctionCall(msgspec.Struct, gc=False):
     """The function that a model wants called."""
 
     name: str
@@ -35,7 +36,7 @@ class FunctionCall(msgspec.Struct):
     """The JSON text as the model wrote it; it need not be valid."""
 
 
-class ToolCall(msgspec.Struct):
+class ToolCall(msgspec.Struct, gc=False):
     """One tool call of an assistant message, in OpenAI chat shape."""
 
     id: str
@@ -53,7 +54,7 @@ class ToolCall(msgspec.Struct):
         return self.function.arguments
 
 
-class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
+class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One message of a conversation, in OpenAI chat shape."""
 
     role: Role
@@ -72,7 +73,8 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
     @property
     def text(self) -> str:
         """The text of the content; images and other parts are left out."""
-        return text_of(self.content)
+        content = self.content  # mostly it is this already, and verifiers ask very often
+        return content if isinstance(content, str) else text_of(content)
 
     @property
     def is_reasoning_only(self) -> bool:
@@ -89,7 +91,7 @@ def text_of(content: str | list[JSONObject] | None) -> str:
     return "".join(str(part["text"]) for part in content if isinstance(part.get("text"), str))
 
 
-class Usage(msgspec.Struct, omit_defaults=True, kw_only=True):
+class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """Tokens as the endpoint counted them; 0 where it did not say."""
 
     prompt_tokens: int = 0
@@ -105,6 +107,13 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True):
         self.completion_tokens += other.completion_tokens
         self.cached_tokens += other.cached_tokens
         self.reasoning_tokens += other.reasoning_tokens
+
+    def add_all(self, others: Sequence[Usage]) -> None:
+        """Add many other counts to this one."""
+        self.prompt_tokens += sum([other.prompt_tokens for other in others])
+        self.completion_tokens += sum([other.completion_tokens for other in others])
+        self.cached_tokens += sum([other.cached_tokens for other in others])
+        self.reasoning_tokens += sum([other.reasoning_tokens for other in others])
 
 
 class Tries(msgspec.Struct, kw_only=True):

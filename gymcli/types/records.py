@@ -43,7 +43,7 @@ StopReason = Literal[
 """Why an episode ended. Every one of them is scored."""
 
 
-class Timing(msgspec.Struct, omit_defaults=True, kw_only=True):
+class Timing(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """Where the time of one attempt went, in seconds."""
 
     started_at: float = 0.0
@@ -129,7 +129,7 @@ class Score(msgspec.Struct, omit_defaults=True):
     """Explanations, never aggregated, but for the string `reason`."""
 
 
-class Verifier(msgspec.Struct, omit_defaults=True):
+class Verifier(msgspec.Struct, omit_defaults=True, gc=False):
     """Which verifier gave a score."""
 
     version: str = ""
@@ -197,7 +197,7 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     @property
     def output_text(self) -> str:
         """The text of every assistant message after the prompt, joined."""
-        return "".join(m.text for m in self.responses if m.role == "assistant")
+        return "".join([m.text for m in self.responses if m.role == "assistant"])
 
     @property
     def last_text(self) -> str:

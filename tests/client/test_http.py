@@ -107,6 +107,43 @@ def test_answer_takes_a_plain_body_where_it_asked_for_a_stream():
     assert ask(scripted([MockAnswer(body=body)]), stream=True).message.text == "whole"
 
 
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "text/plain", None])
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_answer_is_read_however_it_comes_and_its_connection_used_again(kind, is_at_once):
+    """With its head or after it, and whatever that says of its type."""
+    body = b'{"choices": [{"message": {"content": "whole"}}]}'
+    head = b"HTTP/1.1 200 OK\r\n" + (f"Content-Type: {kind}\r\n".encode() if kind else b"")
+    head += b"Content-Length: %d\r\n\r\n" % len(body)
+    pieces = [head + body] if is_at_once else [head, body[:9], body[9:]]
+    num_connections = 0
+
+    async def serve(reader, writer):
+        nonlocal num_connections
+        num_connections += 1
+        while asked := await reader.read(2**16):
+            if not asked.endswith(b"}"):
+                continue
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+        writer.close()
+        left.set()
+
+    async def run():
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            endpoint = Endpoint(base_url=f"http://127.0.0.1:{port}/v1", model="m")
+            async with Client(endpoint, concurrency=1) as client:
+                texts = [(await client.answer(hello())).message.text for _ in range(3)]
+            await left.wait()
+            return texts
+
+    left = asyncio.Event()
+    assert asyncio.run(run()) == ["whole"] * 3
+    assert num_connections == 1
+
+
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_answer_emulates_tools(dialect):
     """The endpoint sees no tools and writes text; the caller sees calls, each with its own id."""
@@ -133,3 +170,24 @@ def test_answer_emulates_nothing_without_tools():
     assert (
         ask(scripted(['{"answer": "raw"}']), emulate_tools=True).message.text == '{"answer": "raw"}'
     )
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_conversation_sends_what_single_requests_would(dialect):
+    """Also where a message that was sent before is changed in place."""
+
+    async def run(is_one: bool) -> list[object]:
+        async with MockServer(echo) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", dialect=dialect)
+            async with Client(endpoint, concurrency=1) as client:
+                conversation = client.conversation()
+                messages = [Message(role="user", content="one")]
+                for text in ("two", "three", "four"):
+                    asked = Request(messages=messages, tools=[TOOL])
+                    answer = await (conversation if is_one else client).answer(asked)
+                    messages += [answer.message, Message(role="user", content=text)]
+                    if text == "three":
+                        messages[0].content = "one, changed"
+            return [received.body for received in server.requests]
+
+    assert asyncio.run(run(True)) == asyncio.run(run(False))

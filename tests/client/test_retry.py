@@ -40,7 +40,7 @@ def resume(
 
     endpoint = Endpoint(base_url="http://h", model="m", **options)
     policy = RetryPolicy(endpoint, lambda: was_reached, clock=time.clock, sleep=time.sleep)
-    ticket = Ticket(time.now, num_bytes=0, params={}, tries=tries)
+    ticket = Ticket(time.now, num_bytes=0, params={}, tries=tries or Tries())
     try:
         return asyncio.run(policy.resume(call, errors[0], ticket)), time.sleeps
     except ModelError as error:

@@ -123,6 +123,10 @@ def test_environment_has_defaults():
     assert environment.options == Tools.Options()
     assert environment.roles == {}
     assert environment.rng.random() == Random(0).random()
+    assert environment.rng is environment.rng
+    assert type(environment)(environment.task, rng=7).rng.random() == Random(7).random()
+    own = Random(3)
+    assert type(environment)(environment.task, rng=own).rng is own
     assert asyncio.run(environment.final_state()) is None
     assert asyncio.run(environment.setup()) == []
     assert asyncio.run(environment.close()) is None
@@ -165,6 +169,17 @@ def test_method_tools_are_in_order_and_may_be_overridden():
     assert list(Child.method_tools()) == ["put", "look", "wait", "fail", "odd", "more"]
     assert list(Tools.method_tools()) == ["put", "look", "wait", "fail", "odd"]
     assert answer("put", '{"item": "a"}', made(Child))[1] == "child put a"
+
+
+def test_call_tools_knows_what_the_model_is_shown_now():
+    environment = made()
+    names = list(environment.method_tools())
+    for shown in (names[:1], names[1:2], None):
+        tools = environment.tools() if shown is None else [environment.method_tools()[shown[0]]]
+        environment.shown_tools = None if shown is None else [tool.spec for tool in tools]
+        [message] = run_calls(environment, ("no_such_tool", "{}"))
+        known = ", ".join(tool.name for tool in tools)
+        assert message.text == f"There is no tool 'no_such_tool'. Available tools: {known}."
 
 
 def test_call_tools_gives_text_as_it_is_and_the_rest_as_json():

@@ -113,6 +113,23 @@ def called(environment, call):
     return asyncio.run(run())
 
 
+def test_make_gives_the_generator_of_a_seed():
+    class Dicing(Environment[Task]):
+        """Throws its dice as it is made."""
+
+        def __init__(self, task, *, options=None, roles=None, rng=None):
+            super().__init__(task, options=options, roles=roles, rng=rng)
+            self.number = rng.random()
+
+    def seeded(environment):
+        return limited.make(
+            environment, {}, options=environment.Options(), roles={}, rng=5, alarm=Alarm()
+        )
+
+    assert seeded(Plain).rng.random() == Random(5).random()
+    assert seeded(Dicing).number == Random(5).random()
+
+
 CALLS = {
     "setup": (limited.set_up, SetupTimeoutError),
     "tools": (limited.tools, SetupTimeoutError),

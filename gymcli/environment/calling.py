@@ -1,0 +1,121 @@
+"""Runs the tool calls of one message, each within its time; what goes wrong is told the model."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from gymcli.boundary import described, is_cancellation
+from gymcli.deadlines import limit_of, within
+from gymcli.environment.parts import Task
+from gymcli.environment.tool import Tool, ToolCallError, shortened
+from gymcli.errors import AttemptError, RunError
+from gymcli.gathering import gather_all
+from gymcli.types import ToolCall
+
+if TYPE_CHECKING:
+    from gymcli.environment.contract import Environment
+
+__all__ = ["Calling"]
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+_SLOW_SECONDS = 0.05
+"""After a tool that computed so long, other episodes get their turn."""
+
+
+class _LateToolError(Exception):
+    """Raised when a tool does not finish in time."""
+
+
+class Calling:
+    """Answers the tool calls of one message.
+
+    Args:
+        environment: Whose tools they are; it counts what cannot be carried out.
+        usable: The tools that the model may call, by name.
+        bind: Gives the function of a tool, bound to the environment where it is a method.
+
+    """
+
+    __slots__ = ("_bind", "_environment", "_usable")
+
+    def __init__(
+        self,
+        environment: Environment[TaskT],
+        usable: Mapping[str, Tool],
+        bind: Callable[[Tool], Callable[..., object]],
+    ) -> None:
+        self._environment = environment
+        self._usable = usable
+        self._bind = bind
+
+    async def texts(self, calls: list[ToolCall]) -> list[str]:
+        """Give what each call is answered with: all at once where every one of them only reads.
+
+        Raises:
+            AttemptError: A tool says that the attempt cannot go on.
+
+        """
+        if len(calls) > 1 and all(self._only_reads(call) for call in calls):
+            return await gather_all(self._answer(call) for call in calls)
+        return [await self._answer_in_turn(call) for call in calls]
+
+    def _only_reads(self, call: ToolCall) -> bool:
+        found = self._usable.get(call.name)
+        return found is not None and found.reads_only
+
+    async def _answer_in_turn(self, call: ToolCall) -> str:
+        started = time.perf_counter()
+        text = await self._answer(call)
+        if time.perf_counter() - started > _SLOW_SECONDS:
+            await asyncio.sleep(0)
+        return text
+
+    async def _answer(self, call: ToolCall) -> str:
+        environment = self._environment
+        try:
+            text = await self._run(call)
+        except ToolCallError as error:
+            environment.tool_errors[error.fault] += 1
+            text = str(error)
+        if not text.isascii():
+            # Half a surrogate pair, as from a file name, can neither be sent nor written.
+            text = text.encode(errors="replace").decode()
+        return shortened(text, environment.max_tool_output)
+
+    async def _run(self, call: ToolCall) -> str:
+        found = self._usable.get(call.name)
+        if found is None:
+            names = ", ".join(self._usable) or "none"
+            raise ToolCallError(
+                "unknown_tool", f"There is no tool {call.name!r}. Available tools: {names}."
+            )
+        environment = self._environment
+        seconds = found.timeout or environment.tool_timeout
+        limit = limit_of(call.name, seconds, seconds, _LateToolError)
+        try:
+            result = await within(
+                environment.computing_alarm, limit, self._call, found, call.arguments
+            )
+            return result if isinstance(result, str) else msgspec.json.encode(result).decode()
+        except (ToolCallError, AttemptError, RunError):
+            raise
+        except _LateToolError as error:
+            reason = f"{call.name} did not finish within {seconds:g} seconds."
+            raise ToolCallError("timeout", reason) from error
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if is_cancellation(error):
+                raise
+            raise ToolCallError("raised", f"{call.name} failed: {described(error)}.") from error
+
+    async def _call(self, found: Tool, arguments: str) -> object:
+        """Read the arguments of a call and make it; a row's schema may be slow to check as well."""
+        is_lax = self._environment.reads_arguments_laxly
+        result = self._bind(found)(**found.parse(arguments, is_lax=is_lax))
+        return await result if inspect.isawaitable(result) else result
