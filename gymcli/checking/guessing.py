@@ -11,7 +11,8 @@ from typing import NamedTuple
 from gymcli.checking.answers import CHANCE, broken, exceeds, said, share
 from gymcli.checking.report import Finding, failed, not_applicable, passed
 from gymcli.checking.subject import Episode, Scripted, Subject, says
-from gymcli.metrics.estimators import mean, standard_error, t_interval
+from gymcli.metrics.estimators import mean, standard_error
+from gymcli.metrics.intervals import t_interval
 from gymcli.types import Message
 
 __all__ = ["guessing"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from gymcli.boundary import boundary
 from gymcli.checking.tasks import TaskSet
 from gymcli.deadlines import NO_ALARM, Alarm
@@ -143,7 +145,7 @@ class Subject:
             alarm=self._alarm,
         )
         try:
-            plan = plan._replace(roles=self._roles(row))
+            plan = msgspec.structs.replace(plan, roles=self._roles(row))
             record = await play(plan, policy)
         except EpisodeFailedError as failed:
             return Episode(row, failed.rollout, str(failed))

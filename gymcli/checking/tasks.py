@@ -22,7 +22,8 @@ from gymcli.registry import (
     own_tasks,
 )
 from gymcli.runner import CollectOptions
-from gymcli.runner.survey import TaskSource, survey
+from gymcli.runner.survey import survey
+from gymcli.runner.task_source import TaskSource
 from gymcli.types import TaskRow
 
 __all__ = ["TaskSet", "read_task_set"]

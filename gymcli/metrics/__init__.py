@@ -2,6 +2,7 @@
 
 from gymcli.metrics.aggregate import Aggregator, aggregate
 from gymcli.metrics.curves import METRICS
+from gymcli.metrics.paired import PairedMeans
 from gymcli.metrics.records import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.metrics.results import Interval, Metrics, RunMetrics, TaskMetrics
 
@@ -12,6 +13,7 @@ __all__ = [
     "FailureLine",
     "Interval",
     "Metrics",
+    "PairedMeans",
     "RunMetrics",
     "ScoredLine",
     "TaskMetrics",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gymcli.metrics.records import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.metrics.results import RunMetrics, TaskMetrics
@@ -30,7 +30,14 @@ class Aggregator:
 
     def add_scored(self, line: ScoredLine) -> None:
         """Count a scored attempt."""
-        self._tally(line.env).add_scored(line)
+        self._tally(line.env).add_scored([line])
+
+    def add_scored_lines(self, lines: Sequence[ScoredLine]) -> None:
+        """Count many scored attempts at once, in a fraction of the time."""
+        names = dict.fromkeys([line.env for line in lines])
+        for name in names:
+            own = lines if len(names) == 1 else [line for line in lines if line.env == name]
+            self._tally(name).add_scored(own)
 
     def add_failure(self, line: FailureLine) -> None:
         """Count an attempt that could not be scored, unless it is or will be."""

@@ -1,6 +1,6 @@
 """The metrics that are given for every k: what k attempts at a task are worth.
 
-A new one is a function in estimators.py, a line in `METRICS`, and the field of results.py that
+A new one is a function in at_k.py, a line in `METRICS`, and the field of results.py that
 says what its key means.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from gymcli.metrics.estimators import (
+from gymcli.metrics.at_k import (
     avg_at_k,
     best_of_k,
     majority_at_k,
@@ -17,7 +17,7 @@ from gymcli.metrics.estimators import (
     pass_hat_k,
 )
 from gymcli.metrics.sums import RunningMean
-from gymcli.metrics.tally import TaskScores
+from gymcli.metrics.task_scores import TaskScores
 
 __all__ = ["METRICS", "Curve", "Curves", "num_tasks_at_k", "values_of_k"]
 
@@ -73,12 +73,12 @@ class Curves:
     def __init__(self, most: int) -> None:
         self._means = {name: [(k, RunningMean()) for k in values_of_k(most)] for name in METRICS}
 
-    def add(self, task: TaskScores) -> None:
-        """Take the values of one task, with as many attempts as it has."""
+    def add(self, task: TaskScores, num_tasks: int = 1) -> None:
+        """Take the values of one task, with as many attempts as it has, for all that are alike."""
         for name, metric in METRICS.items():
             for k, mean in self._means[name]:
                 if (value := metric(task, k)) is not None:
-                    mean.add(value)
+                    mean.add(value, num_tasks)
 
     def curve(self, name: str) -> Curve | None:
         """Give one of `METRICS`.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Values", "line_order", "starts_of"]
+__all__ = ["Values", "add_named", "line_order", "starts_of"]
 
 
 def starts_of(task_of: array[int], num_tasks: int) -> array[int]:
@@ -19,9 +20,7 @@ def starts_of(task_of: array[int], num_tasks: int) -> array[int]:
     starts = array("I", bytes(task_of.itemsize * (num_tasks + 1)))
     for task in task_of:
         starts[task + 1] += 1
-    for task in range(num_tasks):
-        starts[task + 1] += starts[task]
-    return starts
+    return array("I", itertools.accumulate(starts))
 
 
 def line_order(task_of: array[int], starts: array[int]) -> array[int]:
@@ -36,24 +35,44 @@ def line_order(task_of: array[int], starts: array[int]) -> array[int]:
 
 
 class Values:
-    """Numbers of which each belongs to a task; not every task need have any."""
+    """Numbers of which each belongs to an attempt; not every attempt need have one."""
 
     def __init__(self) -> None:
-        self._task_of = array("I")
+        self._lines = array("I")
         self._values = array("d")
 
-    def add(self, task: int, value: float) -> None:
-        """Add a number of a task."""
-        self._task_of.append(task)
+    def add(self, line: int, value: float) -> None:
+        """Add a number of an attempt, which is named by its place among all of them."""
+        self._lines.append(line)
         self._values.append(value)
 
-    def by_task(self, num_tasks: int) -> Iterator[array[float]]:
-        """Give the numbers of each task that has any."""
-        starts = starts_of(self._task_of, num_tasks)
-        order = line_order(self._task_of, starts)
+    def by_task(self, task_of: array[int], num_tasks: int) -> Iterator[array[float]]:
+        """Give the numbers of each task that has any.
+
+        Args:
+            task_of: Of each attempt, the number of its task.
+            num_tasks: How many tasks there are.
+
+        """
+        tasks = array("I", map(task_of.__getitem__, self._lines))
+        starts = starts_of(tasks, num_tasks)
+        order = line_order(tasks, starts)
         values = array("d", map(self._values.__getitem__, order))
         start = 0
         for end in starts[1:]:
             if end > start:
                 yield values[start:end]
             start = end
+
+
+def add_named(
+    named: dict[str, Values], first: int, of_lines: Sequence[Mapping[str, float] | None]
+) -> None:
+    """Add the named numbers of attempts from the place `first` on; most runs have none."""
+    if not any(of_lines):
+        return
+    for line, values in enumerate(of_lines, first):
+        for name, value in (values or {}).items():
+            if name not in named:
+                named[name] = Values()
+            named[name].add(line, value)

@@ -6,16 +6,15 @@ neighbours.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
 __all__ = ["percentile", "percentiles"]
 
-_RUN_LENGTH = 1 << 14
+_RUN_LENGTH = 1 << 13
 """Values that are sorted as objects, of 32 bytes each where an array takes 8."""
 
 
@@ -43,16 +42,40 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 
 
 def percentiles(values: array[float], fractions: Sequence[float]) -> list[float]:
-    """Give several percentiles of values in any order, never with an object for each at once."""
+    """Give several percentiles of values in any order, which is another one from then on.
+
+    They are put in order part by part, where they are: there is never an object for each, nor any
+    of them twice.
+    """
     wanted = [_Between.of(len(values), fraction) for fraction in fractions]
-    runs = [
-        array("d", sorted(values[start : start + _RUN_LENGTH]))
-        for start in range(0, len(values), _RUN_LENGTH)
-    ]
-    ordered = iter(runs[0]) if len(runs) == 1 else heapq.merge(*runs)
-    found: dict[int, float] = {}
-    num_passed = 0
-    for rank in sorted({rank for one in wanted for rank in (one.below, one.above)}):
-        found[rank] = next(itertools.islice(ordered, rank - num_passed, None))
-        num_passed = rank + 1
+    runs = []
+    for start in range(0, len(values), _RUN_LENGTH):
+        run = array("d", sorted(values[start : start + _RUN_LENGTH]))
+        values[start : start + len(run)] = run
+        runs.append((start, start + len(run)))
+    ranks = {rank for one in wanted for rank in (one.below, one.above)}
+    found = {rank: _value_of_rank(values, runs, rank) for rank in ranks}
     return [one.value(found[one.below], found[one.above]) for one in wanted]
+
+
+def _value_of_rank(values: array[float], runs: Sequence[tuple[int, int]], rank: int) -> float:
+    """Give the value that so many others come before, of runs (start, end) in order each.
+
+    The middle of the longest run that is left halves what has to be looked at, time and again.
+    """
+    left = runs
+    while True:
+        start, end = max(left, key=lambda run: run[1] - run[0])
+        pivot = values[(start + end) // 2]
+        below = [(start, bisect_left(values, pivot, start, end)) for start, end in left]
+        above = [(bisect_right(values, pivot, start, end), end) for start, end in left]
+        num_below = sum(end - start for start, end in below)
+        num_above = sum(end - start for start, end in above)
+        num_left = sum(end - start for start, end in left)
+        if rank < num_below:
+            left = below
+        elif rank >= num_left - num_above:
+            rank -= num_left - num_above
+            left = above
+        else:
+            return pivot

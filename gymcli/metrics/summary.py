@@ -10,17 +10,18 @@ from typing import TypeVar
 
 import msgspec
 
+from gymcli.metrics.alike import Alike
+from gymcli.metrics.costs import Cost, Totals
 from gymcli.metrics.curves import METRICS, Curves, num_tasks_at_k
 from gymcli.metrics.estimators import (
     clustered_standard_error,
     mean,
     mean_of_means,
     mean_with_absent,
-    standard_error,
-    t_interval,
+    task_means,
     variance_parts,
-    wilson_effective_interval,
 )
+from gymcli.metrics.intervals import t_interval, wilson_effective_interval
 from gymcli.metrics.percentiles import percentiles
 from gymcli.metrics.records import EnvironmentFacts
 from gymcli.metrics.results import (
@@ -32,7 +33,8 @@ from gymcli.metrics.results import (
     TaskMetrics,
     Variance,
 )
-from gymcli.metrics.tally import Cost, EnvironmentTally, TaskScores, Totals, add_role_usage
+from gymcli.metrics.tally import EnvironmentTally
+from gymcli.metrics.task_scores import TaskScores
 from gymcli.types import Usage
 
 __all__ = ["summarise", "summarise_task"]
@@ -90,8 +92,8 @@ def _counts(tallies: Sequence[EnvironmentTally], num_scored_of: Mapping[int, int
     for tally in tallies:
         more = tally.totals()
         total.usage.add(more.usage)
-        total.cost.add_all(more.cost)
-        add_role_usage(total.role_usage, more.role_usage)
+        total.cost.add_sum(more.cost)
+        total.add_roles(more.role_usage)
         total.retries.update(more.retries)
     classes = Counter(line.error.error_class for tally in tallies for line in tally.failures())
     num_scored = sum(len(tally.rewards) for tally in tallies)
@@ -102,7 +104,7 @@ def _counts(tallies: Sequence[EnvironmentTally], num_scored_of: Mapping[int, int
         num_scored=num_scored,
         num_unscored=classes.total(),
         coverage=num_scored / num_expected if num_expected else None,
-        num_tasks=sum(tally.num_tasks for tally in tallies),
+        num_tasks=sum(tally.num_tasks() for tally in tallies),
         num_clusters=sum(count for number, count in num_scored_of.items() if number),
         failures=_by_name(classes),
         stop_reasons=_by_name(_merged(tally.stop_reasons for tally in tallies)),
@@ -110,7 +112,7 @@ def _counts(tallies: Sequence[EnvironmentTally], num_scored_of: Mapping[int, int
         retries=_by_name(total.retries),
         usage=msgspec.structs.asdict(total.usage),
         cost=total.cost.total,
-        role_usage=total.role_usage,
+        role_usage={role: use.use for role, use in sorted(total.role_usage.items())},
         latency=_latency(tallies),
     )
 
@@ -144,10 +146,10 @@ def _add_bounds(
     if facts.can_be_negative or min(rewards, default=0.0) < 0.0:
         return
 
-    def parts() -> Iterable[tuple[Sequence[float], int]]:
+    def parts() -> Iterable[Alike]:
         if facts.num_expected is None or metrics.num_present >= facts.num_expected:
-            return (task for tally in tallies for task in tally.attempts_by_task())
-        return [(rewards, facts.num_expected - len(rewards))]
+            return (task for tally in tallies for task in tally.alike())
+        return [Alike(rewards, facts.num_expected - len(rewards))]
 
     metrics.strict_mean_reward = low = mean_with_absent(parts(), absent_reward=0.0)
     if facts.max_reward is not None and _is_bounded(rewards, facts.max_reward):
@@ -156,22 +158,20 @@ def _add_bounds(
             metrics.bounds = Bounds(low=low, high=high)
 
 
-class _Clusters:
-    """The rewards of each task that has any, put together whenever they are asked for."""
+class _Scored:
+    """The tasks that have rewards, put together whenever they are asked for."""
 
-    def __init__(self, tallies: Sequence[EnvironmentTally], num_tasks: int) -> None:
+    def __init__(self, tallies: Sequence[EnvironmentTally]) -> None:
         self._tallies = tallies
-        self._num_tasks = num_tasks
 
     def __len__(self) -> int:
-        return self._num_tasks
+        return sum(1 for _ in self)
 
-    def __iter__(self) -> Iterator[Sequence[float]]:
-        tasks = (task for tally in self._tallies for task in tally.attempts_by_task())
-        return (rewards for rewards, _ in tasks if rewards)
+    def __iter__(self) -> Iterator[Alike]:
+        return (task for tally in self._tallies for task in tally.alike() if task.rewards)
 
-    def __contains__(self, rewards: object) -> bool:
-        return any(rewards == own for own in self)
+    def __contains__(self, task: object) -> bool:
+        return any(task == own for own in self)
 
 
 def _add_means(
@@ -181,14 +181,14 @@ def _add_means(
     facts: EnvironmentFacts,
     level: float,
 ) -> None:
-    clusters = _Clusters(tallies, metrics.num_clusters)
-    means = array("d", map(mean, clusters))
-    metrics.mean_reward = mean(means)
-    metrics.standard_error = standard_error(means)
+    tasks = _Scored(tallies)
+    means = task_means(tasks)
+    metrics.mean_reward = means.mean
+    metrics.standard_error = means.standard_error
     metrics.micro_mean_reward = mean(rewards)
-    metrics.micro_standard_error = clustered_standard_error(clusters)
+    metrics.micro_standard_error = clustered_standard_error(tasks)
     metrics.interval = _interval(metrics, rewards, facts.max_reward, level)
-    parts = variance_parts(clusters)
+    parts = variance_parts(tasks)
     metrics.variance = Variance(**parts._asdict()) if parts else None
     metrics.components = _means_by_name([tally.components_by_task() for tally in tallies])
     metrics.metrics = _means_by_name([tally.metrics_by_task() for tally in tallies])
@@ -200,12 +200,12 @@ def _add_task_values(
     """Add the numbers that each task has a value of."""
     curves = Curves(most_scored)
     num_flaky: int | None = 0
-    for task in (task for tally in tallies for task in tally.tasks() if task.rewards):
-        curves.add(task)
+    for task, num_tasks in (kind for tally in tallies for kind in tally.kinds()):
+        curves.add(task, num_tasks)
         if num_flaky is None or task.num_passes is None:
             num_flaky = None
         else:
-            num_flaky += 0 < task.num_passes < len(task.rewards)
+            num_flaky += num_tasks * (0 < task.num_passes < len(task.rewards))
     metrics.num_flaky_tasks = num_flaky
     for name in METRICS:
         setattr(metrics, name, curves.curve(name))
@@ -238,8 +238,9 @@ def _interval(
     )
 
 
-def _is_bounded(rewards: Iterable[float], max_reward: float) -> bool:
-    return max_reward > 0.0 and all(0.0 <= reward <= max_reward for reward in rewards)
+def _is_bounded(rewards: Sequence[float], max_reward: float) -> bool:
+    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
+    return max_reward > 0.0 and low >= 0.0 and high <= max_reward
 
 
 def _means_by_name(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
+
+from gymcli.metrics.weighted import terms
 
 __all__ = ["RunningMean", "RunningSum"]
 
@@ -29,9 +32,11 @@ class RunningSum:
             self._fold()
 
     def add_values(self, values: Iterable[float]) -> None:
-        """Add several values."""
-        self._parts.extend(values)
-        self._fold()
+        """Add several values, of which no more than `_MAX_PARTS` are held at a time."""
+        rest = iter(values)
+        while part := list(itertools.islice(rest, _MAX_PARTS)):
+            self._parts += part
+            self._fold()
 
     def add_all(self, other: RunningSum) -> None:
         """Add up two sums."""
@@ -70,15 +75,12 @@ class RunningMean:
         # The mean of equal values is that value, also where the quotient is rounded beside it.
         return min(max(self._sum.total / self._num_others, self._low), self._high)
 
-    def add(self, value: float) -> None:
-        """Add one value."""
+    def add(self, value: float, times: int = 1) -> None:
+        """Add one value, as if it came so many times."""
+        if times > 1:
+            self._sum.add_values(terms([(value, times - 1)]))
+            self._num_others += times - 1
         self._newest.append(value)
-        if len(self._newest) > _MAX_PARTS:
-            self._fold()
-
-    def add_values(self, values: Iterable[float]) -> None:
-        """Add several values."""
-        self._newest.extend(values)
         if len(self._newest) > _MAX_PARTS:
             self._fold()
 

@@ -57,7 +57,7 @@ async def score_group(
         for rollout, own in zip(rollouts, roles, strict=True)
     )
     together = Verifying(environment, options, roles[0], workers, alarm)
-    scores = await together.scores(alone)
+    scores = await together.checked("verify_group", alone)
     if len(scores) != len(rollouts):
         raise VerifierError(f"verify_group gave {len(scores)} scores for {len(rollouts)} attempts")
     seconds = time.perf_counter() - started

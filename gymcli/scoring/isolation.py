@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """At most `num_workers` processes; None: one for each core.
+    """At most `num_workers` processes; None: one for each core that this process may use.
 
     They get no environment variable that holds a secret, those of `scrubber` among them.
 
@@ -43,7 +43,9 @@ class Workers:
         self, num_workers: int | None = None, *, scrubber: Scrubber = NOTHING_SECRET
     ) -> None:
         self._scrubber = scrubber
-        self._threads = ThreadPoolExecutor(num_workers or os.cpu_count() or 1, "gymcli-worker")
+        self.num_workers = num_workers or _usable_cores()
+        """How many there may be."""
+        self._threads = ThreadPoolExecutor(self.num_workers, "gymcli-worker")
         self._lock = threading.Lock()
         self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
@@ -173,6 +175,14 @@ class Workers:
                 self._idle.append(worker)
                 return
         worker.end()
+
+
+def _usable_cores() -> int:
+    """Count the cores that this process may use, where the system says that (Linux)."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
 
 
 class _Outcome(NamedTuple):

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
+
 import msgspec
 
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.store.lines import Line
-from gymcli.types import AttemptKey, Rollout
+from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
 
-__all__ = ["AttemptErrorText", "Rescored", "kept", "rescored", "unscored"]
+__all__ = [
+    "AttemptErrorText",
+    "Rescored",
+    "RescoredLines",
+    "kept",
+    "rescored",
+    "unscored",
+]
 
 
 class AttemptErrorText(msgspec.Struct):
@@ -37,6 +47,61 @@ class Rescored(msgspec.Struct, kw_only=True):
         return self.is_rescored and self.old_reward != self.new_reward
 
 
+class RescoredLines(msgspec.Struct, kw_only=True):
+    """What rescoring several lines of one environment gave, in columns: a fraction of the time.
+
+    All of them have an old score and a new one, and none of them gives its line anew.
+    """
+
+    env: str
+    task_ids: list[str] = []
+    attempts: list[int] = []
+    old_rewards: array[float] = msgspec.field(default_factory=lambda: array("d"))
+    new_rewards: array[float] = msgspec.field(default_factory=lambda: array("d"))
+    reasons: dict[int, tuple[str, str]] = {}
+    """By place in the columns, the old and the new reason of those that have any."""
+
+    def __len__(self) -> int:
+        """Give how many lines there are; one that was added in part is none."""
+        return len(self.new_rewards)
+
+    def add(self, before: Rollout, score: Score) -> None:
+        """Add a record that has a reward, and its new score.
+
+        An alarm may ring in the middle of this: the new reward comes last, and says that all of
+        the record is there.
+        """
+        assert before.reward is not None, "another kind of result says that there was none"
+        if before.details or score.details:
+            self.reasons[len(self)] = _reason(before.details), _reason(score.details)
+        ids, task_id = self.task_ids, before.task_id
+        # Lines of one task often follow one another: one text in memory, and on its way back.
+        ids.append(ids[-1] if ids and ids[-1] == task_id else task_id)
+        self.attempts.append(before.attempt)
+        self.old_rewards.append(before.reward)
+        self.new_rewards.append(score.reward)
+
+    def drop_partial(self) -> None:
+        """Leave out a record that an alarm kept from being added whole."""
+        length = len(self)
+        for column in (self.task_ids, self.attempts, self.old_rewards):
+            del column[length:]
+        self.reasons.pop(length, None)
+
+    def __iter__(self) -> Iterator[Rescored]:
+        """Give the result of each line."""
+        columns = zip(self.task_ids, self.attempts, self.old_rewards, self.new_rewards, strict=True)
+        for place, (task_id, attempt, old_reward, new_reward) in enumerate(columns):
+            old_reason, new_reason = self.reasons.get(place, ("", ""))
+            yield Rescored(
+                key=AttemptKey(self.env, task_id, attempt),
+                old_reward=old_reward,
+                new_reward=new_reward,
+                old_reason=old_reason,
+                new_reason=new_reason,
+            )
+
+
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
     """Give a record that keeps its score, since its world cannot be replayed."""
     result = _of(rollout, rollout.reward)
@@ -52,17 +117,74 @@ def rescored(
     *,
     environment: type[Environment[Task]],
     options: EnvironmentOptions,
-    keeps_line: bool,
+    line: bytes | None,
 ) -> Rescored:
-    """Give a record that was scored again."""
+    """Give a record that was scored again.
+
+    Args:
+        before: The record.
+        scored: The record with its new score.
+        environment: Its environment.
+        options: Those that it was scored with.
+        line: Its line, where that is wanted anew; empty where nothing of it is to be kept.
+
+    """
     result = _of(before, scored.reward)
-    result.new_reason = _reason(scored)
-    if keeps_line:
+    result.new_reason = _reason(scored.details)
+    if line is not None:
         scored.env_options = options.model_dump(mode="json", exclude_defaults=True)
         # Rollouts of other programs stay without: their replay is not compared word by word.
         scored.env_version = environment.version if before.env_version else ""
-        result.line = msgspec.json.encode(scored)
+        result.line = _new_line(line, before, scored)
     return result
+
+
+class _Tail(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The end of a line: what a new score changes, from the first of it on."""
+
+    timing: Timing = msgspec.field(default_factory=Timing)
+    retries: dict[str, int] = {}
+    reward: float | None = None
+    components: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    answer: str | None = None
+    details: JSONObject = {}
+    verifier: Verifier = msgspec.field(default_factory=Verifier)
+
+
+def _new_line(line: bytes, before: Rollout, scored: Rollout) -> bytes:
+    """Give the line of a record with a new score; as it was where the score is the same.
+
+    Where the line ends as one of ours does only its end is written anew: that takes half of the
+    time, and keeps what a newer version may have put before it.
+    """
+    old, new = _tail(before, before.timing), _tail(scored, scored.timing)
+    has_same_head = (
+        before.env_options == scored.env_options and before.env_version == scored.env_version
+    )
+    if not (has_same_head and line.endswith(old)):
+        return msgspec.json.encode(scored)
+    if _tail(before, scored.timing) == new:  # it took another time, which is no news
+        return line
+    return line[: -len(old)] + new
+
+
+def _tail(rollout: Rollout, timing: Timing) -> bytes:
+    """Give the end of a record's line, from the comma before it.
+
+    A comma and a quotation mark stand nowhere within a text: there the mark is escaped.
+    """
+    tail = _Tail(
+        timing=timing,
+        retries=rollout.retries,
+        reward=rollout.reward,
+        components=rollout.components,
+        metrics=rollout.metrics,
+        answer=rollout.answer,
+        details=rollout.details,
+        verifier=rollout.verifier,
+    )
+    return b"," + msgspec.json.encode(tail)[1:]
 
 
 def unscored(before: Rollout, error: AttemptErrorText, *, keeps_line: bool) -> Rescored:
@@ -79,10 +201,10 @@ def _of(before: Rollout, new_reward: float | None) -> Rescored:
         key=before.key,
         old_reward=before.reward,
         new_reward=new_reward,
-        old_reason=_reason(before),
+        old_reason=_reason(before.details),
     )
 
 
-def _reason(rollout: Rollout) -> str:
-    reason = rollout.details.get("reason")
+def _reason(details: JSONObject) -> str:
+    reason = details.get("reason")
     return reason if isinstance(reason, str) else ""

@@ -18,14 +18,14 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 import msgspec
 
 from gymcli.boundary import boundary
-from gymcli.deadlines import NO_ALARM, Alarm, Limit, OverrunError, within
+from gymcli.deadlines import NO_ALARM, Alarm, Limit, OverrunError, limit_of, within
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import AttemptError, VerifierError, VerifierTimeoutError
 from gymcli.registry.find import FILE_MODULE_PREFIX, module_of_file
@@ -80,11 +80,11 @@ async def score(
     """
     started = time.perf_counter()
     verifying = Verifying(environment, options, roles or {}, workers, alarm, save, is_in_worker)
-    found = await verifying.score(rollout)
+    [found] = await verifying.checked("verify", [rollout])
     return rollout.scored(found, verifier, time.perf_counter() - started)
 
 
-class Verifying(NamedTuple):
+class Verifying(msgspec.Struct, frozen=True):
     """What calls of one environment's verifiers share; the arguments are those of `score`."""
 
     environment: type[Environment[Task]]
@@ -95,30 +95,17 @@ class Verifying(NamedTuple):
     save: Callable[[], None] | None = None
     is_in_worker: bool = False
 
-    async def score(self, rollout: Rollout) -> Score:
-        """Give what `verify` says of a record.
+    async def checked(self, method: _Method, rollouts: Sequence[Rollout]) -> list[Score]:
+        """Give what a verifier says: of the only record, or of all attempts of a task.
 
         Raises:
             AttemptError: It failed, took too long, or gave what is no score.
 
         """
-        [found] = await self._checked("verify", [rollout])
-        return found
-
-    async def scores(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        """Give what `verify_group` says of all attempts of a task.
-
-        Raises:
-            AttemptError: It failed, took too long, or gave what is no score.
-
-        """
-        return await self._checked("verify_group", rollouts)
-
-    async def _checked(self, method: _Method, rollouts: Sequence[Rollout]) -> list[Score]:
         environment = self.environment
         if self.roles or environment.waits_to_verify:
             seconds, computing = environment.scoring_timeout, environment.blocking_timeout
-            limit = Limit(method, seconds, computing, VerifierTimeoutError, "scoring_timeout")
+            limit = limit_of(method, seconds, computing, VerifierTimeoutError, "scoring_timeout")
             return await self.here(method, rollouts, limit, self.alarm)
         if self.is_in_worker:
             return await self.here(method, rollouts, _alone(environment, method), self.alarm)
@@ -149,20 +136,29 @@ class Verifying(NamedTuple):
         """
         environment = self.environment
         with boundary(VerifierError):
-            async with VerifyContext(
+            context = VerifyContext(
                 environment,
                 options=self.options,
                 roles=self.roles,
                 workers=self.workers,
                 alarm=replay_alarm,
-            ) as context:
+            )
+            try:
                 if method == "verify":
                     verify = environment.verify
-                    found = [await within(self.alarm, limit, verify, rollouts[0], context)]
+                    score = await within(self.alarm, limit, verify, rollouts[0], context)
+                    scores = [checked_score(score)]
                 else:
                     verify_group = environment.verify_group
                     found = await within(self.alarm, limit, verify_group, list(rollouts), context)
-                return [checked_score(one) for one in found]
+                    scores = [checked_score(score) for score in found]
+            except BaseException:
+                with suppress(Exception, SystemExit):  # what failed before says more
+                    await context.close()
+                raise
+            if context.is_used:
+                await context.close()
+        return scores
 
     async def _there(
         self, method: _Method, rollouts: Sequence[Rollout], place: _Place
@@ -204,7 +200,7 @@ def _alone(
     seconds = environment.verify_timeout
     computing = seconds if computing is None else min(seconds, computing)
     name = "verify_timeout"
-    return Limit(method, seconds, computing, VerifierTimeoutError, name, name)
+    return limit_of(method, seconds, computing, VerifierTimeoutError, name, name)
 
 
 class _Place(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +10,10 @@ import msgspec
 
 from gymcli.errors import RunFileError, UsageError
 from gymcli.nemo_gym import environment_name, is_nemo_rollout, own_task_id, read_rollout
+from gymcli.store.blocks import decode_block, iterate_blocks
 from gymcli.store.lines import Line, iterate_lines
 from gymcli.store.mending import unfinished_end
-from gymcli.store.run import ROLLOUTS
+from gymcli.store.records import ROLLOUTS, WAYS_OUT
 from gymcli.types import JSON_ERRORS, JSONObject, Rollout
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "rollout_lines",
     "rollouts_file",
     "unfinished_line",
+    "without_torn",
 ]
 
 
@@ -70,9 +72,12 @@ def rollouts_file(path: Path) -> Path:
 
 def rollout_lines(path: Path) -> Iterator[Line]:
     """Give the raw lines of a rollout file; a torn last line is left out."""
-    for line in iterate_lines(path):
-        if line.is_complete or _is_json(line.data):
-            yield line
+    return without_torn(iterate_lines(path))
+
+
+def without_torn(lines: Iterable[Line]) -> Iterator[Line]:
+    """Leave out a last line that its writer did not finish."""
+    return (line for line in lines if line.is_complete or _is_json(line.data))
 
 
 def unfinished_line(run: Path) -> str | None:
@@ -104,7 +109,11 @@ def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout
         rollout = _own(data)
         if rollout is None:
             rollout = _foreign(msgspec.json.decode(data), reading)
-    except (*JSON_ERRORS, ValueError) as error:
+    except JSON_ERRORS as error:
+        way_out = f"; {WAYS_OUT[ROLLOUTS]}" if Path(reading.path).name == ROLLOUTS else ""
+        text = f"{reading.path}:{number}: is not a rollout: {error}{way_out}"
+        raise RunFileError(text) from error
+    except ValueError as error:
         raise RunFileError(f"{reading.path}:{number}: is not a rollout: {error}") from error
     return rollout
 
@@ -148,7 +157,15 @@ def environment_names(path: Path, reading: RolloutReading) -> set[str]:
         UsageError: The file cannot be read, or a line is no rollout.
 
     """
-    return {line_environment(line, reading) for line in rollout_lines(path)}
+    names: set[str] = set()
+    for block in iterate_blocks(path):
+        named = decode_block(block, _NAMED_DECODER)
+        if named is None or not all(line.schema_version and line.env for line in named):
+            lines = without_torn(block.lines(path))
+            names.update(line_environment(line, reading) for line in lines)
+        else:
+            names.update(line.env for line in named)
+    return names
 
 
 def line_environment(line: Line, reading: RolloutReading) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -75,6 +75,10 @@ class Verdicts:
     def get(self, key: str) -> Message | None:
         """Give an answer that is on record."""
         return self._answers.get(key)
+
+    def known(self) -> Iterable[tuple[str, Message]]:
+        """Give every answer that is on record, by its key."""
+        return self._answers.items()
 
     def add(self, key: str, message: Message, *, role: str, model: str) -> None:
         """Keep an answer, on disk before it is used.

@@ -20,8 +20,8 @@ from gymcli.metrics import (
     TaskMetrics,
     aggregate,
 )
-from gymcli.metrics.estimators import wilson_effective_interval
-from gymcli.types import ErrorRecord, Timing, Usage
+from gymcli.metrics.intervals import wilson_effective_interval
+from gymcli.types import ErrorRecord, RoleUse, Timing, Usage
 
 UNIT = {"quiz": EnvironmentFacts(max_reward=1.0)}
 
@@ -517,6 +517,25 @@ def test_aggregate_does_not_depend_on_the_order_of_lines(run, seed):
     second = msgspec.json.encode(aggregate(shuffled, failures[::-1], facts=UNIT))
 
     assert first == second
+
+
+def test_what_roles_took_does_not_depend_on_the_order_of_lines():
+    """To the byte: costs are rounded once, and names are in their own order."""
+    uses = [
+        RoleUse(model="m", num_calls=1, cost=cost, seconds=cost, retries={name: 1})
+        for cost, name in ((1e16, "TimeoutError"), (1.0, "RateLimitError"), (1.0, "ServerError"))
+    ]
+    lines = scored([[1.0]] * 3, env="a") + scored([[1.0]] * 3, env="b")
+    for number, line in enumerate(lines):
+        line.role_usage = {("user", "judge")[number % 2]: uses[number // 2]}
+    there = aggregate(lines)
+    total = [there.role_usage[role] for role in ("judge", "user")]
+    assert [(use.cost, use.seconds, use.num_calls) for use in total] == [
+        (1e16 + 2, 1e16 + 2, 3)
+    ] * 2
+    for order in itertools.permutations(range(6)):
+        again = aggregate([lines[number] for number in order])
+        assert msgspec.json.encode(again) == msgspec.json.encode(there)
 
 
 @given(runs)

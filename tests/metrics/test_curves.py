@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.metrics.curves import METRICS, Curves, num_tasks_at_k, values_of_k
-from gymcli.metrics.tally import TaskScores
+from gymcli.metrics.task_scores import TaskScores
 
 
 def curves_of(*tasks):

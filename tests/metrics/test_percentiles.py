@@ -39,3 +39,12 @@ def test_percentiles_of_more_values_than_are_sorted_at_once(num_values):
     found = percentiles(values, fractions)
 
     assert found == [percentile(sorted(values), fraction) for fraction in fractions]
+
+
+def test_percentiles_may_be_asked_again_though_the_order_is_another():
+    random = Random(0)
+    values = array("d", (random.random() for _ in range(20_000)))
+    kept = sorted(values)
+
+    assert percentiles(values, (0.5, 0.9)) == percentiles(values, (0.5, 0.9))
+    assert sorted(values) == kept

@@ -58,13 +58,14 @@ def test_running_mean_of_many_equal_values_is_exact():
     assert mean_of([0.1] * 2_500).value == 0.1
 
 
-@given(st.lists(st.lists(numbers, max_size=5), max_size=5).filter(any))
-def test_running_mean_takes_values_together(groups):
+@given(st.lists(st.tuples(numbers, st.integers(1, 1_500)), min_size=1, max_size=5))
+def test_running_mean_takes_a_value_as_if_it_came_so_many_times(pairs):
     found = RunningMean()
-    for group in groups:
-        found.add_values(group)
+    for value, times in pairs:
+        found.add(value, times)
 
-    assert found.value == mean([value for group in groups for value in group])
+    values = [value for value, times in pairs for _ in range(times)]
+    assert (found.value, found.num_values) == (mean(values), len(values))
 
 
 def test_running_mean_may_be_asked_while_values_come():

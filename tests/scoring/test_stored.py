@@ -15,7 +15,7 @@ import gymcli
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
 from gymcli.runner import verify
 from gymcli.scoring import RescoreJob, Workers, rescore
-from gymcli.scoring.stored import _chunks, _Pool
+from gymcli.scoring.pool import Pool
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout
 from gymcli.types import AttemptKey, Message, Rollout
@@ -241,7 +241,8 @@ def test_rescore_in_processes_gives_the_same_in_the_same_order(tmp_path, spec):
     assert len({item.new_reward for item in here}) == 3
     chunks = (lines[start : start + 10] for start in range(0, 200, 10))
     with Workers() as workers:
-        in_chunks = list(_Pool(workers, job).rescored(chunks))
+        batches = Pool(workers, job).rescored(chunks)
+        in_chunks = list(itertools.chain.from_iterable(batches))
     assert _timeless(there) == _timeless(in_chunks) == _timeless(here)
     assert [item.key.task_id for item in there] == [f"t{number}" for number in range(200)]
 
@@ -342,11 +343,3 @@ def test_rescore_reads_no_further_than_it_is_asked(spec):
     next(rescored)
     assert next(taken) < 100
     rescored.close()
-
-
-def test_chunks_are_of_bounded_size_and_lose_nothing():
-    lines = [Line(number, b"x" * 300_000, is_complete=True) for number in range(9)]
-    chunks = list(_chunks(iter(lines)))
-    assert [len(chunk) for chunk in chunks] == [4, 4, 1]
-    assert [line for chunk in chunks for line in chunk] == lines
-    assert list(_chunks(iter([]))) == []

@@ -1,0 +1,47 @@
+"""Whole numbers of which there are very many and most are small."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+
+__all__ = ["SmallInts"]
+
+_WIDTHS = "BHIq"
+"""Type codes of `array`, from one byte to eight; only the last takes numbers below 0."""
+
+
+class SmallInts:
+    """A row of whole numbers, each of as many bytes as the largest of them needs."""
+
+    def __init__(self) -> None:
+        self._numbers = array(_WIDTHS[0])
+
+    def __len__(self) -> int:
+        """Give how many numbers there are."""
+        return len(self._numbers)
+
+    def __getitem__(self, place: int) -> int:
+        """Give the number at a place."""
+        return self._numbers[place]
+
+    def getter(self) -> Callable[[int], int]:
+        """Give what gives the number at a place, in a third of the time, until some are added."""
+        return self._numbers.__getitem__
+
+    def extend(self, numbers: Iterable[int]) -> None:
+        """Add numbers at the end."""
+        numbers, length = list(numbers), len(self._numbers)
+        while True:
+            try:
+                return self._numbers.extend(numbers)
+            except OverflowError:
+                del self._numbers[length:]
+                if self._numbers.typecode == _WIDTHS[-1]:
+                    raise
+                wider = _WIDTHS[_WIDTHS.index(self._numbers.typecode) + 1]
+                self._numbers = array(wider, self._numbers)
+
+    def pad(self, length: int) -> None:
+        """Add zeros up to a length."""
+        self._numbers.frombytes(bytes((length - len(self._numbers)) * self._numbers.itemsize))
