@@ -19,6 +19,8 @@ Source: the protocol of NVIDIA NeMo Gym 0.5 and its agents simple_agent and gymn
   of the gymnasium dialect before `/step`; its reward is the sum of the steps so far.
 - A step that shows nothing and does not end the game ends the episode.
 - A tool's result is cut at `max_tool_output` characters, with a marker.
+- A server of gymcli itself is told the attempt's seed, and is then sent every message of the model
+  to `/step`: so the environment's own prompt, tools and stop reasons hold; see `served`.
 - An answer from another session than the first one fails the attempt; see `ServerSession`. What
   cannot be seen from here: a server that sets no cookie (noted in the score's details), and one
   that forgot the state of a session whose cookie it still takes, as after a restart.
@@ -26,9 +28,9 @@ Source: the protocol of NVIDIA NeMo Gym 0.5 and its agents simple_agent and gymn
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import ClassVar, Literal
+from collections.abc import Awaitable
+from typing import ClassVar, Literal, cast
 
 from gymcli.dialects.payload import object_in
 from gymcli.environment import (
@@ -40,34 +42,20 @@ from gymcli.environment import (
     Task,
     Tool,
 )
-from gymcli.errors import EpisodeError, RunError, SetupError, VerifierError
+from gymcli.environment.tool import ToolFault
+from gymcli.errors import EpisodeError, SetupError, VerifierError
 from gymcli.remote.address import checked_address
 from gymcli.remote.gymnasium import MAX_TURNS, Game
+from gymcli.remote.reverification import asked_mode
+from gymcli.remote.served import SEED_HEADER, ServedEpisode, served_episode
 from gymcli.remote.session import Reply, ServerSession
+from gymcli.remote.tools import check_callable, declared_names, server_tool
 from gymcli.remote.verdict import asked_verdict, score_of
 from gymcli.remote.wire import row_of
 from gymcli.types import JSONObject, Message, Rollout, Score
 
-__all__ = ["RemoteEnvironment", "ReverifyMode", "remote_environment", "reverify_mode"]
+__all__ = ["RemoteEnvironment", "remote_environment"]
 
-ReverifyMode = Literal["stateless", "unsupported", "unknown"]
-"""Whether a server's `/verify` needs no session; `unknown` where it does not say."""
-
-_PROTOCOL_PATHS = (
-    "aggregate_metrics",
-    "close",
-    "close_session",
-    "mcp",
-    "reset",
-    "reverify_mode",
-    "sandbox_access",
-    "seed_session",
-    "step",
-    "verify",
-)
-"""What a tool may not be named: calling it would change the episode, or ask for its score."""
-
-_MODE_TIMEOUT = 10.0
 _NOT_KEPT = (
     "its session is over, so this conversation cannot be scored later; run the same command again "
     "to play the attempt anew"
@@ -98,6 +86,7 @@ class RemoteEnvironment(Environment[Task]):
     options: Options
     _session: ServerSession | None = None
     _game: Game | None = None
+    _served: ServedEpisode | None = None
     _row: JSONObject
 
     async def setup(self) -> list[Message]:
@@ -108,17 +97,29 @@ class RemoteEnvironment(Environment[Task]):
                 tool that cannot be called.
 
         """
-        self._session = session = ServerSession(self.base_url)
+        seed = {SEED_HEADER: str(self.rollout.seed)}
+        self._session = session = ServerSession(self.base_url, headers=seed)
         self._row = row_of(self.rollout)
         if self.options.protocol == "auto":
             seeded = await session.post(
                 "seed_session", self._row, seconds=self.call_timeout, error_class=SetupError
             )
             if seeded.status != 404:
-                _check_seeded(seeded)
-                _check_tools(self._tool_names())
+                answer = _check_seeded(seeded)
+                self._served = served = served_episode(
+                    session,
+                    self.rollout,
+                    self._row,
+                    answer,
+                    place=seeded.place,
+                    seconds=self.call_timeout,
+                )
+                if served is None:
+                    check_callable(declared_names(self.rollout.tools))
+                else:
+                    self.max_turns = served.opened.max_turns
                 session.is_open = True
-                return []
+                return [] if served is None else served.opened.messages
         self._game = Game(session, self._row, self.rollout, seconds=self.call_timeout)
         self.max_turns = MAX_TURNS
         opening = await self._game.reset()
@@ -126,22 +127,20 @@ class RemoteEnvironment(Environment[Task]):
         return opening
 
     def tools(self) -> list[Tool]:
-        """Give the tools of the row, each a call of the server."""
-        # Any object fits: what the server says to it is the result. Its own time limit is the
-        # request's, which comes first and fails the attempt rather than being told to the model.
-        return [
-            Tool(
-                functools.partial(self._call_tool, name),
-                name=name,
-                description=f"/{name} of the server.",
-                parameters={},
-                timeout=self.tool_timeout + 10,
-            )
-            for name in self._tool_names()
-        ]
+        """Give the tools of the row, each a call of the server; else those that it tells."""
+        if self._served is not None:
+            return self._served.tools()
+        assert self._session is not None, "tools are shown after setup"
+        session, seconds = self._session, self.tool_timeout
+        names = declared_names(self.rollout.tools)
+        return [server_tool(session, name, seconds=seconds) for name in names]
 
     async def step(self, message: Message) -> Step:
         """Answer a message of the model, as the server's dialect has it."""
+        if self._served is not None:
+            step, faults = await self._served.step()
+            self.tool_errors.update(cast("dict[ToolFault, int]", faults))
+            return step
         if self._game is None:
             return await super().step(message)
         return await self._game.step(message)
@@ -154,19 +153,17 @@ class RemoteEnvironment(Environment[Task]):
 
         """
         assert self._session is not None, "an episode is set up before it ends"
+        if self._served is not None:
+            return {"protocol": "gymcli", "verify": await _asked(self._served.verdict())}
         state: JSONObject = {"protocol": "seed"} if self._game is None else self._game.state
         if not self._session.has_cookies:
             state["session_cookie"] = "none"
         if self._game is not None:
             return state
+        verdict = asked_verdict(self._session, self.rollout, self._row, seconds=self.call_timeout)
+        state["verify"] = await _asked(verdict)
         try:
-            state["verify"] = await asked_verdict(
-                self._session, self.rollout, self._row, seconds=self.call_timeout
-            )
-        except VerifierError as error:
-            raise VerifierError(f"{error}; {_NOT_KEPT}") from error
-        try:
-            state["reverify_mode"] = await _mode(self._session)
+            state["reverify_mode"] = await asked_mode(self._session)
         except EpisodeError:
             state["reverify_mode"] = "unknown"
         return state
@@ -178,6 +175,8 @@ class RemoteEnvironment(Environment[Task]):
         try:
             if self._game is not None:
                 await self._game.close()
+            if self._served is not None:
+                await self._served.close()
         finally:
             await self._session.close()
 
@@ -196,7 +195,8 @@ class RemoteEnvironment(Environment[Task]):
             rewards = [reward for reward in rollout.step_rewards if reward is not None]
             return _noting_session(Score(math.fsum(rewards)), state)
         if cls.rescore == "verify":
-            async with ServerSession(cls.base_url, keeps_cookies=False) as session:
+            seed = {SEED_HEADER: str(rollout.seed)}
+            async with ServerSession(cls.base_url, keeps_cookies=False, headers=seed) as session:
                 row = row_of(rollout)
                 return score_of(
                     await asked_verdict(session, rollout, row, seconds=cls.call_timeout)
@@ -205,18 +205,6 @@ class RemoteEnvironment(Environment[Task]):
         if not answer:
             raise VerifierError("the record holds no answer of /verify; it must be played anew")
         return _noting_session(score_of(answer), state)
-
-    def _tool_names(self) -> list[str]:
-        functions = [object_in(spec.get("function")) for spec in self.rollout.tools]
-        return [name for function in functions if isinstance(name := function.get("name"), str)]
-
-    async def _call_tool(self, tool_name: str, /, **arguments: object) -> str:
-        """Post the arguments of a call and give the text of the answer, whatever its status."""
-        assert self._session is not None, "tools are called after setup"
-        reply = await self._session.post(
-            tool_name, arguments, seconds=self.tool_timeout, error_class=EpisodeError
-        )
-        return reply.text
 
 
 def remote_environment(
@@ -245,23 +233,8 @@ def remote_environment(
     return type("RemoteEnvironment", (RemoteEnvironment,), members)
 
 
-async def reverify_mode(base_url: str) -> ReverifyMode:
-    """Ask a server whether its `/verify` can be asked again later.
-
-    Raises:
-        UsageError: The address is none.
-        RunError: The server cannot be reached.
-
-    """
-    async with ServerSession(checked_address(base_url), keeps_cookies=False) as session:
-        try:
-            return await _mode(session)
-        except EpisodeError as error:
-            raise RunError(str(error)) from error
-
-
-def _check_seeded(reply: Reply) -> None:
-    """See that `/seed_session` went well, whatever it says.
+def _check_seeded(reply: Reply) -> JSONObject:
+    """See that `/seed_session` went well; give what it says.
 
     Raises:
         SetupError: It did not, or the server goes on in a dialect that is not spoken here.
@@ -273,30 +246,20 @@ def _check_seeded(reply: Reply) -> None:
             f"{reply.place}: the answer has an env_id, as aviary's and ToolSandbox's servers give; "
             "their dialect is not spoken here"
         )
+    return answer
 
 
-def _check_tools(names: list[str]) -> None:
-    for name in names:
-        # A slash could lead to another address on servers that decode paths before they route.
-        if name in _PROTOCOL_PATHS or "/" in name or name in ("", ".", ".."):
-            raise SetupError(
-                f"the row declares the tool {name!r}, which is an address of the protocol or none "
-                "at all, and cannot be called; rename it on the server and in the row"
-            )
-
-
-async def _mode(session: ServerSession) -> ReverifyMode:
-    """Ask for the mode; what is no answer to it is `unknown`.
+async def _asked(verdict: Awaitable[JSONObject]) -> JSONObject:
+    """Wait for a verdict; where there is none, say that no later one can be had.
 
     Raises:
-        EpisodeError: The server cannot be reached.
+        VerifierError: There is none.
 
     """
-    reply = await session.get("reverify_mode", seconds=_MODE_TIMEOUT, error_class=EpisodeError)
-    for mode in ("stateless", "unsupported"):
-        if reply.status == 200 and reply.text.strip() == f'"{mode}"':
-            return mode
-    return "unknown"
+    try:
+        return await verdict
+    except VerifierError as error:
+        raise VerifierError(f"{error}; {_NOT_KEPT}") from error
 
 
 def _noting_session(score: Score, state: JSONObject) -> Score:

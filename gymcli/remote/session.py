@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -80,10 +81,17 @@ class ServerSession:
     Args:
         base_url: The server's address, checked.
         keeps_cookies: Send back what the server sets; False for calls that need no session.
+        headers: Sent with every call.
 
     """
 
-    def __init__(self, base_url: str, *, keeps_cookies: bool = True) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        keeps_cookies: bool = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.base_url = base_url
         self.is_open = False
         """The server has built the episode's state; from now on its session must stay the same."""
@@ -93,7 +101,11 @@ class ServerSession:
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=_MAX_IDLE),
             cookie_jar=jar,
-            headers={"Content-Type": "application/json", "User-Agent": "gymcli"},
+            headers={
+                "Content-Type": "application/json",
+                "User-Agent": "gymcli",
+                **(headers or {}),
+            },
             trust_env=False,
         )
 

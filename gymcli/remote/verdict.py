@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from gymcli.errors import VerifierError
+from gymcli.remote.served import OWN_KEY, Verified
 from gymcli.remote.session import ServerSession
 from gymcli.remote.wire import response_of
 from gymcli.types import JSON, JSONObject, Rollout, Score
@@ -80,8 +81,11 @@ def own_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
 def score_of(answer: JSONObject) -> Score:
     """Give the score that a checked verdict means.
 
-    The other numbers of its top level are metrics, texts and objects are details.
+    That of a server of gymcli has the score as it is. Of others the numbers of the top level are
+    metrics, texts and objects are details.
     """
+    if OWN_KEY in answer:
+        return msgspec.convert(answer[OWN_KEY], type=Verified).score
     reward, extracted = answer["reward"], answer.get("extracted_answer")
     assert isinstance(reward, int | float)
     components = _numbers(answer.get("reward_components"))

@@ -1,0 +1,98 @@
+"""`gym serve`: an environment behind NeMo Gym's resources-server protocol."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gymcli.commands.console import message, result, run_async, warn
+from gymcli.commands.options import (
+    check_role_parameters,
+    key_values,
+    positive,
+    resolved_roles,
+    role_params,
+    roles,
+    settings_secrets,
+)
+
+if TYPE_CHECKING:
+    from gymcli.runner import Judges
+
+__all__ = ["serve"]
+
+
+def serve(
+    env: Annotated[
+        str,
+        typer.Argument(metavar="ENV", help="An environment: NAME, FILE.py:CLASS, MODULE:CLASS."),
+    ],
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
+    env_arg: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the environment.")
+    ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=MODEL",
+            help="A model of the environment: a name in gym.toml, URL#MODEL, local, or oracle.",
+        ),
+    ] = None,
+    role_param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role."),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Requests under way at once at each model of a role.")
+    ] = 64,
+    session_lifetime: Annotated[
+        float, typer.Option(callback=positive, help="Seconds after which an unused session ends.")
+    ] = 3600.0,
+    max_sessions: Annotated[
+        int, typer.Option(min=1, help="Sessions open at once; more get 503.")
+    ] = 10_000,
+) -> None:
+    """Serve an environment in NeMo Gym's resources-server protocol.
+
+    The one line of stdout is its base URL. `gym collect TASKS --env NAME=URL` plays it, and so do
+    NeMo Gym's agents. It stops at SIGTERM or Ctrl-C, with exit code 0. There is no authentication:
+    whoever reaches the port may use it.
+    """
+    from gymcli.addresses import is_loopback
+    from gymcli.serving import Limits, Service
+    from gymcli.serving import serve as serve_until_stopped
+
+    service = Service(
+        env,
+        env_args=key_values("--env-arg", env_arg or ()),
+        judges=_judges(role or (), role_param or (), concurrency),
+        limits=Limits(session_lifetime, max_sessions),
+    )
+    for text in service.warnings:
+        warn(text)
+    if not is_loopback(host):
+        warn(f"--host {host}: others than this machine may reach the server, which asks for no key")
+    message(f"serving {service.found.name}")
+    run_async(serve_until_stopped(service, host=host, port=port, announce=_announce))
+
+
+def _announce(base_url: str) -> None:
+    result(base_url)
+    sys.stdout.flush()
+
+
+def _judges(role: list[str] | tuple[()], params: list[str] | tuple[()], concurrency: int) -> Judges:
+    from gymcli.runner import Judges
+    from gymcli.secrets import NOTHING_SECRET
+
+    sources, defaults = roles(role), resolved_roles()
+    by_role = role_params(params)
+    given = (*sources, *by_role)
+    sources = {**defaults.sources, **sources}
+    missing = {name: text for name, text in defaults.missing.items() if name not in sources}
+    check_role_parameters(by_role, sources)
+    others = NOTHING_SECRET.also(settings_secrets())
+    return Judges(sources, by_role, concurrency, given, missing, others)

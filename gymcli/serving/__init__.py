@@ -1,0 +1,54 @@
+"""Environments of ours behind NeMo Gym's resources-server protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from gymcli.runner.judging import Judges
+from gymcli.serving.faces import AsgiApplication, aiohttp_application
+from gymcli.serving.process import serve
+from gymcli.serving.service import Limits, Service
+
+__all__ = ["AsgiApplication", "Judges", "Limits", "Service", "application", "asgi", "serve"]
+
+
+def application(
+    env: str,
+    *,
+    env_args: Mapping[str, str] | None = None,
+    judges: Judges | None = None,
+    limits: Limits | None = None,
+) -> web.Application:
+    """Give an environment as an aiohttp application.
+
+    Args:
+        env: A name, `FILE.py:CLASS` or `MODULE:CLASS`.
+        env_args: Its options as text, as `--env-arg` takes them.
+        judges: Who plays its roles.
+        limits: What the server holds at most.
+
+    Raises:
+        UsageError: There is no such environment, or it cannot be served.
+
+    """
+    service = Service(env, env_args=env_args, judges=judges or Judges(), limits=limits or Limits())
+    return aiohttp_application(service)
+
+
+def asgi(
+    env: str,
+    *,
+    env_args: Mapping[str, str] | None = None,
+    judges: Judges | None = None,
+    limits: Limits | None = None,
+) -> AsgiApplication:
+    """Give an environment as an ASGI application; the arguments are those of `application`.
+
+    Raises:
+        UsageError: There is no such environment, or it cannot be served.
+
+    """
+    service = Service(env, env_args=env_args, judges=judges or Judges(), limits=limits or Limits())
+    return AsgiApplication(service)

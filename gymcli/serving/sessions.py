@@ -1,0 +1,214 @@
+"""The episodes under way on a server, each known by its token, closed when nobody asks any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from itertools import takewhile
+from types import TracebackType
+from typing import Self
+
+from gymcli.boundary import boundary
+from gymcli.environment import Environment, Task, limited
+from gymcli.errors import EpisodeError, GymError
+from gymcli.gathering import gather_all
+from gymcli.role_models import RoleModels
+from gymcli.serving.messages import RefusedError
+from gymcli.types import Rollout
+
+__all__ = ["Session", "Sessions", "close"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_LONGEST_SLEEP = 30.0
+"""Seconds between two looks for sessions that nobody uses."""
+
+_RETRY_AFTER = 5
+
+
+class Session:
+    """One episode: its environment, its record as far as the server knows it, and its models."""
+
+    def __init__(self, environment: Environment[Task], models: RoleModels) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self.environment = environment
+        self.models = models
+        """Answer equal requests of this session once."""
+        self.is_own = False
+        """Its client is one of gymcli, and goes on as such."""
+        self.is_finished = False
+        """The environment ended the episode."""
+        self.is_over = False
+        self.used_at = 0.0
+        self.lock = asyncio.Lock()
+        """Held while a request is answered."""
+
+    @property
+    def rollout(self) -> Rollout:
+        """The record so far."""
+        return self.environment.rollout
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a request is being answered."""
+        return self.lock.locked()
+
+
+class Sessions:
+    """Every session of a server; an async context manager that closes them all.
+
+    Args:
+        lifetime: Seconds after its last request that a session lives.
+        max_sessions: How many may be open at once.
+        clock: Tells the time in seconds.
+
+    """
+
+    def __init__(self, *, lifetime: float, max_sessions: int, clock: Callable[[], float]) -> None:
+        self.lifetime = lifetime
+        self._max_sessions = max_sessions
+        self._clock = clock
+        self._open: dict[str, Session] = {}  # the one that was used longest ago comes first
+        self._num_opening = 0
+        self._expiring: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def __aenter__(self) -> Self:
+        self._expiring = asyncio.create_task(self._expire_for_ever())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._expiring is not None:
+            self._expiring.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._expiring
+        await self._end_all(self._open.values())
+
+    @asynccontextmanager
+    async def room(self) -> AsyncIterator[None]:
+        """Hold the place of a session that is being opened.
+
+        Raises:
+            RefusedError: There is none.
+
+        """
+        if self._is_full():
+            await self.expire()
+        if self._is_full():
+            raise RefusedError(
+                503,
+                f"{self._max_sessions} sessions are open, as many as this server holds; try again "
+                "later, or start it with a higher --max-sessions",
+                retry_after=_RETRY_AFTER,
+            )
+        self._num_opening += 1
+        try:
+            yield
+        finally:
+            self._num_opening -= 1
+
+    def add(self, session: Session) -> None:
+        """Take a session that is open."""
+        self._touch(session)
+
+    def find(self, token: str | None) -> Session:
+        """Give the session of a request.
+
+        Raises:
+            RefusedError: There is none.
+
+        """
+        if token is None:
+            raise RefusedError(
+                400,
+                "no session: ask /seed_session or /reset first, and send the cookie that it sets "
+                "with every request",
+            )
+        session = self._open.get(token)
+        if session is None or self._has_expired(session):
+            raise RefusedError(
+                410,
+                "this session is over: it was verified or closed, the server was started anew, or "
+                f"nothing was asked for {self.lifetime:g} seconds (--session-lifetime)",
+            )
+        self._touch(session)
+        return session
+
+    @asynccontextmanager
+    async def turn(self, session: Session) -> AsyncIterator[None]:
+        """Let requests to one session wait for each other; its lifetime counts from their end.
+
+        Raises:
+            RefusedError: The session ended meanwhile.
+
+        """
+        async with session.lock:
+            if session.is_over:
+                raise RefusedError(410, "this session is over")
+            try:
+                yield
+            finally:
+                if not session.is_over:
+                    self._touch(session)
+
+    def has(self, token: str | None) -> bool:
+        """Say whether a token is that of an open session."""
+        session = None if token is None else self._open.get(token)
+        return session is not None and not self._has_expired(session)
+
+    async def end(self, session: Session) -> None:
+        """Close a session; what its environment says against that is logged."""
+        if self._open.pop(session.token, None) is None:
+            return
+        session.is_over = True
+        await close(session.environment)
+
+    async def expire(self) -> None:
+        """Close every session that nobody uses any more."""
+        due = list(takewhile(self._is_due, self._open.values()))
+        for session in due:
+            if session.is_in_use:
+                self._touch(session)
+        await self._end_all(session for session in due if not session.is_in_use)
+
+    async def _end_all(self, sessions: Iterable[Session]) -> None:
+        """Close sessions, all at once: each may take its time."""
+        await gather_all([self.end(session) for session in sessions])
+
+    def _is_full(self) -> bool:
+        return len(self._open) + self._num_opening >= self._max_sessions
+
+    def _touch(self, session: Session) -> None:
+        session.used_at = self._clock()
+        self._open.pop(session.token, None)
+        self._open[session.token] = session
+
+    def _has_expired(self, session: Session) -> bool:
+        return self._is_due(session) and not session.is_in_use
+
+    def _is_due(self, session: Session) -> bool:
+        return self._clock() - session.used_at > self.lifetime
+
+    async def _expire_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(min(max(self.lifetime, 1.0), _LONGEST_SLEEP))
+            await self.expire()
+
+
+async def close(environment: Environment[Task]) -> None:
+    """Let an environment release what it took; what it says against that is logged."""
+    try:
+        with boundary(EpisodeError):
+            await limited.close(environment)
+    except GymError as error:
+        _LOGGER.warning("%s: close failed: %s", environment.rollout.env, error)

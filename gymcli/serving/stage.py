@@ -1,0 +1,186 @@
+"""Runs the code of a served environment: makes it, lets it answer, scores what was played.
+
+Each call is within the limits that it has in `gym collect`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from pydantic import ValidationError
+
+from gymcli.boundary import boundary
+from gymcli.environment import Environment, EnvironmentOptions, Step, Task, limited
+from gymcli.errors import EpisodeError, SetupError
+from gymcli.registry import Found
+from gymcli.role_models import RoleModels
+from gymcli.runner.attempts import Shared
+from gymcli.runner.judging import Judges
+from gymcli.scoring import score
+from gymcli.serving.messages import RefusedError
+from gymcli.serving.sessions import Session, Sessions, close
+from gymcli.serving.wire import opened_record
+from gymcli.store.verdicts import Verdicts
+from gymcli.types import JSONObject, Message, Rollout, Score, Verifier
+
+__all__ = ["Stage"]
+
+
+class Stage:
+    """Where the episodes of one environment take place.
+
+    Args:
+        found: The environment.
+        options: Its options.
+        judges: Who plays its roles.
+        shared: What opened models, workers and the alarm.
+        sessions: Those that are open.
+
+    """
+
+    def __init__(
+        self,
+        found: Found,
+        options: EnvironmentOptions,
+        judges: Judges,
+        shared: Shared,
+        sessions: Sessions,
+    ) -> None:
+        self._found = found
+        self.options = options
+        self._judges = judges
+        self._shared = shared
+        self._sessions = sessions
+
+    async def opened(self, row: JSONObject, seed: int | None) -> tuple[Session, list[Message]]:
+        """Open a session for a row; gives the environment's opening as well.
+
+        Raises:
+            RefusedError: It is no row of this environment, or there is no room.
+            AttemptError: The environment cannot be set up.
+
+        """
+        rollout = opened_record(row, self._found, self.options, seed)
+        models = self.models()
+        async with self._sessions.room():
+            environment = self._made(rollout, models)
+            environment.rollout = rollout
+            environment.reads_arguments_laxly = seed is None
+            try:
+                opening = await _set_up(environment)
+            except BaseException:
+                await close(environment)
+                raise
+            session = Session(environment, models)
+            self._sessions.add(session)
+        return session, opening
+
+    def _made(self, rollout: Rollout, models: RoleModels) -> Environment[Task]:
+        environment = self._found.environment
+        try:
+            with boundary(SetupError):
+                return limited.make(
+                    environment,
+                    rollout.task,
+                    options=self.options,
+                    roles=models.of(environment, rollout.task, {}),
+                    rng=rollout.seed,
+                    alarm=self._shared.alarm,
+                )
+        except SetupError as error:
+            if isinstance(error.__cause__, ValidationError):
+                text = f"the row is none of environment {self._found.name}: {error}"
+                raise RefusedError(422, text) from error
+            raise
+
+    async def stepped(self, session: Session, messages: list[Message]) -> Step:
+        """Let the environment answer the last of these messages, and record all.
+
+        Raises:
+            AttemptError: The environment failed.
+
+        """
+        rollout = session.rollout
+        rollout.messages += messages
+        with boundary(EpisodeError):
+            step = await limited.answer(session.environment, messages[-1])
+            msgspec.json.encode(step.messages)
+            if step.reward is not None and not math.isfinite(step.reward):
+                raise EpisodeError(f"the step reward {step.reward!r} is no finite number")
+        if step.reward is not None:
+            _pad(rollout, _num_turns(rollout) - 1)
+            rollout.step_rewards.append(float(step.reward))
+        rollout.messages += step.messages
+        return step
+
+    async def scored_session(self, session: Session) -> Score:
+        """Score a session's record as it stands.
+
+        Raises:
+            AttemptError: The environment or its verifier failed.
+
+        """
+        rollout = session.rollout
+        if rollout.step_rewards:
+            _pad(rollout, _num_turns(rollout))
+        with boundary(EpisodeError):
+            final_state = await limited.final_state(session.environment)
+            msgspec.json.encode(final_state)
+        rollout.final_state = final_state
+        return await self.scored(rollout, session.models)
+
+    async def scored(self, rollout: Rollout, models: RoleModels) -> Score:
+        """Score a record, as `gym verify` does.
+
+        Raises:
+            AttemptError: The verifier failed.
+
+        """
+        environment = self._found.environment
+        scored = await score(
+            environment,
+            rollout,
+            verifier=Verifier(environment.version, self._found.source_hash),
+            options=self.options,
+            roles=models.of(environment, rollout.task, {}),
+            workers=self._shared.workers,
+            alarm=self._shared.alarm,
+        )
+        assert scored.reward is not None, "what is scored has a reward"
+        return Score(
+            scored.reward, scored.components, scored.metrics, scored.answer, scored.details
+        )
+
+    def models(self) -> RoleModels:
+        """Give the models of one session; what they answered is forgotten with it."""
+        return RoleModels(
+            self._judges.sources,
+            params=self._judges.params,
+            pool=self._shared.roles.pool,
+            verdicts=Verdicts(),
+        )
+
+
+async def _set_up(environment: Environment[Task]) -> list[Message]:
+    """Build the environment's state and record its opening, which counts as prompt."""
+    rollout = environment.rollout
+    with boundary(SetupError):
+        opening = await limited.set_up(environment)
+        msgspec.json.encode(opening)
+        rollout.messages += opening
+        if not rollout.tools:
+            rollout.tools = [tool.spec for tool in limited.tools(environment)]
+    if not rollout.messages:
+        raise RefusedError(422, "there is no prompt: neither row nor environment gives one")
+    environment.shown_tools = rollout.tools
+    rollout.num_prompt_messages = len(rollout.messages)
+    return opening
+
+
+def _pad(rollout: Rollout, length: int) -> None:
+    rollout.step_rewards += [None] * (length - len(rollout.step_rewards))
+
+
+def _num_turns(rollout: Rollout) -> int:
+    return sum(message.role == "assistant" for message in rollout.responses)
