@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.errors import BudgetReachedError, FatalEndpointError, GymError
-from gymcli.runner.collection import Collection
-from gymcli.runner.measure import measure
-from gymcli.runner.options import CollectOptions
+from gymcli.engines.ray_engine import RayEngine
+from gymcli.errors import BudgetReachedError, EngineError, FatalEndpointError, GymError
+from gymcli.runner import Collection, CollectOptions, Engine, measure
+from gymcli.runner.judging import scrubber_of_run
+from gymcli.runner.policy import policy_source
 from gymcli.types import Failure, Rollout
 
-__all__ = ["collect"]
+__all__ = ["collect", "engine_of"]
 
 
 async def collect(
@@ -36,17 +37,39 @@ async def collect(
     """
     given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
     checked = CollectOptions.model_validate(options)
-    collection = Collection(given, checked, keeps=checked.out is not None)
+    collection = Collection(
+        given, checked, keeps=checked.out is not None, engine=engine_of(checked)
+    )
     async with collection:
         cause: GymError | None = None
         try:
             async with aclosing(collection.run()) as records:
                 async for record in records:
                     yield record
-        except (BudgetReachedError, FatalEndpointError) as error:
+        except (BudgetReachedError, FatalEndpointError, EngineError) as error:
             cause = error
         if collection.path is not None:
             metrics = measure(collection.path).metrics()
             collection.finish(msgspec.json.encode(metrics), None if cause else time.time())
         if cause is not None:
             raise cause
+
+
+def engine_of(options: CollectOptions) -> Engine | None:
+    """Give what runs the attempts, where that is not this process.
+
+    Raises:
+        MissingPackageError: It needs a package that is not installed.
+
+    """
+    if options.engine == "local":
+        return None
+    options = options.with_outage_deadline()
+    return RayEngine(
+        options.address,
+        options.num_workers,
+        env=options.env,
+        policy=policy_source(options),
+        role_params=options.role_params,
+        scrubber=scrubber_of_run(options),
+    )

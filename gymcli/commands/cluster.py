@@ -1,0 +1,102 @@
+"""Options of a Ray cluster, and what runs on it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from gymcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from gymcli.engines import RayScorers
+    from gymcli.runner import CollectOptions, Engine, Judges
+
+__all__ = [
+    "AddressOption",
+    "Cluster",
+    "EngineOption",
+    "WorkersOption",
+    "engine_of_run",
+]
+
+EngineOption = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="Where the work is done: here, or in the workers of a Ray cluster."),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="The Ray cluster to join, HOST:PORT or auto; else one of this machine."),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes of the Ray cluster; else one for each core."),
+]
+
+
+class Cluster(NamedTuple):
+    """What the options say."""
+
+    engine: Literal["local", "ray"]
+    address: str | None
+    num_workers: int | None
+
+    def check(self) -> None:
+        """Refuse options of a cluster where none is used.
+
+        Raises:
+            UsageError: They are given.
+
+        """
+        if self.engine == "local" and (self.address is not None or self.num_workers is not None):
+            raise UsageError(
+                "--address and --workers are options of --engine ray; give that as well"
+            )
+
+    def pending_engine(self, env: str | None, judges: Judges) -> Engine | None:
+        """Give what scores waiting conversations, where that is not this process.
+
+        Raises:
+            MissingPackageError: Ray is not installed.
+
+        """
+        if self.engine == "local":
+            return None
+        from gymcli.engines import RayEngine  # late: heavy, and few commands need it
+
+        return RayEngine(
+            self.address,
+            self.num_workers,
+            env=env,
+            role_params=judges.params,
+            scrubber=judges.scrubber(),
+        )
+
+    def scorers(self, env: str | None, judges: Judges) -> AbstractContextManager[RayScorers | None]:
+        """Give what scores stored lines, where that is not this machine.
+
+        Raises:
+            MissingPackageError: Ray is not installed.
+
+        """
+        if self.engine == "local":
+            return nullcontext()
+        from gymcli.engines import RayScorers  # late: heavy, and few commands need it
+
+        scrubber = judges.scrubber()
+        return RayScorers(self.address, self.num_workers, env=env, scrubber=scrubber)
+
+
+def engine_of_run(options: CollectOptions) -> Engine | None:
+    """Give what runs the attempts of a collection, where that is not this process.
+
+    Raises:
+        MissingPackageError: Ray is not installed.
+
+    """
+    if options.engine == "local":
+        return None
+    from gymcli.engines import engine_of  # late: heavy, and few runs need it
+
+    return engine_of(options)

@@ -1,0 +1,7 @@
+"""Where attempts run and lines are scored: here, or in the workers of a Ray cluster."""
+
+from gymcli.engines.library import collect, engine_of
+from gymcli.engines.ray_engine import RayEngine
+from gymcli.engines.scorers import RayScorers
+
+__all__ = ["RayEngine", "RayScorers", "collect", "engine_of"]

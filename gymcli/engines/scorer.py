@@ -1,0 +1,80 @@
+"""One worker that scores blocks of stored lines, in a process beside it that can be killed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import msgspec
+
+from gymcli.engines.code import Code
+from gymcli.engines.known import check_same_code
+from gymcli.engines.messages import Block, ScoredBlock
+from gymcli.engines.sending import sent_error
+from gymcli.engines.worker import opened_here
+from gymcli.errors import GymError
+from gymcli.registry import Registry
+from gymcli.scoring import RescoreJob, Workers, score_lines
+from gymcli.secrets import Scrubber
+
+__all__ = ["Scorer", "ScoringJob"]
+
+
+class ScoringJob(NamedTuple):
+    """What all blocks have in common; pickled."""
+
+    code: Code
+    job: RescoreJob
+    source_hashes: Mapping[str, str]
+    """Of the environments that lines name, as the process of the command has them."""
+    scrubber: Scrubber
+    """Knows the secrets that verifiers do not get."""
+
+
+class Scorer:
+    """Scores blocks of lines, under the limits that hold without a cluster."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._job: RescoreJob | None = None
+
+    def open(self, data: bytes) -> bytes:
+        """Get ready for blocks; gives an `Opened`."""
+        scoring: ScoringJob = pickle.loads(data)  # noqa: S301  # both ends are ours
+        opened = opened_here()
+        try:
+            self._open(scoring)
+        except GymError as error:
+            opened.error = sent_error(error)
+        return msgspec.json.encode(opened)
+
+    def _open(self, scoring: ScoringJob) -> None:
+        specs = scoring.code.specs(self._stack)
+        check_same_code(Registry(specs), scoring.source_hashes)
+        # One process beside this one: it has one core, and lives where that one is killed.
+        self._workers = self._stack.enter_context(Workers(1, scrubber=scoring.scrubber))
+        self._job = msgspec.structs.replace(scoring.job, env_specs=specs)
+
+    def score(self, data: bytes) -> bytes:
+        """Score the lines of a `Block`, or the first of them; gives a `ScoredBlock`."""
+        assert self._job is not None, "a worker is opened first"
+        block = msgspec.msgpack.decode(data, type=Block)
+        scored = ScoredBlock()
+        try:
+            scored.results = self._workers.submit(
+                score_lines,
+                block.lines,
+                self._job,
+                timeout=block.timeout,
+                memory_mb=block.memory_mb,
+                name="verify",
+            ).result()
+        except GymError as error:
+            scored.error = sent_error(error)
+        return msgspec.msgpack.encode(scored)
+
+    def close(self) -> None:
+        """End the process and delete what was written."""
+        self._stack.close()
