@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gymcli.checking import check
     from gymcli.client import Endpoint
+    from gymcli.engines import collect
     from gymcli.environment import (
         Context,
         Environment,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
         UserTurn,
         Verdict,
     )
-    from gymcli.runner import collect, verify
+    from gymcli.runner import verify
     from gymcli.types import (
         JSON,
         Failure,
@@ -128,7 +129,8 @@ _HOMES = {
         "UserTurn",
         "Verdict",
     ),
-    "gymcli.runner": ("collect", "verify"),
+    "gymcli.engines": ("collect",),
+    "gymcli.runner": ("verify",),
     "gymcli.types": (
         "JSON",
         "Failure",

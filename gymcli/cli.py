@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,19 @@ import typer
 import typer.core
 
 import gymcli
-from gymcli.commands import check, collect, data, envs, init, metrics, mock, show, verify
+from gymcli.commands import (
+    check,
+    collect,
+    data,
+    envs,
+    init,
+    merge,
+    metrics,
+    mock,
+    serve,
+    show,
+    verify,
+)
 from gymcli.commands.console import LOGGER, harmless, message
 from gymcli.commands.ending import TYPED
 from gymcli.commands.outputs import guard_outputs
@@ -147,11 +160,13 @@ app = typer.Typer(
 app.command("collect")(collect.collect)
 app.command("verify")(verify.verify)
 app.command("metrics")(metrics.metrics)
+app.command("merge")(merge.merge)
 app.command("envs")(envs.envs)
 app.command("show")(show.show)
 app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("mock")(mock.mock)
+app.command("serve")(serve.serve)
 app.add_typer(data.app, name="data")
 
 
@@ -244,7 +259,8 @@ def main() -> None:
     try:
         app()
     except SystemExit as end:
-        from gymcli.deadlines import leave_threads  # late: heavy
+        if threading.active_count() > 1:  # what ends alone need not wait for the import
+            from gymcli.deadlines import leave_threads  # late: heavy
 
-        leave_threads(end.code if isinstance(end.code, int) else int(end.code is not None))
+            leave_threads(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise

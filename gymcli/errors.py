@@ -14,6 +14,7 @@ GymError                      1   a bug of ours unless a child says otherwise
 │   └── TerminatedRunError  143   SIGTERM ended the run
 ├── RunError                  4   the run is not usable
 │   ├── FatalEndpointError        the endpoint refused in a way that waiting cannot mend
+│   ├── EngineError               the workers of a cluster cannot be started, or die one by one
 │   ├── RunDirectoryError         the run directory cannot be written
 │   └── OutputError               standard output cannot be written
 └── AttemptError              1   one attempt cannot be scored; recorded, never fatal to the run
@@ -57,6 +58,7 @@ __all__ = [
     "EndpointConnectionError",
     "EndpointGoneError",
     "EndpointTimeoutError",
+    "EngineError",
     "EnvironmentImportError",
     "EnvironmentTimeoutError",
     "EpisodeError",
@@ -159,6 +161,10 @@ class RunError(GymError):
 
 class FatalEndpointError(RunError):
     """Raised when the endpoint refused in a way that holds for every request of the run."""
+
+
+class EngineError(RunError):
+    """Raised when the workers of a cluster cannot be started, or die one after another."""
 
 
 class RunDirectoryError(RunError):

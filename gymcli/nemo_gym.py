@@ -172,13 +172,13 @@ def _components(line: JSONObject) -> dict[str, float]:
 def own_task_id(row: JSONObject) -> str | None:
     """Give the id that a row or rollout carries: `task_id`, else `id`, else `uuid`."""
     for name in ("task_id", "id", "uuid"):
-        if _is_id(value := row.get(name)):
+        value = row.get(name)
+        if isinstance(value, str):
+            if value:
+                return value
+        elif isinstance(value, int) and not isinstance(value, bool):
             return str(value)
     return None
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
 
 
 def _index_id(line: JSONObject) -> str | None:

@@ -270,6 +270,15 @@ CASES = [
         (COLLECT,),
     ),
     Case(
+        "verify: a damaged line of a run",
+        "verify run",
+        2,
+        "run/rollouts.jsonl:1: is not a rollout: JSON is malformed: object keys must be strings "
+        "(byte 1); delete the line: its attempt is collected again",
+        {"run/rollouts.jsonl": f"{{torn\n{SCORED}\n"},
+        (COLLECT,),
+    ),
+    Case(
         "a line that never ends",
         COLLECT,
         2,

@@ -33,6 +33,23 @@ def test_import_is_light():
     assert done.stdout == b"[]\n"
 
 
+@pytest.mark.parametrize("argument", ["--help", "--version", "--wrong"])
+def test_nothing_heavy_is_imported_to_answer_at_once(argument):
+    """To the end of the process: what is imported to leave it counts as well."""
+    program = f"""
+import sys
+sys.argv = ["gym", "{argument}"]
+from gymcli.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print([name for name in {HEAVY} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.splitlines()[-1] == b"[]"
+
+
 def test_help_lists_commands_and_exit_codes():
     done = gym("--help")
     assert done.exit_code == 0

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from gymcli.commands.cluster import (
+    AddressOption,
+    Cluster,
+    EngineOption,
+    WorkersOption,
+    engine_of_run,
+)
 from gymcli.commands.console import LOGGER, message, run_async, warn
 from gymcli.commands.ending import (
     Ending,
@@ -18,6 +25,7 @@ from gymcli.commands.ending import (
     raise_cause,
     show_end,
 )
+from gymcli.commands.memory import give_back_large_blocks
 from gymcli.commands.options import (
     IdByFileOption,
     IdFieldOption,
@@ -32,12 +40,14 @@ from gymcli.commands.options import (
     role_params,
     roles,
     settings_secrets,
+    shard_of,
 )
 from gymcli.commands.plan import show_plan
 from gymcli.commands.signals import stopped_by_signals
 from gymcli.commands.streams import hide
 from gymcli.errors import (
     BudgetReachedError,
+    EngineError,
     FatalEndpointError,
     GymError,
     InterruptedRunError,
@@ -49,6 +59,9 @@ if TYPE_CHECKING:
     from gymcli.runner import Collection
 
 __all__ = ["collect"]
+
+_CAUSES = (InterruptedRunError, BudgetReachedError, FatalEndpointError, EngineError)
+"""What stops a run before all is done; the numbers of what is there are printed all the same."""
 
 
 def collect(
@@ -100,10 +113,19 @@ def collect(
         int | None, typer.Option(min=1, help="Only so many rows of each file.")
     ] = None,
     task: Annotated[list[str] | None, typer.Option(help="Only the task of this id.")] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N", callback=shard_of, help="Only this part of the tasks, 1/N to N/N."
+        ),
+    ] = None,
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="Take the tasks in a random order (in memory).")
     ] = False,
     concurrency: Annotated[int, typer.Option(min=1, help="Attempts under way at once.")] = 64,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
     max_turns: Annotated[
         int | None, typer.Option(min=1, help="Model messages of an episode; else 32.")
     ] = None,
@@ -172,6 +194,7 @@ def collect(
 
     from gymcli.runner import Collection, CollectOptions
 
+    Cluster(engine, address, workers).check()
     sampling: dict[str, object] = {
         "temperature": temperature,
         "top_p": top_p,
@@ -196,8 +219,12 @@ def collect(
         repeats=repeats,
         limit=limit,
         task_ids=tuple(task or ()),
+        shard=shard,
         shuffle=shuffle,
         concurrency=concurrency,
+        engine=engine,
+        address=address,
+        num_workers=workers,
         max_turns=max_turns,
         max_episode_tokens=max_episode_tokens,
         max_episode_cost=max_episode_cost,
@@ -218,12 +245,13 @@ def collect(
         id_field=id_field,
         id_by_file=id_by_file,
     )
-    collection = Collection(tasks, options)
+    give_back_large_blocks()
+    collection = Collection(tasks, options, engine=engine_of_run(options))
     if dry_run:
         show_plan(collection, is_json=json)
         return
     metrics, cause = run_async(_run(collection, is_quiet=quiet))
-    if collection.num_scored or not isinstance(cause, FatalEndpointError):
+    if collection.num_scored or not isinstance(cause, FatalEndpointError | EngineError):
         show_end(collection, metrics, is_json=json)
     if cause is not None:
         raise_cause(collection, cause, command_to_go_on(context, collection))
@@ -262,12 +290,14 @@ async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
     """Run the collection under a progress display and measure what is on disk then."""
     import msgspec
 
+    from gymcli.commands.garbage import rarely_collected
+    from gymcli.commands.open_files import allow_collection
     from gymcli.commands.progress import Progress, has_one_scale, start_line
     from gymcli.runner import measure
 
     cause: GymError | None = None
     async with collection:
-        for text in collection.warnings:
+        for text in (*collection.warnings, *filter(None, [allow_collection(collection)])):
             if is_quiet:
                 LOGGER.warning(text)
             else:
@@ -276,14 +306,17 @@ async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
             message(start_line(collection))
         is_comparable = has_one_scale(collection)
         try:
-            with Progress(
-                collection.num_left, is_quiet=is_quiet, has_one_scale=is_comparable
-            ) as progress:
+            with (
+                rarely_collected(),
+                Progress(
+                    collection.num_left, is_quiet=is_quiet, has_one_scale=is_comparable
+                ) as progress,
+            ):
                 async with progress.ticking(), aclosing(collection.run()) as records:
                     with stopped_by_signals(collection.stopping):
                         async for record in records:
                             progress.add(record)
-        except (InterruptedRunError, BudgetReachedError, FatalEndpointError) as error:
+        except _CAUSES as error:
             cause = error
         assert collection.path is not None
         metrics = measure(collection.path).metrics()

@@ -122,7 +122,7 @@ def check_coverage(
     # The run may hold other attempts as well; what the files lack no longer counts.
     num_scored = min(collection.num_scored, metrics.num_scored)
     num_expected = collection.num_expected
-    if num_scored and num_scored / num_expected >= min_coverage:
+    if not num_expected or (num_scored and num_scored / num_expected >= min_coverage):
         return
     failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
     raise RunError(

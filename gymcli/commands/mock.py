@@ -75,6 +75,7 @@ def mock(
     alone, whatever their order. GET /stats counts; POST /down?seconds=N lets it die.
     """
     from gymcli.addresses import is_loopback
+    from gymcli.commands.open_files import allow_most
     from gymcli.mock import Faults, Latency, MockServer, Outage, parse_behaviour, serve
     from gymcli.secrets import scrubber_of
 
@@ -99,6 +100,7 @@ def mock(
     )
     if not is_loopback(host):
         warn(f"--host {host}: others than this machine may reach the server")
+    allow_most()
     run_async(serve(server, _announce, with_parent=with_parent))
 
 

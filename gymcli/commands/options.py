@@ -13,6 +13,7 @@ import typer
 from gymcli.commands.console import run_async
 from gymcli.commands.streams import hide
 from gymcli.errors import UsageError
+from gymcli.shards import Shard
 
 if TYPE_CHECKING:
     from gymcli.client import Endpoint
@@ -34,6 +35,7 @@ __all__ = [
     "role_params",
     "roles",
     "settings_secrets",
+    "shard_of",
 ]
 
 PromptOption = Annotated[
@@ -102,6 +104,19 @@ def not_negative(value: float | None) -> float | None:
     if value is not None and not (math.isfinite(value) and value >= 0.0):
         raise typer.BadParameter(f"{value:g} is not a number from 0 on")
     return value
+
+
+def shard_of(value: str | None) -> str | None:
+    """Check which part of the tasks is asked for.
+
+    Raises:
+        typer.BadParameter: It is no `I/N`, or there is no such part.
+
+    """
+    try:
+        return None if value is None else str(Shard.parse(value))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def roles(given: Iterable[str]) -> dict[str, RoleSource]:

@@ -20,10 +20,12 @@ def show_plan(collection: Collection, *, is_json: bool) -> None:
     for text in collection.warnings:
         warn(text)
     if is_json:
-        request = msgspec.Raw(_first_body(collection))
+        request = msgspec.Raw(_first_body(collection)) if collection.num_expected else None
         print_json(msgspec.json.encode({"plan": _plan(collection), "request": request}))
         return
     _print_plan(collection)
+    if not collection.num_expected:
+        return
     result()
     result("the first request, which is not sent:")
     print_json(_first_body(collection))
@@ -35,6 +37,7 @@ def _plan(collection: Collection) -> dict[str, object]:
     return {
         "tasks": manifest.tasks,
         "num_tasks": manifest.num_tasks,
+        "shard": manifest.shard or None,
         "repeats": collection.options.repeats,
         "num_expected": collection.num_expected,
         "num_scored": collection.num_scored,
@@ -52,6 +55,8 @@ def _print_plan(collection: Collection) -> None:
     result(f"tasks         {files}")
     repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
     result(f"attempts      {collection.num_expected} of {manifest.num_tasks} tasks{repeats}")
+    if manifest.shard:
+        result(f"shard         {manifest.shard}")
     if collection.num_scored:
         result(f"scored        {collection.num_scored}, left {collection.num_left}")
     result(f"environments  {', '.join(manifest.environments)}")

@@ -182,6 +182,8 @@ def start_line(collection: Collection) -> str:
         failed = f", {num_failed} failed before and stay so (--no-retry)"
     else:
         failed = ""
+    if not num_expected:
+        return f"{path}: no task is in shard {collection.manifest.shard}; nothing to do"
     if not collection.num_left:
         if failed:
             return f"{path}: {collection.num_scored} attempts are scored already{failed}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gymcli.commands.cluster import AddressOption, Cluster, EngineOption, WorkersOption
 from gymcli.commands.console import message, one_line, print_json, result, run_async, warn
 from gymcli.commands.options import (
     JsonOption,
@@ -52,6 +53,9 @@ def verify(
     concurrency: Annotated[
         int, typer.Option(min=1, help="Rollouts that wait for models at once.")
     ] = 64,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
     tasks: Annotated[
         list[Path] | None,
         typer.Option(help="The task rows, where a rollout file of others lacks their fields."),
@@ -76,27 +80,34 @@ def verify(
     from gymcli.runner import Rescoring, score_pending
     from gymcli.store.rollouts import unfinished_line
 
+    cluster = Cluster(engine, address, workers)
+    cluster.check()
     judges = _judges(run, role or (), role_param or (), concurrency)
     if run.is_dir():
         leave = None if pending else warn
-        waited = run_async(score_pending(run, env=env, judges=judges, leave=leave))
+        on_cluster = cluster.pending_engine(env, judges)
+        waited = run_async(
+            score_pending(run, env=env, judges=judges, leave=leave, engine=on_cluster)
+        )
         if pending or any(waited):
             message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
     if pending:
         return
-    rescoring = Rescoring(
-        run,
-        env=env,
-        env_args=key_values("--env-arg", env_arg or ()),
-        task_files=tasks or [],
-        judges=judges,
-        out=out,
-    )
-    try:
-        report = rescoring.run(watch=None if quiet else _Watch())
-    finally:
-        for text in rescoring.warnings:
-            warn(text)
+    with cluster.scorers(env, judges) as elsewhere:
+        rescoring = Rescoring(
+            run,
+            env=env,
+            env_args=key_values("--env-arg", env_arg or ()),
+            task_files=tasks or [],
+            judges=judges,
+            out=out,
+            elsewhere=elsewhere,
+        )
+        try:
+            report = rescoring.run(watch=None if quiet else _Watch())
+        finally:
+            for text in rescoring.warnings:
+                warn(text)
     unfinished = unfinished_line(run)
     if unfinished and not quiet:
         warn(unfinished)

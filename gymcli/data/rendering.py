@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from gymcli.nemo_gym import own_task_id
-from gymcli.runner.survey import Problems, named_file
+from gymcli.runner.row_problems import Problems
+from gymcli.runner.task_source import named_file
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import Hints, RowProblem, TaskReading, read_tasks
 from gymcli.types import JSONObject, TaskRow

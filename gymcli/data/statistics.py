@@ -13,7 +13,7 @@ import msgspec
 
 from gymcli.metrics.percentiles import percentile
 from gymcli.nemo_gym import own_task_id
-from gymcli.runner.survey import named_file
+from gymcli.runner.task_source import named_file
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import RowProblem, TaskReading, read_tasks
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canonical_json

@@ -11,7 +11,8 @@ import msgspec
 from gymcli.nemo_gym import own_task_id
 from gymcli.registry import Registry
 from gymcli.runner import CollectOptions
-from gymcli.runner.survey import TaskSource, named_file, row_problems
+from gymcli.runner.row_problems import row_problems
+from gymcli.runner.task_source import TaskSource, named_file
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
 from gymcli.types import TaskRow

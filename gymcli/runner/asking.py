@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from gymcli.environment import Model
 from gymcli.errors import Phase
 from gymcli.types import JSONObject, Message
@@ -11,11 +13,10 @@ from gymcli.types import JSONObject, Message
 __all__ = ["Asking"]
 
 
-class Asking:
+class Asking(msgspec.Struct, eq=False):
     """Counts the models of roles that one attempt is waiting for."""
 
-    def __init__(self) -> None:
-        self.num_asked = 0
+    num_asked: int = 0
 
     def phase(self, otherwise: Phase) -> Phase:
         """Give the phase of an attempt."""

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from gymcli.client import Client
 from gymcli.deadlines import Alarm
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import (
     AttemptError,
     IncompleteGroupError,
@@ -19,9 +21,9 @@ from gymcli.role_models import RoleModels, waits_to_score
 from gymcli.rollout import Episode, EpisodeFailedError, EpisodePlan, play
 from gymcli.runner.asking import Asking
 from gymcli.runner.failing import failure_of, fatal_error
-from gymcli.runner.stopping import Stopping
+from gymcli.runner.stopping import Stopping, UnderWay
 from gymcli.scoring import Workers, score, score_group
-from gymcli.types import Failure, RoleUse, Rollout, Verifier
+from gymcli.types import Failure, JSONObject, RoleUse, Rollout, Verifier
 
 __all__ = [
     "Attempt",
@@ -79,7 +81,7 @@ class Outcome(NamedTuple):
     """False: it met nothing itself; its score was kept, or others of its group failed."""
 
 
-class Ended(NamedTuple):
+class Ended(msgspec.Struct, eq=False):
     """An attempt whose conversation is over, or failed on the way."""
 
     attempt: Attempt
@@ -87,6 +89,9 @@ class Ended(NamedTuple):
     outcome: Outcome | None
     """Its outcome, where it failed or keeps the score it has."""
     is_saved: bool = False
+    asking: Asking | None = None
+    under_way: UnderWay | None = None
+    """Goes on where the task that played it scores it, too."""
 
     @property
     def rollout(self) -> Rollout:
@@ -103,14 +108,16 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
         return Ended(attempt, attempt.generation, kept, is_saved=True)
     use: dict[str, RoleUse] = {}
     asking = Asking()
-    roles = asking.follow(shared.roles.of(attempt.environment, attempt.plan.row.fields, use))
-    plan = attempt.plan._replace(roles=roles, alarm=shared.alarm)
+    roles = _roles(attempt, attempt.plan.row.fields, shared, asking, use)
+    plan = msgspec.structs.replace(attempt.plan, roles=roles, alarm=shared.alarm)
     episode = Episode(plan)
     rollout = episode.rollout
     rollout.role_usage = use
     rollout.group_size = attempt.group_size
+    under_way = shared.stopping.under_way(lambda: asking.phase(episode.phase))
     try:
-        with shared.stopping.under_way(lambda: asking.phase(episode.phase)):
+        with under_way:
+            episode.task = under_way.task
             policy = None if shared.policy is None else shared.policy.conversation()
             await play(plan, policy, episode)
     except EpisodeFailedError as failed:
@@ -125,7 +132,21 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
     is_saved = is_slow or waits_to_score(attempt.environment, shared.roles.sources)
     if is_saved:
         shared.save(rollout)
-    return Ended(attempt, rollout, None, is_saved=is_saved)
+    episode.phase = "verify"
+    return Ended(attempt, rollout, None, is_saved, asking, under_way)
+
+
+def _roles(
+    attempt: Attempt,
+    fields: JSONObject,
+    shared: Shared,
+    asking: Asking,
+    use: dict[str, RoleUse],
+) -> Mapping[str, Model]:
+    """Give the models that an attempt may ask; what they take is counted in `use`."""
+    if not shared.roles.sources:
+        return {}
+    return asking.follow(shared.roles.of(attempt.environment, fields, use))
 
 
 def _failed(attempt: Attempt, episode: Episode, error: AttemptError) -> Ended:
@@ -138,7 +159,10 @@ def _failed(attempt: Attempt, episode: Episode, error: AttemptError) -> Ended:
 
 
 def _was_answered(rollout: Rollout) -> bool:
-    return any(message.role == "assistant" for message in rollout.responses)
+    for message in rollout.responses:  # noqa: SIM110  # `any` costs twice as much
+        if message.role == "assistant":
+            return True
+    return False
 
 
 async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
@@ -146,22 +170,22 @@ async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
     attempt, rollout = ended.attempt, ended.rollout
     started = time.perf_counter()
     use: dict[str, RoleUse] = {}
-    asking = Asking()
+    asking = ended.asking or Asking()
+    under_way = ended.under_way or shared.stopping.under_way(lambda: asking.phase("verify"))
 
     def save() -> None:
-        nonlocal ended
         if attempt.plan is not None and not ended.is_saved:
             shared.save(rollout)
-            ended = ended._replace(is_saved=True)
+            ended.is_saved = True
 
     try:
-        with shared.stopping.under_way(lambda: asking.phase("verify")):
+        with under_way:
             scored = await score(
                 attempt.environment,
                 rollout,
                 verifier=attempt.verifier,
                 options=attempt.options,
-                roles=asking.follow(shared.roles.of(attempt.environment, rollout.task, use)),
+                roles=_roles(attempt, rollout.task, shared, asking, use),
                 workers=shared.workers,
                 alarm=shared.alarm,
                 save=save,
@@ -234,7 +258,7 @@ async def _scored_together(
         verifier=attempt.verifier,
         options=attempt.options,
         roles=[
-            asking.follow(shared.roles.of(attempt.environment, member.rollout.task, use))
+            _roles(attempt, member.rollout.task, shared, asking, use)
             for member, use in zip(members, uses, strict=True)
         ],
         workers=shared.workers,
@@ -249,7 +273,8 @@ async def _scored_together(
 def _add_scoring(rollout: Rollout, use: Mapping[str, RoleUse], seconds: float) -> None:
     """Add what scoring took to a record that has its score."""
     rollout.timing.total_seconds += seconds
-    rollout.role_usage = _added(rollout.role_usage, use)
+    if use:
+        rollout.role_usage = _added(rollout.role_usage, use)
 
 
 def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[str, RoleUse]:

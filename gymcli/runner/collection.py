@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from gymcli.boundary import boundary
-from gymcli.client import Client
 from gymcli.errors import (
     AuthenticationError,
     BudgetReachedError,
@@ -19,13 +20,13 @@ from gymcli.errors import (
     RoleError,
     RunDirectoryError,
     RunMismatchError,
-    UsageError,
 )
 from gymcli.local import model_name, parse_local
 from gymcli.registry import Registry
-from gymcli.role_models import ModelPool, check_missing
-from gymcli.runner.attempts import Shared
+from gymcli.role_models import check_missing
+from gymcli.runner.attempts import Attempt, Shared
 from gymcli.runner.budget import Budget, check_prices
+from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
 from gymcli.runner.first_request import first_request
 from gymcli.runner.judging import Judges, judging, scrubber_of_run
@@ -34,11 +35,14 @@ from gymcli.runner.manifest import default_out, identity_of, new_manifest, unuse
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.params import parameter_warnings
 from gymcli.runner.plan import Plan
+from gymcli.runner.policy import policy_source, sends_no_key
 from gymcli.runner.resumption import Standing, carried_on, compare, failed_attempts
 from gymcli.runner.stopping import Stopping
-from gymcli.runner.survey import TaskSource, survey
+from gymcli.runner.survey import survey
+from gymcli.runner.task_source import TaskSource
+from gymcli.shards import check_same_shard
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.run import Done, RunDirectory
+from gymcli.store.run import DoneTasks, RunDirectory
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Failure, Request, Rollout
 
@@ -54,6 +58,7 @@ class Collection:
         tasks: Task files, or names of environments for the tasks that ship with them.
         options: What is asked for. `out` None takes the default directory where `keeps`.
         keeps: Write a run directory.
+        engine: Where the attempts run; without one in this process.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong. Nothing was sent or written.
@@ -61,12 +66,18 @@ class Collection:
     """
 
     def __init__(
-        self, tasks: Iterable[str | Path], options: CollectOptions, *, keeps: bool = True
+        self,
+        tasks: Iterable[str | Path],
+        options: CollectOptions,
+        *,
+        keeps: bool = True,
+        engine: Engine | None = None,
     ) -> None:
         self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
-        self._weights = parse_local(options.model)
-        model = options.model if self._weights is None else model_name(self._weights)
+        self._engine = engine
+        weights = parse_local(options.model)
+        model = options.model if weights is None else model_name(weights)
         registry = Registry((options.env,) if options.env else ())
         self._source = TaskSource(tasks, options, registry)
         self._scrubber = scrubber_of_run(options)
@@ -101,7 +112,7 @@ class Collection:
             *missing_warnings,
         ]
         """What the user should know; more may come when the run is opened."""
-        self._done: Mapping[tuple[str, str], Done] = {}
+        self._done = DoneTasks()
         self._standing = Standing()
         self._shared: Shared | None = None
         self._stack = AsyncExitStack()
@@ -124,11 +135,15 @@ class Collection:
     @property
     def num_outages(self) -> int:
         """How often an endpoint was gone."""
+        if self._engine is not None:
+            return self._engine.num_outages
         return 0 if self._shared is None else self._shared.roles.pool.num_outages
 
     @property
     def outage_seconds(self) -> float:
         """How long endpoints were gone, all of them together."""
+        if self._engine is not None:
+            return self._engine.outage_seconds
         return 0.0 if self._shared is None else self._shared.roles.pool.outage_seconds
 
     @property
@@ -146,7 +161,7 @@ class Collection:
         plan = self._plan.first()
         with boundary(RoleError):
             stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))
-        return await first_request(plan._replace(roles=stand_ins))
+        return await first_request(msgspec.structs.replace(plan, roles=stand_ins))
 
     def look(self) -> None:
         """Compare with the run that is there already, and leave it as it is.
@@ -200,6 +215,9 @@ class Collection:
         await self._stack.aclose()
 
     def _compare(self, directory: RunDirectory) -> None:
+        before = read_manifest(directory.path)
+        if before is not None:
+            check_same_shard(directory.path, before.shard, self.manifest.shard)
         done = directory.done()
         pending = directory.pending(done)
         mates = directory.mates(done)
@@ -216,7 +234,6 @@ class Collection:
         self._keeping.num_scored = standing.num_done
         if standing.warning:
             self.warnings.append(standing.warning)
-        before = read_manifest(directory.path)
         if before is not None:
             self._keeping.manifest = carried_on(self.manifest, before, standing)
 
@@ -240,20 +257,20 @@ class Collection:
             )
         )
         if self.num_left > len(self._standing.waiting):
-            return shared._replace(policy=await self._policy(shared.roles.pool))
+            source = policy_source(self.options)
+            if source is not None and self._engine is None:
+                policy = await shared.roles.pool.client(source)
+                return shared._replace(policy=policy)
         return shared
-
-    async def _policy(self, pool: ModelPool) -> Client | None:
-        if self.options.model == "oracle":
-            return None
-        source = self._weights or self.options.endpoint
-        if source is None:
-            raise UsageError(f"the model {self.options.model} needs an endpoint; give one")
-        return await pool.client(source)
 
     @property
     def _concurrency(self) -> int:
         return max(1, min(self.options.concurrency, self.num_left))
+
+    def _attempts(self) -> Iterator[Attempt]:
+        """Give what is left to do; what is done is forgotten here once all of it was given."""
+        done, self._done = self._done, DoneTasks()
+        return self._plan.attempts(self._standing, done) if self.num_left else iter(())
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
         """Run what is not done yet; every record is on disk before it is given.
@@ -267,8 +284,9 @@ class Collection:
         for text in self.warnings:
             _LOGGER.warning(text)
         assert self._shared is not None, "a collection is run inside its `async with`"
-        outcomes = run_attempts(
-            self._plan.attempts(self._standing, self._done),
+        run = run_attempts if self._engine is None else self._engine.run
+        outcomes = run(
+            self._attempts(),
             self._shared,
             concurrency=self._concurrency,
             keep=self._keeping.keep,
@@ -281,7 +299,7 @@ class Collection:
                     async for record in outcomes:
                         yield record
         except FatalEndpointError as error:
-            if self._sends_no_key and isinstance(error.__cause__, AuthenticationError):
+            if sends_no_key(self.options) and isinstance(error.__cause__, AuthenticationError):
                 way_out = "no key was sent: give --api-key-env VARIABLE"
                 raise FatalEndpointError(f"{error}; {way_out}") from error.__cause__
             if self.num_scored:
@@ -304,11 +322,6 @@ class Collection:
     def told(self) -> str:
         """Say how much of this plan is scored."""
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
-
-    @property
-    def _sends_no_key(self) -> bool:
-        endpoint = self.options.endpoint
-        return endpoint is not None and not (endpoint.api_key or endpoint.headers or endpoint.query)
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
         """Write metrics and the end of the run; a run that was complete keeps its end.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 
@@ -20,9 +22,14 @@ from gymcli.runner.attempts import (
 from gymcli.runner.failing import cause_of
 from gymcli.types import Failure, Rollout
 
-__all__ = ["run_attempts"]
+__all__ = ["Fuse", "run_attempts"]
 
 _MIN_FATAL_IN_A_ROW = 10
+
+_FIRST_TURN = 4.0
+_LATER_TURNS = 1.0
+"""Seconds in which workers start one after another. A connection is there some turns of the loop
+after it was begun, and has 10 seconds: the first turn may take some of these, the others few."""
 
 
 async def run_attempts(
@@ -31,6 +38,7 @@ async def run_attempts(
     *,
     concurrency: int,
     keep: Callable[[Outcome], Outcome],
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[Rollout | Failure]:
     """Run attempts at most `concurrency` at a time and give each record as it ends.
 
@@ -47,11 +55,10 @@ async def run_attempts(
         GymError: The cause, once every record is given, where the run was stopped.
 
     """
-    work = _Work(attempts, shared, keep, concurrency)
+    work = _Work(attempts, shared, keep, concurrency, clock)
     working = asyncio.create_task(work.do_all())
     try:
-        while (outcome := await work.ended.get()) is not None:
-            work.room.release()
+        while (outcome := await work.ended.take()) is not None:
             yield outcome.record
         await working
     finally:
@@ -73,17 +80,18 @@ class _Work:
         shared: Shared,
         keep: Callable[[Outcome], Outcome],
         concurrency: int,
+        clock: Callable[[], float],
     ) -> None:
-        self.ended: asyncio.Queue[Outcome | None] = asyncio.Queue()
-        """None is the end. The queue is not bounded: that must fit in whenever the workers stop."""
-        self.room = asyncio.Semaphore(concurrency)
-        """Bounds what waits to be taken, so that memory does not grow where the taker is slow."""
+        self.ended = _Ended(concurrency)
         self._attempts = attempts
         self._shared = shared
         self._keep = keep
         self._concurrency = concurrency
         self._groups = _Groups()
-        self._fuse = _Fuse(max(_MIN_FATAL_IN_A_ROW, 2 * concurrency))
+        self._fuse = Fuse(concurrency)
+        self._clock = clock
+        self._turned_at = clock()
+        self._longest_turn = _FIRST_TURN
 
     async def do_all(self) -> None:
         """Run every attempt, then end the groups that never became complete."""
@@ -92,11 +100,12 @@ class _Work:
             for members in self._groups.left():
                 await self._give(await score_members(members, self._shared))
         finally:
-            self.ended.put_nowait(None)
+            self.ended.close()
 
     async def _do(self) -> None:
         """Run one attempt after another, until there are none or the run is stopped."""
         shared = self._shared
+        await self._let_loop_turn()
         while shared.stopping.cause is None:
             attempt = next(self._attempts, None)
             if attempt is None:
@@ -110,6 +119,17 @@ class _Work:
             elif one.outcome is None:
                 await self._give([await score_attempt(one, shared)])
 
+    async def _let_loop_turn(self) -> None:
+        """Wait where thousands of workers start: what the first ones began would time out unseen.
+
+        All start in one turn of the loop otherwise, and it sees nothing until that is over.
+        """
+        while self._clock() - (turned_at := self._turned_at) > self._longest_turn:
+            await asyncio.sleep(0)
+            if self._turned_at == turned_at:  # the first of a turn starts in any case
+                self._turned_at, self._longest_turn = self._clock(), _LATER_TURNS
+                return
+
     async def _give(self, outcomes: list[Outcome]) -> None:
         kept = []
         for outcome in outcomes:
@@ -118,8 +138,46 @@ class _Work:
             if cause is not None:
                 self._shared.stopping.stop(cause, grace=0.0)
         for outcome in kept:
-            await self.room.acquire()
-            self.ended.put_nowait(outcome)
+            await self.ended.give(outcome)
+
+
+class _Ended:
+    """Outcomes that wait to be taken: no more than so many, where the taker is slow.
+
+    As a bounded queue, at a third of its cost: there is nearly always room, and nobody to wake.
+    """
+
+    def __init__(self, max_num: int) -> None:
+        self._max_num = max_num
+        self._outcomes: deque[Outcome] = deque()
+        self._is_closed = False
+        self._is_some = asyncio.Event()
+        self._is_room = asyncio.Event()
+
+    async def give(self, outcome: Outcome) -> None:
+        """Add one, as soon as there is room."""
+        while len(self._outcomes) >= self._max_num:
+            self._is_room.clear()
+            await self._is_room.wait()
+        self._outcomes.append(outcome)
+        if len(self._outcomes) == 1:
+            self._is_some.set()
+
+    def close(self) -> None:
+        """Say that no more come."""
+        self._is_closed = True
+        self._is_some.set()
+
+    async def take(self) -> Outcome | None:
+        """Take the one that waits longest, as soon as there is any; None: no more come."""
+        while not self._outcomes:
+            if self._is_closed:
+                return None
+            self._is_some.clear()
+            await self._is_some.wait()
+        if len(self._outcomes) == self._max_num:
+            self._is_room.set()
+        return self._outcomes.popleft()
 
 
 async def _all_of(working: Iterable[Coroutine[object, object, None]]) -> None:
@@ -152,15 +210,15 @@ class _Groups:
         yield from self._members.values()
 
 
-class _Fuse:
+class Fuse:
     """Ends a run that has no prospect: nothing was answered yet, or nothing is any more.
 
     In the middle of a run one refusal proves little: only so many in a row do. An endpoint that
     cannot be reached then is waited for by the client, until that gives it up.
     """
 
-    def __init__(self, max_in_a_row: int) -> None:
-        self._max_in_a_row = max_in_a_row
+    def __init__(self, concurrency: int) -> None:
+        self._max_in_a_row = max(_MIN_FATAL_IN_A_ROW, 2 * concurrency)
         self._num_in_a_row = 0
         self._has_answered = False
 

@@ -147,7 +147,7 @@ def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Res
         record,
         environment=before.environment,
         options=before.options,
-        keeps_line=job.keeps_lines,
+        line=b"" if job.keeps_lines else None,  # what roles took stands anywhere on it
     )
 
 

@@ -103,7 +103,7 @@ class Keeping:
         for name, count in record.retries.items():
             where = (record.env, record.task_id, record.attempt)
             _LOGGER.info("%s %s/%d: %s, tried again %d times", *where, name, count)
-        return outcome._replace(record=record)
+        return outcome if record is outcome.record else outcome._replace(record=record)
 
     def save(self, rollout: Rollout) -> None:
         """Write a conversation down that waits for its score.

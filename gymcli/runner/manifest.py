@@ -20,7 +20,8 @@ from gymcli.registry import Found, environment_options
 from gymcli.role_models import RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.judging import Judges
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.survey import Survey, TaskSource
+from gymcli.runner.survey import Survey
+from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.types import JSONObject, digest
 
@@ -109,7 +110,8 @@ def default_out(source: TaskSource, options: CollectOptions, identity: JSONObjec
     stem = first.name.split(".")[0]
     tasks = (stem == "tasks" and first.parent.name) or stem
     model = options.model.rpartition("/")[2]
-    parts = (_plain(tasks), _plain(model), digest(identity)[:8])
+    shard = "" if options.shard is None else f"shard-{options.shard.replace('/', '-of-')}"
+    parts = (_plain(tasks), _plain(model), digest(identity)[:8], shard)
     return Path("runs") / "-".join(part for part in parts if part)
 
 
@@ -145,11 +147,12 @@ def new_manifest(
         role_params=options.role_params,
         tasks=found.files,
         environments={
-            name: _environment_record(item, env_options[name], found.num_rows[name], options)
+            name: _environment_record(item, env_options[name], found, options)
             for name, item in found.environments.items()
-            if found.num_rows[name]
+            if found.num_rows_of_all_shards[name]
         },
         model=model,
+        shard=options.shard or "",
         libraries=_versions(),
         git_commit=_git_commit(),
         num_expected=found.num_selected * options.repeats,
@@ -239,9 +242,10 @@ def _rescored_record(
 
 
 def _environment_record(
-    item: Found, env_options: EnvironmentOptions, num_rows: int, options: CollectOptions
+    item: Found, env_options: EnvironmentOptions, found: Survey, options: CollectOptions
 ) -> EnvironmentRecord:
     environment = item.environment
+    num_rows, num_of_all = found.num_rows[item.name], found.num_rows_of_all_shards[item.name]
     return EnvironmentRecord(
         version=environment.version,
         source_hash=item.source_hash,
@@ -249,6 +253,7 @@ def _environment_record(
         max_reward=environment.max_reward,
         pass_threshold=environment.pass_threshold,
         num_expected=num_rows * options.repeats,
+        num_expected_of_all_shards=num_of_all * options.repeats if options.shard else 0,
         rescore=environment.rescore,
     )
 
@@ -257,7 +262,7 @@ def _shown_options(options: CollectOptions) -> JSONObject:
     """Give the options for the record; of the endpoint only what is no secret."""
     shown: JSONObject = options.model_dump(
         mode="json",
-        exclude={"endpoint", "roles", "default_roles", "role_params"},
+        exclude={"endpoint", "roles", "default_roles", "role_params", "shard"},
         exclude_defaults=True,
     )
     if options.endpoint is not None:

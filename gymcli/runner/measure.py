@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -10,13 +11,14 @@ import msgspec
 from gymcli.errors import EnvironmentImportError, RunFileError, UnknownNameError
 from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.registry import Found, Registry
+from gymcli.store.blocks import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import EnvironmentRecord, read_manifest
 from gymcli.store.rollouts import (
     RolloutReading,
     decode_rollout,
     environment_names,
-    rollout_lines,
     rollouts_file,
+    without_torn,
 )
 from gymcli.store.run import FAILURES, ROLLOUTS, read_structs
 from gymcli.types import JSON_ERRORS, ErrorRecord, Rollout
@@ -24,7 +26,14 @@ from gymcli.types import JSON_ERRORS, ErrorRecord, Rollout
 __all__ = ["measure"]
 
 
-class _Line(ScoredLine):
+_LINES_AT_A_TIME = 512
+"""Lines that are counted together; each as an object takes about 500 bytes until then."""
+
+
+_schema_version = operator.attrgetter("schema_version")
+
+
+class _Line(ScoredLine, gc=False):
     """A scored line that also tells ours from those of other programs."""
 
     schema_version: int = 0
@@ -56,21 +65,50 @@ def measure(path: Path, *, env: str | None = None) -> Aggregator:
         facts = {found.name: _told(found) for found in known.values()}
     aggregator = Aggregator(facts)
     if file is not None:
-        for line in _lines(file, reading):
-            line.env = known[line.env].name if line.env in known else line.env
-            if isinstance(line, ScoredLine):
-                aggregator.add_scored(line)
-            else:
-                aggregator.add_failure(line)
+        _add_lines(aggregator, file, reading, known)
     if path.is_dir() and failures.is_file():
         for failure in read_structs(failures, msgspec.json.Decoder(FailureLine)):
             aggregator.add_failure(failure)
     return aggregator
 
 
-def _lines(file: Path, reading: RolloutReading) -> Iterator[ScoredLine | FailureLine]:
+def _add_lines(
+    aggregator: Aggregator, file: Path, reading: RolloutReading, known: Mapping[str, Found]
+) -> None:
+    """Add what a rollout file says; of lines of ours only what is counted is decoded."""
     decoder = msgspec.json.Decoder(_Line)
-    for line in rollout_lines(file):
+    renamed = {name: found.name for name, found in known.items() if name != found.name}
+    waiting: list[ScoredLine] = []
+    for block in iterate_blocks(file):
+        scored = decode_block(block, decoder)
+        if scored is not None and all(map(_schema_version, scored)):
+            waiting += scored
+        else:
+            for line in _one_by_one(block, file, reading, decoder):
+                if isinstance(line, ScoredLine):
+                    waiting.append(line)
+                else:
+                    line.env = renamed.get(line.env, line.env)
+                    aggregator.add_failure(line)
+        if len(waiting) >= _LINES_AT_A_TIME:
+            _add_scored(aggregator, waiting, renamed)
+            waiting = []
+    _add_scored(aggregator, waiting, renamed)
+
+
+def _add_scored(
+    aggregator: Aggregator, lines: list[ScoredLine], renamed: Mapping[str, str]
+) -> None:
+    if renamed:
+        for line in lines:
+            line.env = renamed.get(line.env, line.env)
+    aggregator.add_scored_lines(lines)
+
+
+def _one_by_one(
+    block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[_Line]
+) -> Iterator[ScoredLine | FailureLine]:
+    for line in without_torn(block.lines(file)):
         try:
             scored = decoder.decode(line.data)
         except JSON_ERRORS:

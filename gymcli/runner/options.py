@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from gymcli.client import Endpoint
+from gymcli.shards import Shard
 
 __all__ = ["CollectOptions"]
 
@@ -40,10 +41,18 @@ class CollectOptions(BaseModel):
     """Only the first rows of each file, after `shuffle`."""
     task_ids: tuple[str, ...] = ()
     """Only these tasks."""
+    shard: str | None = None
+    """`I/N`, from `1/N` to `N/N`: of the tasks that the other options select, only this part."""
     shuffle: bool = False
     """Take the tasks in a random order, the same for one seed; holds all of them in memory."""
     concurrency: int = Field(default=64, ge=1)
     """Attempts under way at once."""
+    engine: Literal["local", "ray"] = "local"
+    """Where attempts run: in this process, or in the workers of a Ray cluster."""
+    address: str | None = None
+    """The Ray cluster that is joined; None: one that lives on this machine as long as the run."""
+    num_workers: int | None = Field(default=None, ge=1)
+    """Processes on that cluster, which share `concurrency`; None: one for each of its cores."""
     max_turns: int | None = Field(default=None, ge=1)
     """Model messages of an episode; over the row's and the environment's own limit."""
     max_episode_tokens: int | None = Field(default=None, ge=1)
@@ -101,6 +110,11 @@ class CollectOptions(BaseModel):
                 },
             }
         )
+
+    @field_validator("shard")
+    @classmethod
+    def _check_shard(cls, text: str | None) -> str | None:
+        return None if text is None else str(Shard.parse(text))
 
     @model_validator(mode="before")
     @classmethod

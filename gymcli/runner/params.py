@@ -16,6 +16,8 @@ _TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_to
 
 def merged_params(of_row: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     """Give the parameters of a request: those given win, whatever name a token limit has."""
+    if not of_row:
+        return dict(given)
     overridden = _TOKEN_LIMITS if _TOKEN_LIMITS & given.keys() else frozenset[str]()
     kept = {name: value for name, value in of_row.items() if name not in overridden}
     return {**kept, **given}

@@ -11,12 +11,13 @@ from gymcli.errors import RunDirectoryError, RunMismatchError
 from gymcli.registry import Registry, environment_options
 from gymcli.role_models import check_declared, check_missing, declared_roles
 from gymcli.runner.attempts import Attempt, Outcome
+from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.manifest import role_identities
 from gymcli.runner.recorded import find_recorded
 from gymcli.store.manifest import differences, read_manifest
-from gymcli.store.run import RunDirectory
+from gymcli.store.run import GENERATIONS, RunDirectory
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Failure, JSONObject, Rollout, Verifier
 
@@ -36,6 +37,7 @@ async def score_pending(
     env: str | None = None,
     judges: Judges | None = None,
     leave: Callable[[str], None] | None = None,
+    engine: Engine | None = None,
 ) -> Pending:
     """Score the finished conversations of a run that wait for it, and append them.
 
@@ -48,6 +50,7 @@ async def score_pending(
         env: An environment given as code.
         judges: Who plays the roles.
         leave: Where they must stay waiting, it takes the reason; without it that is an error.
+        engine: Where they are scored; without one in this process.
 
     Raises:
         UsageError: A line, an environment or a role is wrong.
@@ -58,6 +61,8 @@ async def score_pending(
     judges = judges or Judges()
     registry = Registry((env,) if env else ())
     directory = RunDirectory(run, judges.scrubber())
+    if not (run / GENERATIONS).is_file():
+        return Pending()  # without reading which attempts are done: each line is read again anyway
     waiting = directory.pending(directory.done())
     if not waiting:
         return Pending()
@@ -71,7 +76,7 @@ async def score_pending(
                 raise
             leave(f"{len(waiting)} conversations still wait for their score: {error}")
             return Pending()
-        return await _score(directory, registry, judges)
+        return await _score(directory, registry, judges, engine)
 
 
 def _check_settings(run: Path, registry: Registry, names: set[str], judges: Judges) -> None:
@@ -112,7 +117,9 @@ def _check_settings(run: Path, registry: Registry, names: set[str], judges: Judg
         )
 
 
-async def _score(directory: RunDirectory, registry: Registry, judges: Judges) -> Pending:
+async def _score(
+    directory: RunDirectory, registry: Registry, judges: Judges, engine: Engine | None
+) -> Pending:
     def keep(outcome: Outcome) -> Outcome:
         if isinstance(outcome.record, Rollout):
             directory.append_rollout(outcome.record)
@@ -124,7 +131,8 @@ async def _score(directory: RunDirectory, registry: Registry, judges: Judges) ->
     attempts = _attempts(directory, registry)
     verdicts = Verdicts(directory.path, scrubber=directory.scrubber)
     async with judging(judges, verdicts) as shared:
-        outcomes = run_attempts(attempts, shared, concurrency=judges.concurrency, keep=keep)
+        run = run_attempts if engine is None else engine.run
+        outcomes = run(attempts, shared, concurrency=judges.concurrency, keep=keep)
         async with aclosing(outcomes):
             async for record in outcomes:
                 num_scored += isinstance(record, Rollout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from gymcli.deadlines import Reminders
 from gymcli.registry import environment_options, prepare, split_env_args
 from gymcli.role_models import ORACLE, check_declared
 from gymcli.rollout import EpisodeLimits, EpisodePlan
@@ -12,7 +13,8 @@ from gymcli.runner.manifest import declared_sources
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.params import merged_params
 from gymcli.runner.resumption import Standing
-from gymcli.runner.survey import Survey, TaskSource
+from gymcli.runner.survey import Survey
+from gymcli.runner.task_source import TaskSource
 from gymcli.store.run import Done
 from gymcli.types import AttemptKey, Rollout, TaskRow, Usage, Verifier
 
@@ -46,7 +48,6 @@ class Plan:
     ) -> None:
         self._source = source
         self._options = options
-        self._found = found
         self._model = model
         self._spend = spend
         endpoint = options.endpoint
@@ -55,6 +56,7 @@ class Plan:
         self._limits = EpisodeLimits(
             options.max_episode_tokens, options.max_episode_cost, options.max_episode_time
         )
+        self._reminders = Reminders()
         environments = found.environments
         self.roles = declared_sources(options, environments)
         """The models beside the policy, of those roles that the environments have."""
@@ -67,8 +69,22 @@ class Plan:
             name: environment_options(item.environment, name, given[name], {})
             for name, item in environments.items()
         }
+        self._recorded_options = {
+            name: given_options.model_dump(mode="json", exclude_defaults=True)
+            for name, given_options in self.env_options.items()
+        }
         for name, item in environments.items():
             prepare(item, self.env_options[name])
+        self._attempts = {
+            name: Attempt(
+                item.environment,
+                self.env_options[name],
+                Verifier(item.environment.version, item.source_hash),
+                plan=None,
+            )
+            for name, item in environments.items()
+        }
+        """By environment, what is the same of all attempts."""
 
     def self_judgement(self) -> list[str]:
         """Warn of roles that the policy itself plays."""
@@ -107,33 +123,34 @@ class Plan:
             yield self._recorded(rollout)
         for rollout in standing.mates:
             yield self._recorded(rollout)._replace(is_done=True)
+        is_new = not done
         for row, attempt in self.rows():
-            scored = done.get((row.env, row.id))
-            is_done = scored is not None and scored.has(attempt)
-            if not is_done and AttemptKey(row.env, row.id, attempt) not in left_out:
-                plan = self._episode(row, attempt)
-                size = self.group_sizes[row.env, row.id]
-                yield self._attempt(row.env)._replace(plan=plan, group_size=size)
+            scored = None if is_new else done.get((row.env, row.id))
+            if scored is not None and scored.has(attempt):
+                continue
+            if left_out and AttemptKey(row.env, row.id, attempt) in left_out:
+                continue
+            environment, options, verifier, *_ = self._attempts[row.env]
+            size = self.group_sizes.of(row.env, row.id)
+            yield Attempt(
+                environment, options, verifier, self._episode(row, attempt), group_size=size
+            )
 
     def _recorded(self, rollout: Rollout) -> Attempt:
-        return self._attempt(rollout.env)._replace(
+        return self._attempts[rollout.env]._replace(
             generation=rollout, group_size=rollout.group_size
         )
 
-    def _attempt(self, env: str) -> Attempt:
-        found = self._found.environments[env]
-        verifier = Verifier(found.environment.version, found.source_hash)
-        return Attempt(found.environment, self.env_options[env], verifier, plan=None)
-
     def _episode(self, row: TaskRow, attempt: int) -> EpisodePlan:
         options = self._options
-        environment = self._found.environments[row.env].environment
+        environment = self._attempts[row.env].environment
         return EpisodePlan(
             row=row,
             attempt=attempt,
             environment=environment,
             options=self.env_options[row.env],
             env_version=environment.version,
+            env_options=self._recorded_options[row.env],
             model=self._model,
             params=merged_params(row.params, options.params),
             run_seed=options.seed or 0,
@@ -142,4 +159,5 @@ class Plan:
             limits=self._limits,
             cost=self._cost,
             spend=self._spend,
+            reminders=self._reminders,
         )

@@ -11,14 +11,14 @@ from typing import TypeVar
 import msgspec
 
 from gymcli.errors import TasksError
-from gymcli.metrics import Aggregator, ScoredLine
+from gymcli.metrics import PairedMeans
 from gymcli.registry import split_env_args
 from gymcli.role_models import check_missing
 from gymcli.runner.judging import Judges
 from gymcli.runner.manifest import rescored_manifest
 from gymcli.runner.measure import measure
 from gymcli.runner.verifying import recorded_environments, rescore_file
-from gymcli.scoring import Rescored
+from gymcli.scoring import Batch, Rescored, RescoredLines, Scorers
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollouts import rollouts_file
 from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs
@@ -27,7 +27,6 @@ from gymcli.store.verdicts import copy_verdicts
 from gymcli.store.whole import check_unused, whole_run
 from gymcli.types import (
     SCHEMA_VERSION,
-    AttemptKey,
     ErrorRecord,
     Failure,
     JSONObject,
@@ -86,6 +85,7 @@ class Rescoring:
         judges: Who plays the roles that verifiers ask.
         out: A directory for the rescored run; it must be new or empty, and holds the run once that
             is whole. What an earlier try left in it is done again, but no judge is asked again.
+        elsewhere: What scores the lines whose verifiers wait for nobody; else this machine does.
 
     Raises:
         UsageError: A path, a name or an option is wrong.
@@ -101,6 +101,7 @@ class Rescoring:
         task_files: Sequence[Path] = (),
         judges: Judges | None = None,
         out: Path | None = None,
+        elsewhere: Scorers | None = None,
     ) -> None:
         self.warnings: list[str] = []
         """What the user should know; more may come while it runs."""
@@ -108,6 +109,7 @@ class Rescoring:
         self._run = run
         self._env = env
         self._out = out
+        self._elsewhere = elsewhere
         rollouts_file(run)
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None
@@ -126,28 +128,29 @@ class Rescoring:
             RunDirectoryError: `out` cannot be written.
 
         """
+        watch = watch or _watch_nothing
         report = RescoringReport()
-        before, after = Aggregator(), Aggregator()
+        means = PairedMeans()
         num_lines: Counter[str] = Counter()
         with ExitStack() as stack:
             directory = self._opened_out(stack)
-            for item in self._rescored(directory):
-                _count(report, item)
-                if item.old_reward is not None and item.new_reward is not None:
-                    _measure(before, item.key, item.old_reward)
-                    _measure(after, item.key, item.new_reward)
-                if directory is not None:
-                    num_lines[item.key.env] += 1
-                    _write(directory, item)
-                if watch is not None:
+            for batch in self._rescored(directory):
+                if isinstance(batch, RescoredLines):
+                    _count_lines(report, means, batch)
+                    watch(report)
+                    continue
+                for item in batch:
+                    _count(report, means, item)
+                    if directory is not None:
+                        num_lines[item.key.env] += 1
+                        _write(directory, item)
                     watch(report)
             if directory is not None:
                 self._close_out(directory, num_lines)
-        report.mean_before = before.metrics().mean_reward
-        report.mean_after = after.metrics().mean_reward
+        report.mean_before, report.mean_after = means.means()
         return report
 
-    def _rescored(self, directory: RunDirectory | None) -> Iterator[Rescored]:
+    def _rescored(self, directory: RunDirectory | None) -> Iterator[Batch]:
         return rescore_file(
             self._run,
             self._found,
@@ -158,6 +161,7 @@ class Rescoring:
             keeps_lines=directory is not None,
             out=None if directory is None else directory.path,
             warn=self.warnings.append,
+            elsewhere=self._elsewhere,
         )
 
     def _opened_out(self, stack: ExitStack) -> RunDirectory | None:
@@ -190,6 +194,10 @@ class Rescoring:
         )
 
 
+def _watch_nothing(report: RescoringReport) -> None:
+    """Look away."""
+
+
 def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
     """Read the fields of task rows, by id and by the index that NeMo Gym gives a row."""
     fields: dict[str, JSONObject] = {}
@@ -200,7 +208,18 @@ def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
     return fields
 
 
-def _count(report: RescoringReport, item: Rescored) -> None:
+def _count_lines(report: RescoringReport, means: PairedMeans, batch: RescoredLines) -> None:
+    """Count many results at once; those are looked at one by one whose reward is another now."""
+    report.num_rescored += len(batch.new_rewards)
+    if batch.old_rewards != batch.new_rewards:
+        for item in batch:
+            if item.is_changed:
+                _count_change(report, item)
+    means.add(batch.env, batch.task_ids, batch.attempts, batch.old_rewards, batch.new_rewards)
+
+
+def _count(report: RescoringReport, means: PairedMeans, item: Rescored) -> None:
+    _measure(means, item)
     if not item.is_rescored:
         report.num_not_rescored += 1
         return
@@ -210,8 +229,11 @@ def _count(report: RescoringReport, item: Rescored) -> None:
         report.errors[text] = report.errors.get(text, 0) + 1
     else:
         report.num_rescored += 1
-    if not item.is_changed:
-        return
+    if item.is_changed:
+        _count_change(report, item)
+
+
+def _count_change(report: RescoringReport, item: Rescored) -> None:
     report.num_changed += 1
     if item.old_reward is not None and item.new_reward is not None:
         report.num_up += item.new_reward > item.old_reward
@@ -231,10 +253,10 @@ def _count(report: RescoringReport, item: Rescored) -> None:
         )
 
 
-def _measure(aggregator: Aggregator, key: AttemptKey, reward: float) -> None:
-    aggregator.add_scored(
-        ScoredLine(env=key.env, task_id=key.task_id, attempt=key.attempt, reward=reward)
-    )
+def _measure(means: PairedMeans, item: Rescored) -> None:
+    if item.old_reward is not None and item.new_reward is not None:
+        key = item.key
+        means.add(key.env, [key.task_id], [key.attempt], [item.old_reward], [item.new_reward])
 
 
 def _write(directory: RunDirectory, item: Rescored) -> None:

@@ -16,9 +16,10 @@ from gymcli.errors import (
     EndpointGoneError,
     RunMismatchError,
 )
-from gymcli.runner.survey import TaskSource
+from gymcli.runner.group_sizes import GroupSizes
+from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run import FAILURES, Done, read_structs
+from gymcli.store.run import FAILURES, Done, DoneTasks, read_structs
 from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow
 
 __all__ = ["Standing", "carried_on", "compare", "failed_attempts"]
@@ -57,9 +58,9 @@ class Standing(NamedTuple):
 def compare(
     source: TaskSource,
     planned: Iterable[tuple[TaskRow, int]],
-    done: Mapping[tuple[str, str], Done],
+    done: DoneTasks,
     pending: Mapping[AttemptKey, Rollout],
-    group_sizes: Mapping[tuple[str, str], int],
+    group_sizes: GroupSizes,
     failed: AbstractSet[AttemptKey] = frozenset(),
 ) -> Standing:
     """Compare a plan with what a run has on record, task by task.
@@ -69,7 +70,7 @@ def compare(
         planned: Every attempt of the plan.
         done: What is scored already.
         pending: What waits for its score.
-        group_sizes: Planned attempts of each task whose attempts are scored together.
+        group_sizes: Planned attempts of each task that are scored together.
         failed: Attempts that are not tried again, unless they only wait for their score.
 
     Raises:
@@ -79,7 +80,7 @@ def compare(
     """
     if not (done or pending or failed):
         return Standing()
-    there = _check_unchanged(source.rows(), done, pending)
+    gone = list(done.absent(_unchanged(source.rows(), done, pending)))
     sizes = {(key.env, key.task_id): rollout.group_size for key, rollout in pending.items()}
     num_done: Counter[str] = Counter()
     waiting = []
@@ -90,7 +91,7 @@ def compare(
         if scored is not None and scored.has(attempt):
             num_done[row.env] += 1
             continue
-        if (size := group_sizes.get((row.env, row.id))) is not None:
+        if size := group_sizes.of(row.env, row.id):
             before = 0 if scored is None else scored.group_size or scored.attempts.bit_count()
             _check_group(row, size, sizes.get((row.env, row.id), before))
         key = AttemptKey(row.env, row.id, attempt)
@@ -99,20 +100,20 @@ def compare(
             left_failed.add(key)
         elif found is not None:
             waiting.append(found)
-    num_there: Counter[str] = Counter()
-    for task in there:
-        num_there[task[0]] += done[task].attempts.bit_count()
+    num_there = Counter(done.num_attempts())
+    for task in gone:
+        num_there[task[0]] -= done[task].attempts.bit_count()
     return Standing(
         num_done=num_done.total(),
         waiting=tuple(waiting),
-        gone=tuple(sorted(task_id for _, task_id in done.keys() - there)),
+        gone=tuple(sorted(task_id for _, task_id in gone)),
         num_others=num_there - num_done,
         left_failed=frozenset(left_failed),
     )
 
 
 def _broken_groups(
-    group_sizes: Mapping[tuple[str, str], int],
+    group_sizes: GroupSizes,
     done: Mapping[tuple[str, str], Done],
     pending: Mapping[AttemptKey, Rollout],
     failed: AbstractSet[AttemptKey],
@@ -122,7 +123,7 @@ def _broken_groups(
     for key in failed - pending.keys():
         task = (key.env, key.task_id)
         scored = done.get(task)
-        if task in group_sizes and not (scored is not None and scored.has(key.attempt)):
+        if group_sizes.of(*task) and not (scored is not None and scored.has(key.attempt)):
             broken.add(task)
     return broken
 
@@ -138,14 +139,13 @@ def _check_group(row: TaskRow, size: int, before: int) -> None:
     )
 
 
-def _check_unchanged(
+def _unchanged(
     rows: Iterator[TaskRow],
     done: Mapping[tuple[str, str], Done],
     pending: Mapping[AttemptKey, Rollout],
-) -> set[tuple[str, str]]:
-    """Give the scored tasks that the files still hold; refuse those whose content changed."""
+) -> Iterator[tuple[str, str]]:
+    """Give the tasks that the files hold; refuse one whose content changed since it was scored."""
     waiting = {(key.env, key.task_id): rollout.task_hash for key, rollout in pending.items()}
-    there = set()
     for row in rows:
         key = (row.env, row.id)
         scored = done.get(key)
@@ -156,9 +156,7 @@ def _check_unchanged(
                 f'{row.place}: task "{shown}" has other content than when it was collected; '
                 "give another --out, or --fresh for a new run"
             )
-        if scored is not None:
-            there.add(key)
-    return there
+        yield key
 
 
 _CUT_OFF = frozenset(
@@ -208,9 +206,13 @@ def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest
         record = plan.environments.get(name, earlier)
         planned = record.num_expected if name in plan.environments else 0
         expected = planned + standing.num_others.get(name, 0)
+        of_all_shards = record.num_expected_of_all_shards
         if has_same_files:
             expected = max(expected, earlier.num_expected)
-        environments[name] = msgspec.structs.replace(record, num_expected=expected)
+            of_all_shards = max(of_all_shards, earlier.num_expected_of_all_shards)
+        environments[name] = msgspec.structs.replace(
+            record, num_expected=expected, num_expected_of_all_shards=of_all_shards
+        )
     return msgspec.structs.replace(
         plan,
         environments=environments,

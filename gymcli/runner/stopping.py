@@ -37,6 +37,8 @@ class Stopping:
     def __init__(self, grace: float = 0.0) -> None:
         self.grace = grace
         self.cause: GymError | None = None
+        self.num_elsewhere = 0
+        """Attempts that are played or scored in other processes."""
         self._is_cut = False
         self._in_flight: set[UnderWay] = set()
         self._cut_at = math.inf
@@ -45,7 +47,12 @@ class Stopping:
     @property
     def num_in_flight(self) -> int:
         """Attempts that are played or scored now."""
-        return len(self._in_flight)
+        return len(self._in_flight) + self.num_elsewhere
+
+    @property
+    def seconds_left(self) -> float:
+        """Until what is in flight is cut off; without end where nothing stops the run."""
+        return 0.0 if self._is_cut else self._cut_at - asyncio.get_running_loop().time()
 
     def stop(self, cause: GymError, *, grace: float | None = None) -> None:
         """Start nothing from now on, and cut off what is in flight once the grace is over.
@@ -108,7 +115,7 @@ class Stopping:
 
 
 class UnderWay:
-    """A context manager around the work on one attempt.
+    """A context manager around the work on one attempt, or around each part of it, in one task.
 
     Raises:
         UnfinishedAttemptError: The end of the run cut the work off; in place of the cancellation
@@ -116,7 +123,7 @@ class UnderWay:
 
     """
 
-    __slots__ = ("_num_before", "_num_cuts", "_phase", "_phase_at_cut", "_stopping", "_task")
+    __slots__ = ("_num_before", "_num_cuts", "_phase", "_phase_at_cut", "_stopping", "task")
 
     def __init__(self, stopping: Stopping, phase: Callable[[], Phase]) -> None:
         self._stopping = stopping
@@ -124,23 +131,25 @@ class UnderWay:
         self._phase_at_cut: Phase = "setup"
         self._num_cuts = 0
         self._num_before = 0
-        self._task: asyncio.Task[object] | None = None
+        self.task: asyncio.Task[object] | None = None
+        """Whose work it is, once that was begun."""
 
     def cut(self) -> None:
         """Cancel what the attempt waits for."""
-        assert self._task is not None, "what was not entered is not in flight"
+        assert self.task is not None, "what was not entered is not in flight"
         if not self._num_cuts:
             self._phase_at_cut = self._phase()
         self._num_cuts += 1
-        self._task.cancel()
+        self.task.cancel()
 
     def __enter__(self) -> Self:
         if self._stopping._is_cut:  # noqa: SLF001  # the two are one mechanism
             raise self._stopping.error(self._phase())
-        task = asyncio.current_task()
-        assert task is not None, "attempts run in tasks"
-        self._task = task
-        self._num_before = task.cancelling()
+        if self.task is None:  # asked once: on Python 3.11 it is slow to say
+            self.task = asyncio.current_task()
+            assert self.task is not None, "attempts run in tasks"
+        self._num_cuts = 0
+        self._num_before = self.task.cancelling()
         self._stopping._in_flight.add(self)  # noqa: SLF001
         return self
 
@@ -153,10 +162,10 @@ class UnderWay:
         self._stopping._in_flight.discard(self)  # noqa: SLF001
         if not self._num_cuts:
             return
-        assert self._task is not None, "left before it was entered"
+        assert self.task is not None, "left before it was entered"
         num_left = 0
         for _ in range(self._num_cuts):
-            num_left = self._task.uncancel()
+            num_left = self.task.uncancel()
         if isinstance(error, asyncio.CancelledError) and num_left <= self._num_before:
             raise self._stopping.error(self._phase_at_cut) from error
 

@@ -16,7 +16,8 @@ from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.own_loop import OwnLoop
 from gymcli.runner.recorded import find_recorded
-from gymcli.scoring import Rescored, RescoreJob, rescore
+from gymcli.scoring import Batch, Rescored, RescoreJob, Scorers, rescore_batches
+from gymcli.store.compressed import is_plain
 from gymcli.store.lines import Line
 from gymcli.store.manifest import read_manifest
 from gymcli.store.rollouts import (
@@ -63,7 +64,7 @@ def verify(
         UsageError: A file, a line, an environment or an option is wrong, or a role has no model.
 
     """
-    return rescore_file(
+    batches = rescore_file(
         Path(run),
         recorded_environments(Path(run), env),
         env=env,
@@ -72,6 +73,7 @@ def verify(
         judges=Judges(roles or {}, role_params or {}, given=(*(roles or ()), *(role_params or ()))),
         keeps_lines=keeps_lines,
     )
+    return (result for batch in batches for result in batch)
 
 
 def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
@@ -120,11 +122,14 @@ def rescore_file(
     keeps_lines: bool,
     out: Path | None = None,
     warn: Callable[[str], None] = _LOGGER.warning,
-) -> Iterator[Rescored]:
+    elsewhere: Scorers | None = None,
+) -> Iterator[Batch]:
     """Rescore every line of a run or a file, whose environments are known.
 
-    Lines whose verifiers compute come first, where there are others as well. New verdicts are
-    kept in the run, where it may be written, and in `out`; `warn` is told where they are not.
+    Gives the results of lines that follow one another together; lines whose verifiers compute come
+    first, where there are others as well. New verdicts are kept in the run, where it may be
+    written, and in `out`; `warn` is told where they are not. What waits for nobody is scored
+    `elsewhere`, where that is given.
     """
     path = rollouts_file(run)
     reading = RolloutReading(str(path), env, row_fields)
@@ -140,29 +145,44 @@ def rescore_file(
         return environments.get(name) or find_recorded(registry, name, run)
 
     # Of a line whose environment the manifest does not know the class is asked when it comes.
-    waiting = {name: _waits(found, judges) for name, found in environments.items()}
+    def waits_here(found: Found) -> bool:
+        return _waits(found, judges, is_in_worker=elsewhere is not None)
+
+    waiting = {name: waits_here(found) for name, found in environments.items()}
 
     def lines(*, waits: bool) -> Iterator[Line]:
         for line in rollout_lines(path):
             name = line_environment(line, reading)
             if name not in waiting:
-                waiting[name] = _waits(find(name), judges)
+                waiting[name] = waits_here(find(name))
             if waiting[name] == waits:
                 yield line
 
-    job = RescoreJob(reading, specs, env_args, keeps_lines)
+    job = RescoreJob(reading, specs, env_args, keeps_lines, frozenset(environments))
     size = path.stat().st_size
     if not any(waiting.values()):
-        return rescore(rollout_lines(path), job, size=size, scrubber=judges.scrubber())
+        return rescore_batches(
+            rollout_lines(path),
+            job,
+            size=size,
+            scrubber=judges.scrubber(),
+            file=path if is_plain(path) else None,
+            elsewhere=elsewhere,
+        )
     is_mixed = not all(waiting.values())
-    judged = rescore_judged(
-        lambda: lines(waits=True) if is_mixed else rollout_lines(path),
-        JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency),
-        lambda: _opened(judges, run if run.is_dir() else None, out, warn),
+    judged: Iterator[Batch] = (
+        [result]
+        for result in rescore_judged(
+            lambda: lines(waits=True) if is_mixed else rollout_lines(path),
+            JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency),
+            lambda: _opened(judges, run if run.is_dir() else None, out, warn),
+        )
     )
     if not is_mixed:
         return judged
-    alone = rescore(lines(waits=False), job, size=size, scrubber=judges.scrubber())
+    alone = rescore_batches(
+        lines(waits=False), job, size=size, scrubber=judges.scrubber(), elsewhere=elsewhere
+    )
     return itertools.chain(alone, judged)
 
 
@@ -175,8 +195,8 @@ async def _opened(
             yield shared
 
 
-def _waits(found: Found, judges: Judges) -> bool:
+def _waits(found: Found, judges: Judges, *, is_in_worker: bool) -> bool:
     """Say whether lines are scored in this process; another does not know a server's class."""
     environment = found.environment
     is_remote = issubclass(environment, RemoteEnvironment)
-    return is_remote or waits_to_score(environment, judges.sources)
+    return is_remote or waits_to_score(environment, judges.sources, is_in_worker=is_in_worker)

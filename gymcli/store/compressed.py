@@ -16,7 +16,7 @@ from gymcli.errors import UsageError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["MAX_LINE_BYTES", "TOO_LONG", "open_bytes", "read_errors"]
+__all__ = ["MAX_LINE_BYTES", "TOO_LONG", "is_plain", "open_bytes", "read_errors"]
 
 MAX_LINE_BYTES = 1 << 27
 """The longest line that is read or written, decompressed: a small file may unpack to anything."""
@@ -25,6 +25,8 @@ TOO_LONG = f"is longer than {MAX_LINE_BYTES >> 20} MB, the most that is read"
 
 _MAX_WINDOW_LOG = 27
 """Power of two of the bytes that a .zst file may ask to be held in memory."""
+_BUFFER_BYTES = 1 << 16
+"""Read at a time where lines are asked for: the default, 8 kB, takes a seventh more time."""
 _COMPRESSED_BYTES = 1 << 11
 """Bytes of a .zst file that are decompressed at a time; what they give is held in memory."""
 
@@ -41,9 +43,14 @@ def open_bytes(path: Path) -> BinaryIO:
             return cast("BinaryIO", gzip.open(path, "rb"))
         if path.suffix == ".zst":
             return _open_zstd(path)
-        return path.open("rb")
+        return path.open("rb", _BUFFER_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def is_plain(path: Path) -> bool:
+    """Say whether a file is read as it is, from any place of it."""
+    return path.suffix not in (".gz", ".zst") and path.is_file()
 
 
 def _open_zstd(path: Path) -> BinaryIO:

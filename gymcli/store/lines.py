@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import jsonlines
 import msgspec
@@ -15,12 +15,21 @@ from gymcli.errors import UsageError
 from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
 from gymcli.types import JSON, JSONObject
 
-__all__ = ["TOO_DEEP", "Line", "decoded_lines", "file_sha256", "iterate_lines"]
+__all__ = [
+    "MAX_BLANK_BYTES",
+    "TOO_DEEP",
+    "Line",
+    "decoded_lines",
+    "file_sha256",
+    "iterate_lines",
+    "lines_of",
+    "too_blank",
+]
 
 TOO_DEEP = "it is nested too deeply"
 """What is said of JSON that the interpreter has no stack for."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_MAX_BLANK_BYTES = 1 << 20
+MAX_BLANK_BYTES = 1 << 20
 """As much as may be blank in a row: lines without end take no memory, but time."""
 
 
@@ -43,19 +52,37 @@ def iterate_lines(path: Path) -> Iterator[Line]:
 
     """
     with open_bytes(path) as file, read_errors(path):
-        num_blank = 0
-        read_line = partial(file.readline, MAX_LINE_BYTES + 1)
-        for number, data in enumerate(iter(read_line, b""), 1):
-            stripped = (data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data).strip()
-            num_blank = 0 if stripped else num_blank + len(data)
-            if len(data) > MAX_LINE_BYTES:
-                raise UsageError(f"{path}:{number}: {TOO_LONG}")
-            if num_blank > _MAX_BLANK_BYTES:
-                raise UsageError(
-                    f"{path}:{number}: more than {_MAX_BLANK_BYTES >> 20} MB are blank"
-                )
-            if stripped:
-                yield Line(number, stripped, data.endswith(b"\n"))
+        yield from lines_of(file, path)
+
+
+def lines_of(file: BinaryIO, path: Path, *, first: int = 1) -> Iterator[Line]:
+    """Give the lines of an open file, or of a part of it, that are not blank.
+
+    Args:
+        file: The file.
+        path: Its name, for messages.
+        first: The number of the first line that is read.
+
+    Raises:
+        UsageError: A line is longer than `MAX_LINE_BYTES`, or nothing but blank lines is there.
+
+    """
+    num_blank = 0
+    read_line = partial(file.readline, MAX_LINE_BYTES + 1)
+    for number, data in enumerate(iter(read_line, b""), first):
+        stripped = (data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data).strip()
+        num_blank = 0 if stripped else num_blank + len(data)
+        if len(data) > MAX_LINE_BYTES:
+            raise UsageError(f"{path}:{number}: {TOO_LONG}")
+        if num_blank > MAX_BLANK_BYTES:
+            raise too_blank(path, number)
+        if stripped:
+            yield Line(number, stripped, data.endswith(b"\n"))
+
+
+def too_blank(path: Path, number: int) -> UsageError:
+    """Give the error of a file that is blank up to a line."""
+    return UsageError(f"{path}:{number}: more than {MAX_BLANK_BYTES >> 20} MB are blank")
 
 
 def decoded_lines(lines: Iterable[Line]) -> Iterator[tuple[int, JSONObject | str]]:

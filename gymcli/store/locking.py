@@ -7,14 +7,15 @@ import fcntl
 import os
 import socket
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from gymcli.errors import RunDirectoryError
 from gymcli.store.durability import displaced, open_file, sync_folder, unwritable
 
-__all__ = ["LOCK", "RunLock"]
+__all__ = ["LOCK", "RunLock", "kept_unwritten"]
 
 LOCK = ".lock"
 """There while a process writes the run; says which one."""
@@ -122,6 +123,33 @@ class RunLock:
     def _close(self) -> None:
         while self._descriptors:
             os.close(self._descriptors.pop())
+
+
+@contextmanager
+def kept_unwritten(path: Path) -> Iterator[None]:
+    """Keep the processes that would write a run away while it is read; nothing in it is changed.
+
+    Raises:
+        RunDirectoryError: One writes it.
+
+    """
+    with ExitStack() as stack:
+        for place, flags in ((path, os.O_DIRECTORY), (path / LOCK, os.O_NOFOLLOW | os.O_NONBLOCK)):
+            try:
+                descriptor = os.open(place, os.O_RDONLY | flags)
+            except FileNotFoundError:
+                continue  # nobody holds it
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunDirectoryError(
+                    f"{path}: is being written by another process; wait for its end"
+                ) from error
+            except OSError as error:
+                if error.errno not in _CANNOT_LOCK:  # where nothing locks, nobody writes
+                    raise
+        yield
 
 
 @cache

@@ -24,6 +24,8 @@ class EnvironmentRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     max_reward: float | None = None
     pass_threshold: float | None = None
     num_expected: int = 0
+    num_expected_of_all_shards: int = 0
+    """The same with the attempts of the other shards; 0 where the run is no shard."""
     rescore: str = ""
 
 
@@ -40,6 +42,10 @@ class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
     """`path`, `sha256` and `num_rows` of each tasks file."""
     environments: dict[str, EnvironmentRecord] = {}
     model: str = ""
+    shard: str = ""
+    """`I/N` where the run takes only this part of the tasks."""
+    missing_shards: list[str] = []
+    """`I/N` of each part that was not there when the others were merged into this run."""
     roles: dict[str, str] = {}
     """What `--role` was given for each role, without any secret."""
     role_params: dict[str, JSONObject] = {}

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from gymcli.errors import RunFileError
-from gymcli.store.lines import iterate_lines
+from gymcli.store.lines import Line, iterate_lines
 from gymcli.types import JSON_ERRORS
 
 __all__ = [
@@ -18,6 +18,8 @@ __all__ = [
     "METRICS",
     "ROLLOUTS",
     "VERDICTS",
+    "WAYS_OUT",
+    "lines_with_structs",
     "numbered_structs",
     "read_structs",
 ]
@@ -28,12 +30,13 @@ GENERATIONS = "generations.jsonl"
 VERDICTS = "verdicts.jsonl"
 METRICS = "metrics.json"
 
-_WAYS_OUT = {
+WAYS_OUT = {
     ROLLOUTS: "delete the line: its attempt is collected again",
     FAILURES: "delete the line: it only says why an attempt failed",
     GENERATIONS: "delete the line: its attempt is collected again",
     VERDICTS: "delete the line: its answer is asked again",
 }
+"""What to do about a line that is damaged, by the name of its file."""
 
 T = TypeVar("T")
 
@@ -51,11 +54,16 @@ def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
 
 def numbered_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T]]:
     """Decode the lines as `read_structs` does, each with its number."""
+    return ((line.number, struct) for line, struct in lines_with_structs(path, decoder))
+
+
+def lines_with_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
+    """Decode the lines as `read_structs` does, each with the line itself."""
     for line in iterate_lines(path):
         try:
-            yield line.number, decoder.decode(line.data)
+            yield line, decoder.decode(line.data)
         except JSON_ERRORS as error:
             if not line.is_complete:
                 return
-            way_out = _WAYS_OUT.get(path.name, "delete the line")
+            way_out = WAYS_OUT.get(path.name, "delete the line")
             raise RunFileError(f"{path}:{line.number}: is damaged: {error}; {way_out}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from gymcli.errors import (
 from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber
 from gymcli.store.appending import LineAppender
 from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
-from gymcli.store.done import Done, read_done
+from gymcli.store.done import Done, DoneTasks, read_done
 from gymcli.store.durability import Syncer, replace_file, unwritable
 from gymcli.store.locking import LOCK, RunLock
 from gymcli.store.manifest import MANIFEST, Manifest, differences, read_manifest
@@ -40,6 +40,7 @@ __all__ = [
     "ROLLOUTS",
     "VERDICTS",
     "Done",
+    "DoneTasks",
     "RunDirectory",
     "read_structs",
 ]
@@ -186,7 +187,7 @@ class RunDirectory:
                 f"--out, or --fresh for a new run{hint if REDACTED in found else ''}"
             )
 
-    def done(self) -> dict[tuple[str, str], Done]:
+    def done(self) -> DoneTasks:
         """Read which attempts are scored, by environment and task id.
 
         Raises:
@@ -195,7 +196,7 @@ class RunDirectory:
         """
         return read_done(self.path / ROLLOUTS)
 
-    def pending(self, done: dict[tuple[str, str], Done]) -> dict[AttemptKey, Rollout]:
+    def pending(self, done: Mapping[tuple[str, str], Done]) -> dict[AttemptKey, Rollout]:
         """Read the finished conversations that wait for their score."""
         path = self.path / GENERATIONS
         if not path.is_file():
@@ -207,7 +208,7 @@ class RunDirectory:
                 waiting[rollout.key] = rollout
         return waiting
 
-    def mates(self, done: dict[tuple[str, str], Done]) -> tuple[Rollout, ...]:
+    def mates(self, done: Mapping[tuple[str, str], Done]) -> tuple[Rollout, ...]:
         """Read the conversations that are scored already, while others of their group are not.
 
         A process that dies while it writes the scores of a group leaves such.

@@ -24,13 +24,13 @@ class _Stretch(NamedTuple):
 class SeenTasks:
     """Tells copies of a task from other rows with its id.
 
-    Memory holds two digests of a task and the number of its line, some 50 bytes in all.
+    Memory holds two digests of a task and the number of its line, some 40 bytes in all.
     """
 
     def __init__(self) -> None:
         self._tasks = Numbering()
         self._hashes = array("Q")
-        self._lines = array("Q")
+        self._lines = array("I")
         self._stretches: list[_Stretch] = []
         self._num_copies: Counter[int] = Counter()
         """Of tasks that came again, how often."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,36 +38,54 @@ def check_unused(path: Path) -> None:
 
 
 @contextmanager
-def whole_run(path: Path, scrubber: Scrubber) -> Iterator[RunDirectory]:
+def whole_run(
+    path: Path, scrubber: Scrubber, *, keeps_unfinished: bool = True
+) -> Iterator[RunDirectory]:
     """Give a run to be written, which stands in a directory once the block has ended well.
 
-    What an earlier try left is written anew, but for the answers of judges: they are there.
+    What an earlier try left is written anew, but for the answers of judges: they are there. A run
+    that cost nothing need not be kept unfinished: then nothing is left where the block fails.
 
     Raises:
         RunDirectoryError: The directory cannot be written, or another process writes it.
 
     """
+    is_new = not path.exists()
     lock = RunLock(path)
     lock.take()
     try:
-        directory = RunDirectory(path / UNFINISHED, scrubber)
-        directory.lock()
         try:
-            _clear(directory.path)
-            directory.mend((VERDICTS,))
-            yield directory
-        finally:
-            directory.close()
-        _show(directory.path, path)
+            with _unfinished(path / UNFINISHED, scrubber, keeps_unfinished) as directory:
+                yield directory
+        except BaseException:
+            if not keeps_unfinished:
+                shutil.rmtree(path / UNFINISHED, ignore_errors=True)
+            raise
+        _show(path / UNFINISHED, path)
     finally:
         lock.free()
+        if is_new:
+            with suppress(OSError):  # something is in it
+                path.rmdir()
 
 
-def _clear(folder: Path) -> None:
+@contextmanager
+def _unfinished(folder: Path, scrubber: Scrubber, keeps_verdicts: bool) -> Iterator[RunDirectory]:
+    """Give the folder where the run is written, without what an earlier try left."""
+    directory = RunDirectory(folder, scrubber)
+    directory.lock()
     try:
-        for name in _FILES:
-            if name != VERDICTS:
-                (folder / name).unlink(missing_ok=True)
+        _clear(folder, [name for name in _FILES if name != VERDICTS or not keeps_verdicts])
+        directory.mend((VERDICTS,))
+        yield directory
+    finally:
+        directory.close()
+
+
+def _clear(folder: Path, names: Iterable[str]) -> None:
+    try:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from error
 

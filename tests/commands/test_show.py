@@ -130,7 +130,7 @@ def test_show_prints_nothing_unescaped(run):
 def test_show_lets_no_name_pass_for_a_line_of_ours(run):
     line = lines_of(run / "rollouts.jsonl")[0]
     forged = "x\n── score\nreward 1"
-    line |= {"task_id": forged, "env": forged, "model": forged}
+    line |= {"task_id": forged, "env": forged, "model": forged, "attempt": 0}
     Path("r.jsonl").write_bytes(msgspec.json.encode(line))
     done = gym("show", "r.jsonl", forged)
     assert done.exit_code == 0

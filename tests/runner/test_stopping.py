@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import Counter
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 
 import pytest
 import uvloop
@@ -297,6 +297,32 @@ def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
         return result, task.cancelling()
 
     assert asyncio.run(run()) == ("done", 0)
+
+
+def test_a_part_of_the_work_knows_nothing_of_cuts_before_it():
+    """A cancellation that was not the cut's passes, also where the part before met a cut."""
+
+    async def attempt(stopping, left):
+        under_way = stopping.under_way(lambda: "verify")
+        with under_way:
+            under_way.cut()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        with under_way:
+            left.append(stopping.num_in_flight)
+            await asyncio.Event().wait()
+
+    async def run():
+        stopping, left = Stopping(), []
+        task = asyncio.create_task(attempt(stopping, left))
+        while not left:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return left, stopping.num_in_flight
+
+    assert asyncio.run(run()) == ([1], 0)
 
 
 def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):

@@ -212,3 +212,13 @@ def test_decode_rollout_reads_every_line_of_a_real_nemo_gym_run():
         assert [m.role for m in rollout.responses] == ["assistant", "tool", "tool", "assistant"]
         assert rollout.usage.prompt_tokens > 0
         assert rollout.last_text
+
+
+@pytest.mark.parametrize(
+    ("path", "way_out"),
+    [("run/rollouts.jsonl", "; delete the line: its attempt is collected again"), ("f.jsonl", "")],
+)
+def test_decode_rollout_says_what_to_do_about_a_damaged_line_of_a_run(path, way_out):
+    with pytest.raises(RunFileError) as caught:
+        decode_rollout(7, b"{", RolloutReading(path))
+    assert str(caught.value) == f"{path}:7: is not a rollout: Input data was truncated{way_out}"

@@ -175,6 +175,20 @@ def test_id_of_a_row_without_one_is_the_hash_of_its_content(tmp_path):
     assert (first.first_attempt, second.first_attempt) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"answer": 7, "prompt": "Hi", "id": "a"}, "e6072145ac1f4c56"),
+        ({"b": 1, "prompt": "Hi", "a": {"_ng_x": 1}, "_ng_task_index": 5}, "4b6ce8e4b7621928"),
+        ({"prompt": 'say "_ng_"', "ä": [1.5, None]}, "17eea4f70fc19c16"),
+    ],
+    ids=["plain", "stamped", "stamps as content"],
+)
+def test_hash_of_a_row_is_the_one_that_older_runs_have(tmp_path, row, expected):
+    """Whatever the order of its fields; the stamps of a collector do not count."""
+    assert read_one(tmp_path, row).hash == expected
+
+
 def test_id_field_names_another_one(tmp_path):
     assert read_one(tmp_path, {"prompt": "Hi", "id": 1, "key": 5}, id_field="key").id == "5"
     assert read_one(tmp_path, {"prompt": "Hi", "key": 0}, id_field="key").id == "0"
@@ -512,3 +526,16 @@ def test_row_may_leave_the_prompt_to_its_environment(tmp_path, row):
     (found,) = read(tmp_path, row)
     assert isinstance(found, TaskRow)
     assert found.messages == []
+
+
+def test_lines_are_counted_however_many_there_are(tmp_path):
+    """Also after one that is wrong, which is where lines are decoded one by one."""
+    rows = [{"id": f"{number}", "prompt": "x" * 300} for number in range(2000)]
+    places = [number for number in range(2001) if number != 1200]
+    items = read(tmp_path, *rows[:1200], "{", *rows[1200:])
+    wrong = items.pop(1200)
+    assert isinstance(wrong, RowProblem)
+    assert wrong.place == f"{tmp_path / 'tasks.jsonl'}:1201"
+    expected = [f"{tmp_path / 'tasks.jsonl'}:{place + 1}" for place in places]
+    assert [item.place for item in items] == expected
+    assert [item.id for item in items] == [row["id"] for row in rows]

@@ -17,9 +17,9 @@ def names(path):
     return sorted(entry.name for entry in path.iterdir())
 
 
-def write(path, *, then=None):
+def write(path, *, then=None, keeps_unfinished=True):
     check_unused(path)
-    with whole_run(path, NOTHING_SECRET) as directory:
+    with whole_run(path, NOTHING_SECRET, keeps_unfinished=keeps_unfinished) as directory:
         directory.append_rollout_line(LINE)
         if then is not None:
             then(directory)
@@ -54,6 +54,17 @@ def test_whole_run_is_done_again_after_one_that_was_broken_off(tmp_path):
     assert (run / VERDICTS).read_bytes() == b'{"key":"k"}\n'
 
 
+def test_whole_run_that_is_not_kept_leaves_nothing_and_takes_nothing(tmp_path):
+    run = tmp_path / "new"
+    with pytest.raises(KeyboardInterrupt):
+        write(run, then=stop, keeps_unfinished=False)
+    assert not run.exists()
+    (run / UNFINISHED).mkdir(parents=True)
+    (run / UNFINISHED / VERDICTS).write_bytes(b'{"key":"k"}\n')
+    write(run, keeps_unfinished=False)
+    assert names(run) == [ROLLOUTS, "run.json"]
+
+
 def test_whole_run_ends_what_died_while_it_was_shown(tmp_path):
     run = tmp_path / "new"
     (run / UNFINISHED).mkdir(parents=True)
@@ -62,10 +73,13 @@ def test_whole_run_ends_what_died_while_it_was_shown(tmp_path):
     assert names(run) == [ROLLOUTS, "run.json"]
 
 
-def test_whole_run_is_one_process_s_alone(tmp_path):
+@pytest.mark.parametrize("keeps_unfinished", [True, False])
+def test_whole_run_is_one_process_s_alone(tmp_path, keeps_unfinished):
+    """One that comes too late leaves what the other writes alone."""
+
     def again(_):
         with pytest.raises(RunDirectoryError, match="another process is writing this run"):
-            write(tmp_path / "new")
+            write(tmp_path / "new", keeps_unfinished=keeps_unfinished)
 
     write(tmp_path / "new", then=again)
     assert names(tmp_path / "new") == [ROLLOUTS, "run.json"]

@@ -1,0 +1,62 @@
+"""`gym merge`: put runs together that were collected apart."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcli.commands.console import print_json, result, warn
+from gymcli.commands.options import JsonOption
+from gymcli.errors import UsageError
+
+__all__ = ["merge"]
+
+_ROLLOUTS_ALONE = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+
+
+def merge(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run directories, such as all shards.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="The new run, or a new .jsonl (.gz, .zst) for its rollouts alone."
+        ),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Put runs with the same settings together: shards, or runs of different tasks.
+
+    What differs between them is refused, and so is an attempt that two of them have on record.
+    Attempts that are missing are reported; gym collect without --shard goes on with the new run.
+    """
+    import msgspec
+
+    from gymcli.commands.summary import print_summary
+    from gymcli.runner import Merging
+    from gymcli.secrets import scrubber_of
+
+    merging = Merging(runs, warn=warn, scrubber=scrubber_of((), os.environ))
+    if out.name.endswith(_ROLLOUTS_ALONE):
+        from gymcli.data import whole_file  # late: a run needs none of it
+
+        if out.exists():
+            raise UsageError(f"{out}: exists already; give another -o")
+        with whole_file(out) as file:
+            num_rollouts = merging.write_rollouts(file)
+        if json:
+            print_json(msgspec.json.encode({"file": str(out), "num_rollouts": num_rollouts}))
+        else:
+            result(f"rollouts      {num_rollouts}")
+            result(f"files         {out}")
+        return
+    metrics = merging.write_run(out)
+    if json:
+        print_json(msgspec.json.encode({"run": str(out), **msgspec.to_builtins(metrics)}))
+        return
+    print_summary(metrics)
+    result(f"files         {out}")

@@ -1,0 +1,153 @@
+"""Several runs put together into one: shards of a set of tasks, or parts that ran apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from gymcli.errors import RunDirectoryError, RunFileError, UsageError
+from gymcli.metrics import RunMetrics
+from gymcli.runner.measure import measure
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.shards import Shard
+from gymcli.store.appending import LineAppender
+from gymcli.store.locking import kept_unwritten
+from gymcli.store.manifest import MANIFEST, read_manifest
+from gymcli.store.merged_lines import MergedLines
+from gymcli.store.merged_manifest import (
+    RunRecord,
+    check_alike,
+    merged_manifest,
+    missing_shards,
+    named_shards,
+    version_warnings,
+)
+from gymcli.store.run import ROLLOUTS, RunDirectory
+from gymcli.store.whole import check_unused, whole_run
+
+__all__ = ["Merging"]
+
+
+class Merging:
+    """The runs that are to be one, read and compared when it is made.
+
+    Args:
+        runs: Run directories; their attempts come in this order.
+        warn: Takes what the user should know.
+        scrubber: Takes secrets out of what is written.
+
+    Raises:
+        UsageError: One is no run, or is given twice.
+        RunMismatchError: They are no parts of one run.
+        RunFileError: What one says of itself is damaged.
+        RunDirectoryError: One is being written.
+
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Path],
+        *,
+        warn: Callable[[str], None],
+        scrubber: Scrubber = NOTHING_SECRET,
+    ) -> None:
+        self._warn = warn
+        self._scrubber = scrubber
+        self._paths = list(runs)
+        _check_different(runs)
+        self._runs = [_record(path) for path in runs]
+        check_alike(self._runs)
+        for text in version_warnings(self._runs):
+            warn(text)
+        if missing := missing_shards(self._runs):
+            what = "shard is" if len(missing) == 1 else "shards are"
+            named = named_shards(missing)
+            warn(f"{len(missing)} {what} missing, whose attempts are expected: {named}")
+
+    def write_run(self, out: Path) -> RunMetrics:
+        """Write all of them as one run, which is there once it is whole; give its numbers.
+
+        Raises:
+            UsageError: `out` is there already, or a line of a run is wrong.
+            RunMismatchError: Two runs have the same attempt.
+            RunDirectoryError: `out` cannot be written, or a run is being written.
+
+        """
+        check_unused(out)
+        with whole_run(out, self._scrubber, keeps_unfinished=False) as directory:
+            self._write_lines(directory)
+            self._check_unchanged()
+            directory.write_manifest(merged_manifest(self._runs))
+            metrics = measure(directory.path).metrics()
+            directory.write_metrics(msgspec.json.encode(metrics))
+        num_unscored = (metrics.num_expected or 0) - metrics.num_scored
+        if num_unscored > 0:
+            self._warn(
+                f"{num_unscored} of {metrics.num_expected} attempts are not scored; run them with "
+                f"gym collect, the same options without --shard, and --out {out}"
+            )
+        return metrics
+
+    def _check_unchanged(self) -> None:
+        """Refuse runs that somebody went on with after they were compared."""
+        for run in self._runs:
+            if _record(run.path) != run:
+                raise RunDirectoryError(f"{run.path}: was written meanwhile; merge once more")
+
+    def _write_lines(self, directory: RunDirectory) -> None:
+        files: dict[str, LineAppender] = {}
+        lines = MergedLines(self._paths)
+        with ExitStack() as stack:
+            for name, data in lines.read():
+                if name not in files:
+                    files[name] = LineAppender(directory.path / name, self._scrubber)
+                    stack.callback(files[name].close)
+                files[name].append(data)
+        for text in lines.warnings:
+            self._warn(text)
+
+    def write_rollouts(self, file: BinaryIO) -> int:
+        """Write their scored rollouts alone; give how many there are.
+
+        Raises:
+            UsageError: A line of a run is wrong.
+            RunMismatchError: Two runs have the same attempt.
+            RunDirectoryError: A run is being written.
+
+        """
+        num_rollouts = 0
+        lines = MergedLines(self._paths)
+        for line in lines.read((ROLLOUTS,)):
+            file.write(self._scrubber.line(line.data) + b"\n")
+            num_rollouts += 1
+        for text in lines.warnings:
+            self._warn(text)
+        return num_rollouts
+
+
+def _check_different(runs: Sequence[Path]) -> None:
+    seen: dict[Path, Path] = {}
+    for path in runs:
+        before = seen.setdefault(path.resolve(), path)
+        if before is not path:
+            raise UsageError(f"{path}: is given twice; give each run once")
+
+
+def _record(path: Path) -> RunRecord:
+    """Read what a run says of itself, while nobody writes it."""
+    if not path.is_dir():
+        raise UsageError(f"{path}: is no run directory; gym merge takes runs of gym collect")
+    with kept_unwritten(path):
+        manifest = read_manifest(path)
+    if manifest is None:
+        raise UsageError(f"{path}: holds no {MANIFEST}; gym merge takes runs of gym collect")
+    try:
+        if manifest.shard:
+            Shard.parse(manifest.shard)
+    except ValueError as error:
+        raise RunFileError(f"{path / MANIFEST}: shard {error}") from error
+    return RunRecord(path, manifest)

@@ -1,0 +1,149 @@
+"""The tasks of a run: the rows of its files, and which of them are selected in what order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from gymcli.errors import TasksError
+from gymcli.registry import Registry, shipped_tasks
+from gymcli.runner.options import CollectOptions
+from gymcli.shards import Shard
+from gymcli.store.prompt import PromptTemplate
+from gymcli.store.rereading import FirstReading
+from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
+from gymcli.types import TaskRow
+
+__all__ = ["TaskSource", "TasksFile", "file_of", "named_file"]
+
+
+class TaskSource:
+    """The tasks of a run, which can be read from the start as often as wanted.
+
+    Raises:
+        TasksError: A path is no file.
+        UnknownNameError: The environment of the options is not there.
+
+    """
+
+    def __init__(
+        self, tasks: Iterable[str | Path], options: CollectOptions, registry: Registry
+    ) -> None:
+        named = [named_file(task) for task in tasks]
+        if options.env is not None:
+            registry.find(options.env)
+        self.paths = [file.path for file in named]
+        self.template = PromptTemplate.read(options.prompt) if options.prompt else None
+        self.asked_ids = frozenset(options.task_ids)
+        self._shard = Shard.parse(options.shard) if options.shard else None
+        self._options = options
+        self._read: FirstReading | None = None
+        """The last time that all was read."""
+        shipped = {file.path: file.env for file in named if file.env is not None}
+        self._reading = TaskReading(
+            default_env=options.env,
+            default_envs=shipped if options.env is None else {},
+            template=self.template,
+            id_field=options.id_field,
+            id_by_file=options.id_by_file,
+            canonical_env=lambda name: registry.find(name).name,
+        )
+
+    @property
+    def repeats(self) -> int:
+        """Attempts of each row."""
+        return self._options.repeats
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether only some rows, drawn at random, are selected."""
+        return self._options.shuffle and self._options.limit is not None
+
+    def read(self) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
+        """Give every row of the files, with what is wrong in its place."""
+        reading = FirstReading(self.paths, self._reading)
+        for item in read_tasks(self.paths, self._reading):
+            reading.add(item)
+            yield item
+        self._read = reading
+
+    def rows(self) -> Iterator[TaskRow]:
+        """Give every row of the files; those that were read before come cheaper."""
+        if self._read is not None and self._read.holds():
+            return self._read.rows()
+        return (row for row in self.read() if isinstance(row, TaskRow))
+
+    def takes(self, row: TaskRow, num_before: int) -> bool:
+        """Say whether a row is selected, given how many before it in its file are.
+
+        Of a sample that cannot be said row by row.
+        """
+        is_asked = not self.asked_ids or row.id in self.asked_ids
+        return is_asked and (self._options.limit is None or num_before < self._options.limit)
+
+    def has(self, row: TaskRow) -> bool:
+        """Say whether a selected row is one of the shard that is asked for."""
+        return self._shard is None or self._shard.takes(row.hash)
+
+    def selected(self) -> Iterator[TaskRow]:
+        """Give the rows that the options ask for, in the order they are to be run."""
+        rows = self.selected_of_all_shards()
+        return rows if self._shard is None else filter(self.has, rows)
+
+    def selected_of_all_shards(self) -> Iterator[TaskRow]:
+        """Give the rows that are selected before a shard is taken of them."""
+        options = self._options
+        rows = self.rows()
+        if self.asked_ids:
+            rows = (row for row in rows if row.id in self.asked_ids)
+        if options.shuffle:
+            held = list(rows)
+            random.Random(options.seed or 0).shuffle(held)
+            rows = iter(held)
+        return rows if options.limit is None else _first_of_files(rows, options.limit)
+
+
+def file_of(row: TaskRow) -> str:
+    """Give the name of the file that a row stands in."""
+    return row.place.rpartition(":")[0]
+
+
+def _first_of_files(rows: Iterable[TaskRow], limit: int) -> Iterator[TaskRow]:
+    """Give so many rows of each file, as long as there are any."""
+    num_of_file: Counter[str] = Counter()
+    for row in rows:
+        file = file_of(row)
+        num_of_file[file] += 1
+        if num_of_file[file] <= limit:
+            yield row
+
+
+class TasksFile(NamedTuple):
+    """A tasks file as it was named on the command line."""
+
+    path: Path
+    env: str | None
+    """The environment that ships the file."""
+
+
+def named_file(task: str | Path) -> TasksFile:
+    """Give the file that is meant: the path, or the tasks that ship with an environment.
+
+    Raises:
+        TasksError: It is neither, or no regular file.
+
+    """
+    path = Path(task)
+    if path.is_file():
+        return TasksFile(path, None)
+    shipped = shipped_tasks(str(task))
+    if shipped is not None:
+        return TasksFile(shipped, str(task))
+    if path.is_dir():
+        raise TasksError(f"{path}: is a folder; give a JSONL file")
+    if path.exists():
+        raise TasksError(f"{path}: is no regular file; tasks are read more than once")
+    raise TasksError(f"{path}: no such file, and no environment of this name ships tasks")

@@ -1,0 +1,57 @@
+"""What is wrong with rows for their environments, and what is told of many wrong ones."""
+
+import pytest
+
+from gymcli.errors import TasksError
+from gymcli.registry import Registry
+from gymcli.runner.row_problems import Problems, row_problems
+from gymcli.store.tasks import RowProblem
+from gymcli.types import TaskRow
+
+STEPS = {
+    "expected_synonyms": [],
+    "expected_synonym_values": [],
+    "minefield_label": "x",
+    "minefield_label_value": 1,
+}
+
+
+def problems_of(env, **row) -> list[str]:
+    return row_problems(
+        TaskRow(id="a", env=env, hash="0", messages=[], **row), Registry().find(env)
+    )
+
+
+def test_row_problems_lets_rows_bring_tools_that_are_never_run():
+    """Only tools that the environment is to run have to be its own; others are passed through."""
+    assert problems_of("example_multi_step", fields=STEPS, tools=[{"type": "web_search"}]) == []
+
+
+def test_row_problems_names_fields_and_the_tools_that_there_are():
+    tools = [{"type": "function", "function": {"name": "verify"}}]
+    missing, wrong = problems_of("example_session_state_mgmt", tools=tools)
+    assert missing == (
+        '"expected_count" is missing (environment example_session_state_mgmt needs it)'
+    )
+    assert wrong == (
+        'tool "verify" is not one of environment example_session_state_mgmt '
+        "(it has: increment_counter, get_counter_value)"
+    )
+
+
+@pytest.mark.parametrize("num_wrong", [1, 20, 22])
+def test_problems_list_the_first_rows_and_count_the_others(num_wrong):
+    """All that is wrong with one row counts as one."""
+    problems = Problems()
+    problems.check()
+    for number in range(num_wrong):
+        problems.add(RowProblem(f"t:{number}", "first"))
+        problems.add(RowProblem(f"t:{number}", "second"))
+    with pytest.raises(TasksError) as caught:
+        problems.check()
+    lines = str(caught.value).splitlines()
+    assert lines[:2] == ["t:0: first", "t:0: second"]
+    assert len(lines) == 2 * min(num_wrong, 20) + (num_wrong > 20)
+    expected = "and 2 more rows are wrong" if num_wrong > 20 else f"t:{num_wrong - 1}: second"
+    assert lines[-1] == expected
+    assert problems.num_rows == num_wrong
