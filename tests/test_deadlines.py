@@ -646,3 +646,26 @@ def test_alarm_leaves_the_signals_of_a_loop_alone(runner):
             await heard.wait()
 
     runner(main())
+
+
+def test_alarm_lets_coverage_give_its_lock_back():
+    """The tracer calls it on any line; a ring in the middle would stop everything for ever."""
+    lock = threading.Lock()
+    names = {"__name__": "coverage.collector", "lock": lock, "monotonic": time.monotonic}
+    exec(
+        "def measure():\n"
+        "    lock.acquire()\n"
+        "    ends = monotonic() + 0.2\n"
+        "    while monotonic() < ends: pass\n"
+        "    lock.release()\n",
+        names,
+    )
+
+    def compute():
+        names["measure"]()
+        while True:
+            pass
+
+    with Alarm() as alarm, pytest.raises(OverrunError):
+        alarm.call(0.05, compute)
+    assert not lock.locked()
