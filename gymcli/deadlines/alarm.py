@@ -26,8 +26,8 @@ _NUM_CALM_RINGS = 4
 """After so many, code that catches every exception no longer can, or is rung for all the time."""
 
 _BUSY_SECONDS = {
-    **dict.fromkeys(("gymcli", "asyncio", "coverage", "logging", "threading", "traceback"), 1.0),
-    "importlib": 60.0,
+    **dict.fromkeys(("gymcli", "asyncio", "logging", "threading", "traceback"), 1.0),
+    **dict.fromkeys(("coverage", "importlib"), 60.0),
 }
 """How much longer an alarm waits, by package, where the code that is limited has called there: an
 exception in the middle of such a call would leave something half done that others use as well.
