@@ -32,7 +32,7 @@ from gymcli.commands import (
 from gymcli.commands.console import LOGGER, harmless, message
 from gymcli.commands.ending import TYPED
 from gymcli.commands.outputs import guard_outputs
-from gymcli.commands.signals import TerminatedError, heed_signals
+from gymcli.commands.signals import TerminatedError, heed_signals, leave_at_signals
 from gymcli.commands.streams import make_safe, scrubbed
 from gymcli.errors import (
     BudgetReachedError,
@@ -262,5 +262,7 @@ def main() -> None:
         if threading.active_count() > 1:  # what ends alone need not wait for the import
             from gymcli.deadlines import leave_threads  # late: heavy
 
-            leave_threads(end.code if isinstance(end.code, int) else int(end.code is not None))
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            leave_at_signals(code)
+            leave_threads(code)
         raise

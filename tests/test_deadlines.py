@@ -562,6 +562,33 @@ def test_close_leaves_what_does_not_end(caplog):
     assert "are left: BaseEventLoop.shutdown_asyncgens, stubborn" in caplog.text
 
 
+def test_close_says_nothing_of_generators_that_a_task_is_in(caplog):
+    """They cannot be closed, and it is the task that is left."""
+
+    async def hang():
+        try:
+            yield await for_ever()
+        finally:
+            await for_ever()
+
+    async def go_through():
+        async for _ in hang():
+            pass
+
+    async def main():
+        task = asyncio.create_task(go_through())
+        await asyncio.sleep(0)
+        return task
+
+    runner = asyncio.Runner()
+    task = runner.run(main())
+    with caplog.at_level(logging.WARNING):
+        close(runner)
+    assert not task.done()
+    (record,) = caplog.records
+    assert "go_through" in record.getMessage()
+
+
 def test_leave_threads_ends_a_process_in_spite_of_them():
     source = """
 import threading

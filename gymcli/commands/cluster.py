@@ -54,20 +54,22 @@ class Cluster(NamedTuple):
                 "--address and --workers are options of --engine ray; give that as well"
             )
 
-    def pending_engine(self, env: str | None, judges: Judges) -> Engine | None:
+    def pending_engine(
+        self, env: str | None, judges: Judges
+    ) -> AbstractContextManager[Engine | None]:
         """Give what scores waiting conversations, where that is not this process.
 
         Raises:
             MissingPackageError: Ray is not installed.
+            UsageError: The address is none.
 
         """
         if self.engine == "local":
-            return None
-        from gymcli.engines import RayEngine  # late: heavy, and few commands need it
+            return nullcontext()
+        from gymcli import engines  # late: heavy, and few commands need it
 
-        return RayEngine(
-            self.address,
-            self.num_workers,
+        return engines.RayEngine(
+            engines.Cluster(self.address, self.num_workers),
             env=env,
             role_params=judges.params,
             scrubber=judges.scrubber(),
@@ -78,14 +80,15 @@ class Cluster(NamedTuple):
 
         Raises:
             MissingPackageError: Ray is not installed.
+            UsageError: The address is none.
 
         """
         if self.engine == "local":
             return nullcontext()
-        from gymcli.engines import RayScorers  # late: heavy, and few commands need it
+        from gymcli import engines  # late: heavy, and few commands need it
 
-        scrubber = judges.scrubber()
-        return RayScorers(self.address, self.num_workers, env=env, scrubber=scrubber)
+        cluster = engines.Cluster(self.address, self.num_workers)
+        return engines.RayScorers(cluster, env=env, scrubber=judges.scrubber())
 
 
 def engine_of_run(options: CollectOptions) -> Engine | None:
@@ -93,6 +96,7 @@ def engine_of_run(options: CollectOptions) -> Engine | None:
 
     Raises:
         MissingPackageError: Ray is not installed.
+        UsageError: The address is none.
 
     """
     if options.engine == "local":

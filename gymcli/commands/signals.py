@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from gymcli.errors import InterruptedRunError, TerminatedRunError
 if TYPE_CHECKING:
     from gymcli.runner.stopping import Stopping
 
-__all__ = ["TerminatedError", "heed_signals", "stopped_by_signals"]
+__all__ = ["TerminatedError", "heed_signals", "leave_at_signals", "stopped_by_signals"]
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -44,6 +45,21 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise TerminatedError
+
+
+def leave_at_signals(code: int) -> None:
+    """Let Ctrl-C and SIGTERM end the process with an exit code: its command is over.
+
+    What else waits for the end (threads, what others do at exit) would say where it was
+    interrupted, and go on.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        os._exit(code)
+
+    for number, handler in ((signal.SIGINT, _interrupt), (signal.SIGTERM, _terminate)):
+        if signal.getsignal(number) is handler:
+            signal.signal(number, leave)
 
 
 @contextmanager

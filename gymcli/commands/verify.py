@@ -85,10 +85,10 @@ def verify(
     judges = _judges(run, role or (), role_param or (), concurrency)
     if run.is_dir():
         leave = None if pending else warn
-        on_cluster = cluster.pending_engine(env, judges)
-        waited = run_async(
-            score_pending(run, env=env, judges=judges, leave=leave, engine=on_cluster)
-        )
+        with cluster.pending_engine(env, judges) as on_cluster:
+            waited = run_async(
+                score_pending(run, env=env, judges=judges, leave=leave, engine=on_cluster)
+            )
         if pending or any(waited):
             message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
     if pending:

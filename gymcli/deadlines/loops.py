@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 
 __all__ = ["close", "leave_process", "leave_threads"]
@@ -45,9 +46,15 @@ async def _left() -> set[asyncio.Task[object]]:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=_PATIENCE)
+    if not all(task.done() for task in tasks):  # asyncio would tell of generators they are in
+        asyncio.get_running_loop().set_exception_handler(_say_nothing)
     closing = asyncio.create_task(asyncio.get_running_loop().shutdown_asyncgens())
     await asyncio.wait([closing], timeout=_PATIENCE)
     return {task for task in {*tasks, closing} if not task.done()}
+
+
+def _say_nothing(loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
+    """Handle what goes wrong in a loop that is about to be closed."""
 
 
 def leave_process(code: int) -> threading.Event:

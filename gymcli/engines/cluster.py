@@ -10,83 +10,104 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from gymcli.boundary import described
-from gymcli.errors import EngineError, GymError, MissingPackageError
+from gymcli.engines.joining import LOOKS_LIKE, Trial, place_of
+from gymcli.engines.process import WorkerProcess
+from gymcli.errors import EngineError, MissingPackageError, UsageError
 
-if TYPE_CHECKING:
-    from ray.actor import ActorHandle
-
-__all__ = ["Cluster", "WorkerLostError", "WorkerProcess", "check_installed"]
+__all__ = ["Cluster"]
 
 _LOGGER = logging.getLogger(__name__)
 
 _STORE_BYTES = 100 * 2**20
 """Ray keeps messages of more than 100 kB in shared memory; few are as large."""
 
+_START_SECONDS = 600.0
+"""A cluster that grows when it is asked for more takes minutes."""
+
+_OWN_START_SECONDS = 120.0
+"""One of this machine has its cores at once, or its own processes are gone."""
+
+_LOOK_SECONDS = 1.0
+"""So often a cluster looks whether the process ends without having ended it."""
 
 _NUM_DELETIONS = 20
 _DELETION_SECONDS = 0.1
 
 
-class WorkerLostError(Exception):
-    """Raised when the process of a worker is gone, or cannot be reached."""
-
-
-def check_installed() -> None:
-    """See that Ray is there, without importing it.
-
-    Raises:
-        MissingPackageError: It is not.
-
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise MissingPackageError(
-            "--engine ray needs the package ray, which is not installed: pip install 'gymcli[ray]'"
-        )
-
-
 class Cluster:
     """Starts or joins Ray, starts workers in it, and leaves it.
 
-    Both take seconds, so a thread does it. A cluster of this machine alone listens on the
-    loopback address, asks for a token of its own, sends nothing about its use to anybody,
-    and keeps its files in a folder that only this user can read and that is deleted at the end.
+    Each is for one run. All that takes seconds, so a thread does it. A cluster of this machine
+    alone listens on the loopback address, asks for a token of its own, sends nothing about its use
+    to anybody, and keeps its files in a folder that only this user can read and that is deleted at
+    the end.
 
     Args:
         address: Of the cluster that is joined; None: a new one.
         num_workers: Workers that are wanted; None: one for each core of the cluster.
+        start_seconds: So long the first worker may take to start; None: as long as is usual.
+
+    Raises:
+        MissingPackageError: Ray is not installed.
+        UsageError: The address is none.
 
     """
 
-    def __init__(self, address: str | None, num_workers: int | None) -> None:
+    def __init__(
+        self, address: str | None, num_workers: int | None, *, start_seconds: float | None = None
+    ) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise MissingPackageError(
+                "--engine ray needs the package ray, which is not installed: "
+                "pip install 'gymcli[ray]'"
+            )
         self._address = address
+        self._trial = None if address is None else _trial_of(address)
         self.num_workers = num_workers or 0
         """Workers that are to be started, from `start` on."""
-        # One thread for both: the processes that Ray starts are killed when that ends.
-        self._thread = ThreadPoolExecutor(1, "gymcli-ray")
+        usual_seconds = _OWN_START_SECONDS if address is None else _START_SECONDS
+        self.start_seconds = start_seconds or usual_seconds
         self._stack = ExitStack()
+        self._thread: threading.Thread | None = None
+        self._is_over = threading.Event()
+        self._started = _running_future()
+        self._stopped = _running_future()
 
     def start(self) -> Future[None]:
         """Start or join it.
 
         Raises:
             EngineError: That failed; raised where the result is asked for.
+            UsageError: Ray makes nothing of the address; raised there as well.
 
         """
-        return self._thread.submit(self._start)
+        self._thread = threading.Thread(target=self._live, name="gymcli-ray")
+        self._thread.start()
+        return self._started
 
     def stop(self) -> Future[None]:
-        """Leave the cluster, and end it if it is our own."""
-        stopped = self._thread.submit(self._stack.close)
-        self._thread.shutdown(wait=False)
-        return stopped
+        """Leave the cluster, and end it if it is our own; one that lets nobody in is left alone."""
+        self._is_over.set()
+        if self._trial is not None:
+            self._trial.give_up()
+        is_left_alone = self._address is not None and not self._started.done()
+        return _done() if self._thread is None or is_left_alone else self._stopped
+
+    def _live(self) -> None:
+        """Start it and end it: in one thread, with which the processes that Ray starts end."""
+        _settle(self._started, self._start)
+        main = threading.main_thread()
+        while main.is_alive() and not self._is_over.wait(_LOOK_SECONDS):
+            pass
+        _settle(self._stopped, self._stack.close)
 
     def _start(self) -> None:
         logging.getLogger("ray").setLevel(logging.ERROR)
@@ -95,9 +116,13 @@ class Cluster:
                 self._start_local()
             else:
                 self._join(self._address)
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            where = "here" if self._address is None else f"at --address {self._address}"
-            raise EngineError(f"Ray {where}: {described(error)}") from error
+        except (OSError, RuntimeError, ValueError) as error:
+            if self._address is None:
+                raise EngineError(f"Ray here: {described(error)}") from error
+            text = f"Ray at --address {self._address}: {described(error)}"
+            if isinstance(error, ValueError):
+                raise UsageError(f"{text}; it looks like {LOOKS_LIKE}") from error
+            raise EngineError(text) from error
 
     def _keep_stdout_clean(self) -> None:
         """Log what Ray says of its processes; it prints that among the results, unasked.
@@ -141,6 +166,8 @@ class Cluster:
         )
 
     def _join(self, address: str) -> None:
+        if self._trial is not None:
+            self._trial.run()
         import ray  # late: heavy, and optional
 
         self._keep_stdout_clean()
@@ -160,80 +187,44 @@ class Cluster:
         return WorkerProcess(actor.remote())
 
 
-class WorkerProcess:
-    """One worker in its process."""
-
-    def __init__(self, actor: ActorHandle) -> None:
-        self._actor = actor
-
-    def begin(self, method: str, *arguments: object) -> Call:
-        """Begin a call; calls are made in their order."""
-        return Call(getattr(self._actor, method).remote(*arguments))
-
-    def kill(self) -> None:
-        """End the process, whatever it does."""
-        import ray  # late: heavy, and optional
-
-        ray.kill(self._actor)
+def _running_future() -> Future[None]:
+    """Give a future that who waits for it cannot cancel."""
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()
+    return future
 
 
-class Call:
-    """A call under way."""
-
-    def __init__(self, reference: Awaitable[bytes]) -> None:
-        self._reference = reference
-
-    async def result(self) -> bytes:
-        """Wait for what it gives.
-
-        Raises:
-            WorkerLostError: The process is gone.
-            GymError: The call raised something, which is a bug.
-
-        """
-        with _errors():
-            return await self._reference
-
-    def wait(self, timeout: float | None = None) -> bytes:
-        """Wait for what it gives, in a thread without an event loop.
-
-        Raises:
-            TimeoutError: It takes longer.
-            WorkerLostError: The process is gone.
-            GymError: The call raised something, which is a bug.
-
-        """
-        import ray  # late: heavy, and optional
-
-        with _errors():
-            if not ray.wait([self._reference], timeout=timeout)[0]:
-                raise TimeoutError
-            return cast("bytes", ray.get(self._reference))
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Raise an error of ours in place of Ray's."""
-    import ray  # late: heavy, and optional
-
+def _settle(future: Future[None], function: Callable[[], None]) -> None:
+    """Call a function and let a future know what came of it."""
     try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        raise GymError(f"a Ray worker failed: {error}") from error
-    except (ray.exceptions.RayError, ConnectionError) as error:
-        raise WorkerLostError(_reason(str(error))) from error
+        function()
+    except BaseException as error:  # noqa: BLE001  # it belongs to whoever asks for the result
+        future.set_exception(error)
+    else:
+        future.set_result(None)
+
+
+def _done() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
+def _trial_of(address: str) -> Trial | None:
+    """Give what tries an address first; a name other than auto may be one of a cluster to start.
+
+    Raises:
+        UsageError: It is no address.
+
+    """
+    place = place_of(address)
+    return Trial(address, place) if place is not None or address == "auto" else None
 
 
 @functools.cache
 def _token() -> str:
     """Make the token of the clusters of this process; Ray reads one once in a process."""
     return secrets.token_hex(32)
-
-
-def _reason(text: str) -> str:
-    """Give what Ray says of a lost worker in one line: its long texts end with the cause."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if len(lines) < 2 else f"{lines[0]} {lines[-1]}"
 
 
 def _log(data: Mapping[str, Sequence[str]], *_: object, **__: object) -> None:

@@ -5,21 +5,15 @@ from __future__ import annotations
 import msgspec
 
 import gymcli
-from gymcli.engines.cluster import WorkerLostError
 from gymcli.engines.messages import Opened
+from gymcli.engines.process import WorkerLostError
 from gymcli.engines.sending import raised_again
 from gymcli.errors import EngineError
 
-__all__ = ["MAX_DEATHS", "Deaths", "check_opened", "not_started", "start_limit"]
+__all__ = ["MAX_DEATHS", "Deaths", "check_opened", "not_started"]
 
 MAX_DEATHS = 3
 """So many workers may die with a piece of work before it is given up."""
-
-_START_SECONDS = 600.0
-"""A cluster that grows when it is asked for more takes minutes."""
-
-_OWN_START_SECONDS = 120.0
-"""One of this machine has its cores at once, or its own processes are gone."""
 
 _MIN_DEATHS_IN_A_ROW = 5
 
@@ -61,11 +55,6 @@ def check_opened(data: bytes) -> Opened:
             f"{gymcli.__version__}; install the same version on all nodes"
         )
     return opened
-
-
-def start_limit(address: str | None) -> float:
-    """Give the seconds that the first worker of a cluster may take to start."""
-    return _OWN_START_SECONDS if address is None else _START_SECONDS
 
 
 def not_started(seconds: float) -> EngineError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from gymcli.engines.cluster import Call, Cluster, WorkerLostError
+from gymcli.engines.cluster import Cluster
 from gymcli.engines.deaths import (
     MAX_DEATHS,
     Deaths,
@@ -19,6 +19,7 @@ from gymcli.engines.deaths import (
 )
 from gymcli.engines.hand import Hand
 from gymcli.engines.messages import EndedAttempt, NewVerdict, Orders, Report, Stop
+from gymcli.engines.process import Call, WorkerLostError
 from gymcli.engines.sending import (
     outcome_received,
     raised_again,
@@ -55,7 +56,6 @@ class Driving:
         shared: Shared,
         keep: Callable[[Outcome], Outcome],
         concurrency: int,
-        start_seconds: float,
     ) -> None:
         self.ended: asyncio.Queue[Outcome | None] = asyncio.Queue()
         """None is the end."""
@@ -65,7 +65,7 @@ class Driving:
         self.outage_seconds = 0.0
         self._cluster = cluster
         self._job = job
-        self._start_seconds = start_seconds
+        self._start_seconds = cluster.start_seconds
         self._shared = shared
         self._keep = keep
         self._fuse = Fuse(concurrency)

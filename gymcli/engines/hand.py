@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymcli.engines.cluster import WorkerProcess
+from gymcli.engines.process import WorkerProcess
 from gymcli.engines.units import Unit
 from gymcli.types import AttemptKey, Rollout
 

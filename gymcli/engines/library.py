@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from gymcli.engines.cluster import Cluster
 from gymcli.engines.ray_engine import RayEngine
 from gymcli.errors import BudgetReachedError, EngineError, FatalEndpointError, GymError
 from gymcli.runner import Collection, CollectOptions, Engine, measure
@@ -60,14 +61,14 @@ def engine_of(options: CollectOptions) -> Engine | None:
 
     Raises:
         MissingPackageError: It needs a package that is not installed.
+        UsageError: The address of a cluster is none.
 
     """
     if options.engine == "local":
         return None
     options = options.with_outage_deadline()
     return RayEngine(
-        options.address,
-        options.num_workers,
+        Cluster(options.address, options.num_workers),
         env=options.env,
         policy=policy_source(options),
         role_params=options.role_params,

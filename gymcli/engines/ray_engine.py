@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from gymcli.client import Endpoint
-from gymcli.engines.cluster import Cluster, check_installed
+from gymcli.engines.cluster import Cluster
 from gymcli.engines.code import code_of
-from gymcli.engines.deaths import start_limit
 from gymcli.engines.driving import Driving
-from gymcli.engines.worker import Job
+from gymcli.engines.worker import IDLE_SECONDS, Job
 from gymcli.role_models import ModelSource
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.judging import Judges
+from gymcli.runner.stopping import Stopping
 from gymcli.secrets import Scrubber
 from gymcli.types import Failure, JSONObject, Rollout
 
@@ -30,45 +31,48 @@ T = TypeVar("T")
 
 
 class RayEngine:
-    """Runs the attempts of one run on a Ray cluster.
+    """Runs the attempts of one run on a Ray cluster; a context manager for who may be interrupted.
 
     Args:
-        address: Of the cluster that is joined; None: one of this machine alone.
-        num_workers: Workers; None: one for each core of the cluster.
+        cluster: Where they run; the engine starts and ends it.
         env: What `--env` named.
         policy: What the policy is opened as; None: nothing asks it.
         role_params: Request parameters by role.
         scrubber: Knows the secrets of the run.
-        start_seconds: So long the first worker may take to start; None: as long as is usual.
-
-    Raises:
-        MissingPackageError: Ray is not installed.
 
     """
 
     def __init__(
         self,
-        address: str | None,
-        num_workers: int | None,
+        cluster: Cluster,
         *,
         env: str | None,
         policy: ModelSource | None = None,
         role_params: Mapping[str, JSONObject],
         scrubber: Scrubber,
-        start_seconds: float | None = None,
     ) -> None:
-        check_installed()
-        self._address = address
-        self._num_workers = num_workers
+        self._cluster = cluster
         self._env = env
         self._policy = policy
         self._role_params = role_params
         self._scrubber = scrubber
-        self._start_seconds = start_seconds or start_limit(address)
         self.num_outages = 0
         """How often an endpoint was gone, as the worker saw it that saw most."""
         self.outage_seconds = 0.0
         """How long, as the worker saw it that waited longest."""
+
+    def __enter__(self) -> Self:
+        """Give the engine."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Wait for the end of the cluster, where a loop that was interrupted did not."""
+        self._cluster.stop().result()
 
     async def run(
         self,
@@ -82,34 +86,45 @@ class RayEngine:
 
         Raises:
             EngineError: There are no workers, or they die one after another.
+            UsageError: Ray makes nothing of the cluster's address.
             GymError: The cause, once every record is given, where the run was stopped.
 
         """
-        cluster = Cluster(self._address, self._num_workers)
         working: asyncio.Task[None] | None = None
         try:
-            await asyncio.wrap_future(cluster.start())
-            job = self._job(shared, concurrency, cluster.num_workers)
-            driving = Driving(
-                cluster, job, attempts, shared, keep, concurrency, self._start_seconds
-            )
-            working = asyncio.create_task(driving.do_all())
-            while (outcome := await driving.ended.get()) is not None:
-                driving.room.release()
-                self.num_outages = driving.num_outages
-                self.outage_seconds = driving.outage_seconds
-                yield outcome.record
-            await working
+            if await self._is_started(shared.stopping):
+                job = self._job(shared, concurrency, self._cluster.num_workers)
+                driving = Driving(self._cluster, job, attempts, shared, keep, concurrency)
+                working = asyncio.create_task(driving.do_all())
+                while (outcome := await driving.ended.get()) is not None:
+                    driving.room.release()
+                    self.num_outages = driving.num_outages
+                    self.outage_seconds = driving.outage_seconds
+                    yield outcome.record
+                await working
         finally:
             shared.stopping.close()
             if working is not None:
                 working.cancel()
                 with suppress(asyncio.CancelledError):
                     await working
-            await asyncio.wrap_future(cluster.stop())
+            await asyncio.wrap_future(self._cluster.stop())
         cause = shared.stopping.cause
         if cause is not None:
             raise cause from cause.__cause__
+
+    async def _is_started(self, stopping: Stopping) -> bool:
+        """Start or join the cluster; False where the run was stopped first."""
+        started = asyncio.wrap_future(self._cluster.start())
+        try:
+            while not started.done():
+                if stopping.cause is not None:
+                    return False
+                await asyncio.wait([started], timeout=IDLE_SECONDS)
+            started.result()
+        finally:
+            started.cancel()  # else what it fails with later is logged as lost
+        return True
 
     def _job(self, shared: Shared, concurrency: int, num_workers: int) -> Job:
         """Give what every worker is told, with its share of what is allowed at once."""

@@ -19,16 +19,16 @@ from typing import Self
 
 import msgspec
 
-from gymcli.engines.cluster import Call, Cluster, WorkerLostError, WorkerProcess, check_installed
+from gymcli.engines.cluster import Cluster
 from gymcli.engines.code import code_of
 from gymcli.engines.deaths import (
     MAX_DEATHS,
     Deaths,
     check_opened,
     not_started,
-    start_limit,
 )
 from gymcli.engines.messages import Block, ScoredBlock
+from gymcli.engines.process import Call, WorkerLostError, WorkerProcess
 from gymcli.engines.scorer import Scorer, ScoringJob
 from gymcli.engines.sending import raised_again
 from gymcli.errors import GymError, UsageError, VerifierError
@@ -51,31 +51,16 @@ class RayScorers:
     """Workers of a Ray cluster that score blocks of lines; a context manager that ends them.
 
     Args:
-        address: Of the cluster that is joined; None: one of this machine alone.
-        num_workers: Workers; None: one for each core of the cluster.
+        cluster: Where they run; it is started with the first block, and ended.
         env: What `--env` named.
         scrubber: Knows the secrets that verifiers do not get.
-        start_seconds: So long the first worker may take to start; None: as long as is usual.
-
-    Raises:
-        MissingPackageError: Ray is not installed.
 
     """
 
-    def __init__(
-        self,
-        address: str | None,
-        num_workers: int | None,
-        *,
-        env: str | None,
-        scrubber: Scrubber,
-        start_seconds: float | None = None,
-    ) -> None:
-        check_installed()
-        self._cluster = Cluster(address, num_workers)
+    def __init__(self, cluster: Cluster, *, env: str | None, scrubber: Scrubber) -> None:
+        self._cluster = cluster
         self._env = env
         self._scrubber = scrubber
-        self._start_seconds = start_seconds or start_limit(address)
         self._threads: list[threading.Thread] = []
         self._blocks: SimpleQueue[_Handed | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -102,6 +87,7 @@ class RayScorers:
 
         Raises:
             EngineError: The cluster cannot be started or reached.
+            UsageError: Ray makes nothing of its address.
 
         """
         if not self._threads:
@@ -186,10 +172,10 @@ class RayScorers:
             WorkerLostError: The worker died, or all is over.
 
         """
-        ends = time.monotonic() + self._start_seconds
+        ends = time.monotonic() + self._cluster.start_seconds
         while not self._is_closed:
             if is_opening and not self._num_open and time.monotonic() > ends:
-                raise not_started(self._start_seconds)
+                raise not_started(self._cluster.start_seconds)
             with suppress(TimeoutError):
                 return call.wait(_POLL_SECONDS)
         raise WorkerLostError("the command ended")

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -293,6 +294,28 @@ def test_no_worker_outlives_a_run(start, number):
     again = gym("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1")
     assert again.exit_code == 0, again.stderr
     assert Path("reached-t0").stat().st_mtime_ns == reached_before
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_when_the_command_is_over_ends_the_process(number):
+    """With the exit code of the command, whatever else still runs, and without a word."""
+    code = (
+        "import signal, threading\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from gymcli.commands.signals import heed_signals, leave_at_signals\n"
+        "heed_signals()\n"
+        "leave_at_signals(6)\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+        "print('over', flush=True)\n"
+    )
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "over\n"
+        process.send_signal(number)
+        assert process.communicate(timeout=TOO_LONG)[1] == ""
+    assert process.returncode == 6
 
 
 def test_the_live_display_survives_a_signal(start):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.engines import RayEngine, RayScorers
-from gymcli.engines.cluster import WorkerLostError
+from gymcli.engines import Cluster, RayEngine, RayScorers
 from gymcli.engines.deaths import Deaths
+from gymcli.engines.process import WorkerLostError
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.errors import EngineError
 from gymcli.runner.attempts import Attempt
@@ -141,15 +141,13 @@ def test_cluster_without_a_free_core(ray_address):
     """It is waited for as long as that, and then said; nothing hangs."""
     job = RescoreJob(RolloutReading("rollouts.jsonl"))
     with occupied(ray_address):
-        with RayScorers(
-            ray_address, 1, env=None, scrubber=NOTHING_SECRET, start_seconds=0.5
-        ) as scorers:
+        cluster = Cluster(ray_address, 1, start_seconds=0.5)
+        with RayScorers(cluster, env=None, scrubber=NOTHING_SECRET) as scorers:
             begun = scorers.begin([Line(1, b"{}", is_complete=True)], job, timeout=9, memory_mb=9)
             with pytest.raises(EngineError, match="no Ray worker was started within"):
                 begun.result()
-        engine = RayEngine(
-            ray_address, 1, env=None, role_params={}, scrubber=NOTHING_SECRET, start_seconds=0.5
-        )
+        cluster = Cluster(ray_address, 1, start_seconds=0.5)
+        engine = RayEngine(cluster, env=None, role_params={}, scrubber=NOTHING_SECRET)
         with pytest.raises(EngineError, match="no Ray worker was started within"):
             asyncio.run(all_of(engine))
 
