@@ -1,5 +1,6 @@
 # What is needed: Python 3.11 or later, git and make. On Debian: python3, python3-venv, git, make.
 # The tests also build pycosat, which reasoning-gym needs and which has no wheels: gcc, python3-dev.
+# Those of pages need a browser, and are skipped without it: chromium.
 
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)

@@ -15,21 +15,31 @@ from typer.testing import CliRunner
 
 import gymcli.envs
 from gymcli.cli import app
+from gymcli.metrics.comparison import Comparison
 from gymcli.registry import Registry
+from gymcli.reporting.run_report import MetricsReport, MetricsReports
 from gymcli.types import Failure, Rollout
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SCHEMAS = {"rollout.schema.json": Rollout, "failure.schema.json": Failure}
+SCHEMAS: dict[str, tuple[type, ...]] = {
+    "rollout.schema.json": (Rollout,),
+    "failure.schema.json": (Failure,),
+    "metrics.schema.json": (MetricsReport, MetricsReports),
+    "comparison.schema.json": (Comparison,),
+}
+"""By file, the types that a document may have."""
 MARKED = "<!-- {name} -->\n```{language}\n{text}```\n<!-- end -->"
 """How a part of the README that is written here stands in it."""
 
 
-def schema_text(kind: type) -> str:
-    """Give a type's JSON Schema, indented."""
-    schema = {"$schema": DRAFT, **msgspec.json.schema(kind)}
+def schema_text(*kinds: type) -> str:
+    """Give the JSON Schema of a document of one of these types, indented."""
+    schemas, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    shape = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
+    schema = {"$schema": DRAFT, **shape, "$defs": definitions}
     for definition in schema["$defs"].values():
         # Python strips the indentation of docstrings from 3.13 on, not before.
         definition["description"] = inspect.cleandoc(definition["description"])
@@ -108,7 +118,7 @@ def _command_paths(path: tuple[str, ...], command: object) -> list[tuple[str, ..
 
 def pages() -> dict[Path, str]:
     """Give the text of every file that is written here, wholly or in part."""
-    schemas = {DOCS / name: schema_text(kind) for name, kind in SCHEMAS.items()}
+    schemas = {DOCS / name: schema_text(*kinds) for name, kinds in SCHEMAS.items()}
     readme_text = readme(README.read_text(encoding="utf-8"))
     return {**schemas, DOCS / "cli.md": commands(), README: readme_text}
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         VerifierError,
         VerifierTimeoutError,
     )
+    from gymcli.metrics import AttemptScore, Group
     from gymcli.roles import (
         Comparison,
         Judge,
@@ -57,6 +58,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "JSON",
+    "AttemptScore",
     "Comparison",
     "Context",
     "Endpoint",
@@ -64,6 +66,7 @@ __all__ = [
     "EnvironmentOptions",
     "Failure",
     "FunctionCall",
+    "Group",
     "GymError",
     "JSONObject",
     "Judge",
@@ -119,6 +122,7 @@ _HOMES = {
         "VerifierError",
         "VerifierTimeoutError",
     ),
+    "gymcli.metrics": ("AttemptScore", "Group"),
     "gymcli.roles": (
         "Comparison",
         "Judge",

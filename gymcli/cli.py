@@ -19,15 +19,19 @@ import gymcli
 from gymcli.commands import (
     check,
     collect,
+    compare,
     data,
     envs,
+    export,
     init,
     merge,
     metrics,
     mock,
+    report,
     serve,
     show,
     verify,
+    view,
 )
 from gymcli.commands.console import LOGGER, harmless, message
 from gymcli.commands.ending import TYPED
@@ -50,8 +54,9 @@ Exit codes:
   0    done, all gates hold
   1    a bug of ours: a traceback, please report it
   2    the user's mistake: options, files, unknown names
-  3    a check failed
+  3    a gate or a check failed, or a run is worse
   4    the run is not usable: endpoint, key, coverage, the run directory, or stdout
+  5    inconclusive: these tasks cannot tell whether a gate holds, or a run is worse
   6    stopped at a budget; what is there is valid, and can be gone on with
   130  interrupted; what was done is saved
   141  the reader of the output has left
@@ -160,9 +165,13 @@ app = typer.Typer(
 app.command("collect")(collect.collect)
 app.command("verify")(verify.verify)
 app.command("metrics")(metrics.metrics)
+app.command("compare")(compare.compare)
 app.command("merge")(merge.merge)
+app.command("export")(export.export)
 app.command("envs")(envs.envs)
 app.command("show")(show.show)
+app.command("view")(view.view)
+app.command("report")(report.report)
 app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("mock")(mock.mock)

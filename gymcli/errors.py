@@ -6,6 +6,7 @@ GymError                      1   a bug of ours unless a child says otherwise
 │   ├── TasksError                rows of a tasks file are wrong, all listed
 │   ├── RunMismatchError          the run directory belongs to other settings
 │   ├── RunFileError              a line of a run's own files is damaged
+│   ├── FilterError               an expression cannot be read, or does not fit what it is about
 │   ├── UnknownNameError          no environment, task or run of this name
 │   ├── EnvironmentImportError    the environment exists and cannot be imported
 │   └── MissingPackageError       an optional package is not installed
@@ -63,6 +64,7 @@ __all__ = [
     "EnvironmentTimeoutError",
     "EpisodeError",
     "FatalEndpointError",
+    "FilterError",
     "GymError",
     "IncompleteGroupError",
     "InterruptedRunError",
@@ -121,6 +123,10 @@ class RunMismatchError(UsageError):
 
 class RunFileError(UsageError):
     """Raised when a file of a run, or a rollout file of others, has a damaged line."""
+
+
+class FilterError(UsageError):
+    """Raised when an expression cannot be read, or does not fit the values of its names."""
 
 
 class UnknownNameError(UsageError):

@@ -18,12 +18,15 @@ from gymcli.commands.cluster import (
     engine_of_run,
 )
 from gymcli.commands.console import LOGGER, message, run_async, warn
-from gymcli.commands.ending import (
-    Ending,
-    check_coverage,
-    command_to_go_on,
-    raise_cause,
-    show_end,
+from gymcli.commands.ending import Ending, end_run
+from gymcli.commands.gating import (
+    BaselineOption,
+    CsvOption,
+    GateOnOption,
+    GateOption,
+    JUnitOption,
+    MarkdownOption,
+    gating_of,
 )
 from gymcli.commands.memory import give_back_large_blocks
 from gymcli.commands.options import (
@@ -179,6 +182,12 @@ def collect(
     min_coverage: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Scored share below which the exit code is 4.")
     ] = 0.95,
+    gate: GateOption = None,
+    gate_on: GateOnOption = "bound",
+    junit: JUnitOption = None,
+    markdown: MarkdownOption = None,
+    csv: CsvOption = None,
+    baseline: BaselineOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and the first request, send nothing.")
     ] = False,
@@ -195,6 +204,16 @@ def collect(
     from gymcli.runner import Collection, CollectOptions
 
     Cluster(engine, address, workers).check()
+    gating = gating_of(
+        gate,
+        gate_on,
+        junit,
+        markdown,
+        csv,
+        baseline,
+        inputs=[*map(Path, tasks), *filter(None, [out])],
+        is_json=json,
+    )
     sampling: dict[str, object] = {
         "temperature": temperature,
         "top_p": top_p,
@@ -250,13 +269,8 @@ def collect(
     if dry_run:
         show_plan(collection, is_json=json)
         return
-    metrics, cause = run_async(_run(collection, is_quiet=quiet))
-    if collection.num_scored or not isinstance(cause, FatalEndpointError | EngineError):
-        show_end(collection, metrics, is_json=json)
-    if cause is not None:
-        raise_cause(collection, cause, command_to_go_on(context, collection))
-    command = command_to_go_on(context, collection, without=("--no-retry",))
-    check_coverage(collection, metrics, min_coverage, command)
+    ending = run_async(_run(collection, is_quiet=quiet))
+    end_run(context, collection, ending, gating, min_coverage=min_coverage, is_json=json)
 
 
 def _endpoint(
@@ -319,7 +333,8 @@ async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
         except _CAUSES as error:
             cause = error
         assert collection.path is not None
-        metrics = measure(collection.path).metrics()
+        aggregator = measure(collection.path, env=collection.options.env)
+        metrics = aggregator.metrics()
         is_stopped = cause is not None and collection.num_left > 0
         collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
-    return Ending(metrics, cause)
+    return Ending(aggregator, metrics, cause)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from gymcli.commands.console import print_json, result
-from gymcli.errors import BudgetReachedError, GymError, InterruptedRunError, RunError
+from gymcli.commands.console import harmless, print_json, result, warn
+from gymcli.errors import (
+    BudgetReachedError,
+    EngineError,
+    FatalEndpointError,
+    GymError,
+    InterruptedRunError,
+    RunError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     import typer
 
-    from gymcli.metrics import RunMetrics
+    from gymcli.commands.gating import Gating
+    from gymcli.metrics import Aggregator, RunMetrics
+    from gymcli.reporting.run_report import RunReport
     from gymcli.runner import Collection
 
-__all__ = ["TYPED", "Ending", "check_coverage", "command_to_go_on", "raise_cause", "show_end"]
+__all__ = ["TYPED", "Ending", "end_run", "missing_coverage"]
 
 TYPED = "gymcli.typed"
 """Where the context of a command keeps the arguments as they were typed."""
@@ -25,19 +35,92 @@ TYPED = "gymcli.typed"
 class Ending(NamedTuple):
     """What a run came to."""
 
+    aggregator: Aggregator
+    """Has counted what the files hold."""
     metrics: RunMetrics
     cause: GymError | None = None
     """What stopped it before all was done."""
 
 
-def show_end(collection: Collection, metrics: RunMetrics, *, is_json: bool) -> None:
-    """Print the numbers of the run."""
+def end_run(
+    context: typer.Context,
+    collection: Collection,
+    ending: Ending,
+    gating: Gating,
+    *,
+    min_coverage: float,
+    is_json: bool,
+) -> None:
+    """Print the numbers and the verdicts, write the files, and end with the exit code.
+
+    What stopped the run says more than that too little is scored, and that more than a file that
+    cannot be written, or than its gates.
+
+    Raises:
+        GymError: The run was stopped, too little is scored, or a gate or file is wrong.
+        typer.Exit: A gate does not hold.
+
+    """
+    cause, metrics = ending.cause, ending.metrics
+    error: GymError | None
+    if cause is not None:
+        error = _explained(collection, cause, _command_to_go_on(context, collection))
+    else:
+        command = _command_to_go_on(context, collection, without=("--no-retry",))
+        error = missing_coverage(collection, metrics, min_coverage, command)
+    reports = []
+    if collection.num_scored or not isinstance(cause, FatalEndpointError | EngineError):
+        if gating.is_asked:
+            reports = [_report(collection, ending, gating, error)]
+        if not gating.prints_file:
+            _show(collection, metrics, gating.as_json(reports), is_json=is_json)
+        gating.show(reports, is_json=is_json)
+        try:
+            gating.write(reports, env=collection.options.env)
+        except UsageError as unwritten:
+            if error is None:
+                raise
+            warn(str(unwritten))
+    if error is not None:
+        raise error from cause
+    gating.end(reports)
+
+
+def _report(
+    collection: Collection, ending: Ending, gating: Gating, error: GymError | None
+) -> RunReport:
+    """Judge the run by its gates; sliced by what they name, it is counted once more."""
+    from gymcli.runner import measure
+
+    assert collection.path is not None
+    env, fields = collection.options.env, gating.fields()
+    aggregator, metrics = ending.aggregator, ending.metrics
+    if fields:
+        try:
+            aggregator = measure(collection.path, env=env, by=fields)
+            metrics = aggregator.metrics()
+        except UsageError as too_many:  # values of a field; there are no slices to judge then
+            warn(str(too_many))
+    incomplete = "" if error is None else str(error).partition(";")[0]
+    return gating.report(
+        collection.path, aggregator, metrics, env=env, by=fields, incomplete=incomplete
+    )
+
+
+def _show(
+    collection: Collection,
+    metrics: RunMetrics,
+    more: Mapping[str, object],
+    *,
+    is_json: bool,
+) -> None:
+    """Print the numbers of the run; in JSON, what there is more of it."""
     import msgspec
 
     from gymcli.commands.summary import print_summary
 
     if is_json:
-        report = {"run": str(collection.path), **msgspec.to_builtins(metrics)}
+        report = {"run": harmless(str(collection.path)), **msgspec.to_builtins(metrics), **more}
         print_json(msgspec.json.encode(report))
         return
     print_summary(metrics)
@@ -48,13 +131,8 @@ def show_end(collection: Collection, metrics: RunMetrics, *, is_json: bool) -> N
     result(f"files         {collection.path}")
 
 
-def raise_cause(collection: Collection, cause: GymError, command: str) -> None:
-    """End a run that was stopped with what stopped it and how to go on.
-
-    Raises:
-        GymError: Always, of the cause's class.
-
-    """
+def _explained(collection: Collection, cause: GymError, command: str) -> GymError:
+    """Give what stopped a run as an error of its class that says how to go on."""
     if isinstance(cause, InterruptedRunError):
         go_on = f"; go on with: {command}" if collection.num_left else ""
         text = f"{cause}: {collection.told}{go_on}"
@@ -65,10 +143,10 @@ def raise_cause(collection: Collection, cause: GymError, command: str) -> None:
         text = f"{cause}; go on with: {command}"
     else:
         text = str(cause)
-    raise type(cause)(text) from cause
+    return type(cause)(text)
 
 
-def command_to_go_on(
+def _command_to_go_on(
     context: typer.Context, collection: Collection, *, without: Iterable[str] = ()
 ) -> str:
     """Give the command that goes on with a run: what was typed, without the start of a new one.
@@ -110,22 +188,17 @@ def _escaped(character: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
 
 
-def check_coverage(
+def missing_coverage(
     collection: Collection, metrics: RunMetrics, min_coverage: float, command: str
-) -> None:
-    """End with exit code 4 where too little of the plan is scored.
-
-    Raises:
-        RunError: It is.
-
-    """
+) -> RunError | None:
+    """Give an error where too little of the plan is scored, which ends with exit code 4."""
     # The run may hold other attempts as well; what the files lack no longer counts.
     num_scored = min(collection.num_scored, metrics.num_scored)
     num_expected = collection.num_expected
     if not num_expected or (num_scored and num_scored / num_expected >= min_coverage):
-        return
+        return None
     failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
-    raise RunError(
+    return RunError(
         f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
         f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl says why; try "
         f"them again with: {command}"

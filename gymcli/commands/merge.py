@@ -27,6 +27,10 @@ def merge(
             "--out", "-o", help="The new run, or a new .jsonl (.gz, .zst) for its rollouts alone."
         ),
     ],
+    env: Annotated[
+        str | None,
+        typer.Option(help="The code of an environment that has numbers of its own, FILE.py:CLASS."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Put runs with the same settings together: shards, or runs of different tasks.
@@ -54,7 +58,7 @@ def merge(
             result(f"rollouts      {num_rollouts}")
             result(f"files         {out}")
         return
-    metrics = merging.write_run(out)
+    metrics = merging.write_run(out, env=env)
     if json:
         print_json(msgspec.json.encode({"run": str(out), **msgspec.to_builtins(metrics)}))
         return

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import print_json, result, warn
+from gymcli.commands.console import harmless, print_json, result, warn
+from gymcli.commands.gating import (
+    BaselineOption,
+    CsvOption,
+    GateOnOption,
+    GateOption,
+    JUnitOption,
+    MarkdownOption,
+    gating_of,
+)
 from gymcli.commands.options import JsonOption
+
+if TYPE_CHECKING:
+    from gymcli.metrics import Aggregator, RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
 
@@ -19,53 +32,128 @@ def metrics(
         list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
     ],
     env: Annotated[
-        str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
+        str | None,
+        typer.Option(
+            help="Environment of lines that name none (NeMo Gym's), or the code of one that has "
+            "numbers of its own, FILE.py:CLASS."
+        ),
     ] = None,
     by_task: Annotated[bool, typer.Option("--by-task", help="A line for every task.")] = False,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD",
+            help="The numbers for each value of a field of the tasks, such as task.category; "
+            "repeatable.",
+        ),
+    ] = None,
+    power: Annotated[
+        bool,
+        typer.Option(
+            "--power",
+            help="What differences runs of other sizes would detect, planned from RUN, or from "
+            "two runs of the same tasks.",
+        ),
+    ] = False,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="With --power: a difference, for the tasks that it takes."),
+    ] = None,
+    gate: GateOption = None,
+    gate_on: GateOnOption = "bound",
+    junit: JUnitOption = None,
+    markdown: MarkdownOption = None,
+    csv: CsvOption = None,
+    baseline: BaselineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Report coverage, mean rewards with intervals, pass@k, tokens, latency and failures.
 
-    The variance of pass@k is largest where all n attempts of a task are taken, k = n: n >= 2k is
-    better. Of a run directory the numbers are also written to its metrics.json.
+    Errors and intervals are over tasks, never over attempts, which are not independent; --json has
+    the estimator, size, error, interval and method of every number. The variance of pass@k is
+    largest where all n attempts of a task are taken, k = n: n >= 2k is better. Of a run directory
+    the numbers are also written to its metrics.json.
     """
     import msgspec
 
-    from gymcli.commands.summary import print_curves, print_summary, print_tasks
+    from gymcli.errors import UsageError
+
+    if margin is not None and not power:
+        raise UsageError("--margin goes with --power")
+    gating = gating_of(gate, gate_on, junit, markdown, csv, baseline, inputs=runs, is_json=json)
+    fields = gating.fields(by or ())
+    reports: list[dict[str, object]] = []
+    pilots, judged = [], []
+    for number, run in enumerate(runs):
+        aggregator, numbers = _count(run, env, fields)
+        tasks = aggregator.task_rows() if by_task else None
+        if power:
+            pilots.append(aggregator)
+        if gating.is_asked:
+            judged.append(gating.report(run, aggregator, numbers, env=env, by=fields))
+        if json:
+            reports.append({**_report(run, numbers, tasks), **gating.as_json(judged)})
+        elif not power and not gating.prints_file:
+            if number:
+                result()
+            result(f"{run}")
+            _show(numbers, tasks)
+    report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
+    if power:
+        from gymcli.commands.planning import print_plans
+        from gymcli.metrics.planning import plans
+
+        planned = plans(pilots, margin=margin)
+        report["power"] = planned
+        if not json:
+            print_plans(planned)
+    if json:
+        print_json(msgspec.json.encode(report))
+    gating.finish(judged, is_json=json, env=env, by_task=by_task)
+
+
+def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, RunMetrics]:
+    """Give the numbers of a run, keep them in its directory, and warn of what is wrong with it."""
+    import msgspec
+
     from gymcli.errors import RunDirectoryError
     from gymcli.runner import measure
     from gymcli.secrets import scrubber_of
     from gymcli.store.rollouts import unfinished_line
     from gymcli.store.run import RunDirectory
 
-    reports = []
-    scrubber = scrubber_of((), os.environ)
-    for number, run in enumerate(runs):
-        aggregator = measure(run, env=env)
-        numbers = aggregator.metrics()
-        if run.is_dir():
-            try:
-                RunDirectory(run, scrubber).write_metrics(msgspec.json.encode(numbers))
-            except RunDirectoryError as error:  # a run of somebody else's can still be read
-                warn(str(error))
-        unfinished = unfinished_line(run)
-        if unfinished:
-            warn(unfinished)
-        if not numbers.num_scored:
-            warn(f"{run}: nothing is scored")
-        if json:
-            report = {"run": str(run), **msgspec.to_builtins(numbers)}
-            if by_task:
-                report["tasks"] = msgspec.to_builtins(aggregator.task_rows())
-            reports.append(report)
-            continue
-        if number:
-            result()
-        result(f"{run}")
-        print_summary(numbers)
-        print_curves(numbers)
-        if by_task:
-            result()
-            print_tasks(aggregator.task_rows())
-    if json:
-        print_json(msgspec.json.encode(reports[0] if len(reports) == 1 else {"runs": reports}))
+    aggregator = measure(run, env=env, by=by)
+    numbers = aggregator.metrics()
+    if run.is_dir():
+        directory = RunDirectory(run, scrubber_of((), os.environ))
+        try:
+            directory.write_metrics(msgspec.json.encode(numbers))
+        except RunDirectoryError as error:  # a run of somebody else's can still be read
+            warn(str(error))
+    for text in filter(None, [unfinished_line(run), *aggregator.warnings]):
+        warn(text)
+    if not numbers.num_scored:
+        warn(f"{run}: nothing is scored")
+    return aggregator, numbers
+
+
+def _report(run: Path, numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> dict[str, object]:
+    """Give the object of one run, for --json."""
+    import msgspec
+
+    report: dict[str, object] = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers)}
+    return report if tasks is None else {**report, "tasks": tasks}
+
+
+def _show(numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> None:
+    """Print the numbers of one run."""
+    from gymcli.commands.slices import print_slices
+    from gymcli.commands.summary import print_advice, print_curves, print_summary, print_tasks
+
+    print_summary(numbers, with_doubts=False)
+    print_curves(numbers)
+    print_slices(numbers)
+    if tasks is not None:
+        result()
+        print_tasks(tasks)
+    print_advice(numbers)

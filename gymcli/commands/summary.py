@@ -8,17 +8,26 @@ from typing import TYPE_CHECKING
 from gymcli.commands.console import one_line, print_table, result
 
 if TYPE_CHECKING:
-    from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
+    from gymcli.metrics import Estimate, Interval, Metrics, RunMetrics, TaskMetrics
     from gymcli.types import RoleUse
 
-__all__ = ["print_curves", "print_summary", "print_tasks"]
+__all__ = ["print_advice", "print_curves", "print_summary", "print_tasks"]
 
 _MAX_ANSWER = 40
 _FEW_TASKS = 10
+_MAX_WIDTH = 100
+_MAX_COLUMNS = 6
+"""Of k: more, each with its interval, are wider than that."""
 
 
-def print_summary(metrics: RunMetrics) -> None:
-    """Print coverage and mean reward of each environment, then failures, tokens and times."""
+def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
+    """Print coverage and mean reward of each environment, then failures, tokens and times.
+
+    Args:
+        metrics: The numbers.
+        with_doubts: Also what leaves the means open, which the advice says at more length.
+
+    """
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(rows) > 1:
         rows.append(("all", metrics))
@@ -34,7 +43,8 @@ def print_summary(metrics: RunMetrics) -> None:
     )
     print_table(head, [_row(name, found) for name, found in rows])
     result()
-    _print_doubts(metrics.environments)
+    if with_doubts:
+        _print_doubts(metrics.environments)
     _print_counts("stop reasons", metrics.stop_reasons)
     _print_counts("failures", metrics.failures)
     _print_counts("tool errors", metrics.tool_errors)
@@ -107,32 +117,95 @@ def _row(name: str, found: Metrics) -> tuple[str, ...]:
     )
 
 
+def print_advice(metrics: RunMetrics) -> None:
+    """Print what follows from the numbers of each environment."""
+    import textwrap
+
+    advised = {name: found.advice for name, found in metrics.environments.items() if found.advice}
+    if advised:
+        result()
+    for name, sentences in advised.items():
+        prefix = f"{one_line(name)}: " if len(metrics.environments) > 1 else ""
+        for sentence in sentences:
+            text = f"{prefix}{sentence}"
+            for line in textwrap.wrap(
+                text, _MAX_WIDTH, initial_indent="- ", subsequent_indent="  "
+            ):
+                result(line)
+
+
 def print_curves(metrics: RunMetrics) -> None:
     """Print what each environment gives over k attempts, its components and its own numbers."""
     for name, found in metrics.environments.items():
-        curves = {
-            "pass@k": found.pass_at_k,
-            "pass^k": found.pass_hat_k,
-            "avg@k": found.avg_at_k,
-            "best-of-k": found.best_of_k,
-            "majority@k": found.majority_at_k,
+        _print_k(name, found)
+        named = {
+            title: title.partition(".")[2]
+            for title in found.estimates
+            if title.startswith(("components.", "metrics."))
         }
-        shown = {title: curve for title, curve in curves.items() if curve}
-        if shown:
-            ks = list(next(iter(shown.values())))
+        if named:
             result()
-            rows = [(title, *(_number(curve.get(k)) for k in ks)) for title, curve in shown.items()]
-            print_table((name, *(f"k={k}" for k in ks)), rows)
-        numbers = {**(found.components or {}), **(found.metrics or {})}
-        if numbers:
+            rows = [_estimate_row(text, found.estimates[title]) for title, text in named.items()]
+            print_table((f"{name}: means", "", "95 %", "error", "tasks"), rows)
+        if found.environment_metrics:
             result()
-            print_table((f"{name}: means", ""), [(k, _number(v)) for k, v in numbers.items()])
+            own = found.environment_metrics.items()
+            print_table((f"{name}: its own numbers", ""), [(k, _number(v)) for k, v in own])
         if found.standard_error is not None:
-            result()
-            result(
-                f"{one_line(name)}: standard error {found.standard_error:.4f}, "
-                f"clustered by {found.num_clusters} tasks"
-            )
+            _print_error(name, found)
+
+
+def _print_k(name: str, found: Metrics) -> None:
+    """Print the curves of an environment, each with its intervals below."""
+    curves = {
+        "pass@": ("pass@k", found.pass_at_k),
+        "pass^": ("pass^k", found.pass_hat_k),
+        "avg@": ("avg@k", found.avg_at_k),
+        "best@": ("best-of-k", found.best_of_k),
+        "majority@": ("majority@k", found.majority_at_k),
+    }
+    shown = {key: (title, curve) for key, (title, curve) in curves.items() if curve}
+    if not shown:
+        return
+    ks = list(found.num_tasks_at_k or {})
+    if len(ks) > _MAX_COLUMNS:
+        ks = [*ks[: _MAX_COLUMNS - 1], ks[-1]]
+    rows = []
+    for key, (title, curve) in shown.items():
+        rows.append((title, *(_number(curve.get(k)) for k in ks)))
+        intervals = [
+            estimate.interval if (estimate := found.estimates.get(f"{key}{k}")) else None
+            for k in ks
+        ]
+        if any(intervals):
+            rows.append(("", *(_between(interval) for interval in intervals)))
+    result()
+    print_table((name, *(f"k={k}" for k in ks)), rows)
+
+
+def _estimate_row(name: str, found: Estimate) -> tuple[str, ...]:
+    interval = _between(found.interval) or "-"
+    error = _number(found.standard_error)
+    return (name, _number(found.value), interval, error, f"{found.num_clusters:,}")
+
+
+def _print_error(name: str, found: Metrics) -> None:
+    """Say how sure the mean is, and by what."""
+    text = f"standard error {found.standard_error:.4f}, clustered by {found.num_clusters:,} tasks"
+    if found.interval is not None:
+        text += f"; intervals: {found.interval.method}"
+    result()
+    result(f"{one_line(name)}: {text}")
+    parts = found.variance
+    if parts is not None and parts.design_effect is not None:
+        result(
+            f"{one_line(name)}: intraclass correlation {parts.intraclass_correlation:.2f}, "
+            f"design effect {parts.design_effect:.2f}"
+        )
+
+
+def _between(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval.low:.3f}..{interval.high:.3f}"
 
 
 def print_tasks(tasks: list[TaskMetrics]) -> None:

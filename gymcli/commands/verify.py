@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymcli.commands.cluster import AddressOption, Cluster, EngineOption, WorkersOption
-from gymcli.commands.console import message, one_line, print_json, result, run_async, warn
+from gymcli.commands.console import message, print_json, result, run_async, warn
 from gymcli.commands.options import (
     JsonOption,
     check_role_parameters,
@@ -20,15 +20,16 @@ from gymcli.commands.options import (
     roles,
     settings_secrets,
 )
-from gymcli.errors import RunError
+from gymcli.errors import RunError, UsageError
 from gymcli.secrets import NOTHING_SECRET
 
 if TYPE_CHECKING:
-    from gymcli.runner import Judges, RescoringReport
+    from gymcli.runner import Judges, RepeatReport, Rescoring, RescoringReport
+    from gymcli.runner.repeats import Repeats
 
 __all__ = ["verify"]
 
-_MAX_SHOWN = 20
+_FAILED = 3
 
 
 def verify(
@@ -66,24 +67,30 @@ def verify(
     pending: Annotated[
         bool, typer.Option("--pending", help="Only score the conversations that wait for it.")
     ] = False,
+    repeat: Annotated[
+        int | None,
+        typer.Option(min=2, help="Score so often, and say whether verifiers say the same."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the totals.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Score stored rollouts again and say what changed.
+    """Score stored rollouts again and say what changed, and what that does to every number.
 
     Conversations that wait for their score get it, as the run was made to score them, and what
     judges newly answer is added to the run's verdicts; no score is altered. Rescored lines go to
     --out.
-    """
-    import msgspec
 
+    With --repeat nothing is written: every rollout is scored so often, past the verdicts on record,
+    to find verifiers that disagree with themselves. Exit code 3: one does that asks no model.
+    """
     from gymcli.runner import Rescoring, score_pending
     from gymcli.store.rollouts import unfinished_line
 
     cluster = Cluster(engine, address, workers)
     cluster.check()
+    _check_repeat(repeat, out=out, is_pending=pending)
     judges = _judges(run, role or (), role_param or (), concurrency)
-    if run.is_dir():
+    if run.is_dir() and repeat is None:
         leave = None if pending else warn
         with cluster.pending_engine(env, judges) as on_cluster:
             waited = run_async(
@@ -103,24 +110,94 @@ def verify(
             out=out,
             elsewhere=elsewhere,
         )
+        watch = _Watch()
         try:
-            report = rescoring.run(watch=None if quiet else _Watch())
+            if repeat is None:
+                report = rescoring.run(watch=None if quiet else watch.see_rescoring)
+            else:
+                _announce(rescoring, repeat)
+                repeats = rescoring.repeat(repeat, watch=None if quiet else watch.see_repeats)
         finally:
             for text in rescoring.warnings:
                 warn(text)
     unfinished = unfinished_line(run)
     if unfinished and not quiet:
         warn(unfinished)
-    if json:
+    if repeat is None:
+        _end(run, report, out, is_quiet=quiet, is_json=json)
+    else:
+        _end_repeats(run, repeats, is_quiet=quiet, is_json=json)
+
+
+def _check_repeat(repeat: int | None, *, out: Path | None, is_pending: bool) -> None:
+    """Refuse what would write where nothing is written.
+
+    Raises:
+        UsageError: It is given.
+
+    """
+    for option, is_given in (("--out", out is not None), ("--pending", is_pending)):
+        if repeat is not None and is_given:
+            raise UsageError(f"--repeat writes nothing: leave out {option}, or --repeat")
+
+
+def _announce(rescoring: Rescoring, num_repeats: int) -> None:
+    """Say what repeats cost, before the first one."""
+    roles = rescoring.models_asked()
+    if roles:
+        message(
+            f"every rollout is scored {num_repeats} times: {', '.join(roles)} is asked each time, "
+            "past what is on record; no answer is kept, and what is stopped starts anew"
+        )
+
+
+def _end(
+    run: Path, report: RescoringReport, out: Path | None, *, is_quiet: bool, is_json: bool
+) -> None:
+    """Print what changed.
+
+    Raises:
+        RunError: Nothing could be scored.
+
+    """
+    import msgspec
+
+    from gymcli.commands.flips import print_rescoring
+
+    if is_json:
         print_json(msgspec.json.encode(report))
     else:
-        if not quiet:
-            _print_changes(report)
-        _print_totals(report)
+        print_rescoring(report, is_quiet=is_quiet)
         if out is not None:
             result(f"files         {out}")
     if report.num_failed and not report.num_rescored:
         raise RunError(f"{run}: the verifier could score none of the rollouts")
+
+
+def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bool) -> None:
+    """Print how verifiers agree with themselves, and end with 3 where one does not that should.
+
+    Raises:
+        RunError: Nothing could be scored.
+
+    """
+    import msgspec
+
+    from gymcli.commands.flips import print_repeats
+
+    if is_json:
+        print_json(msgspec.json.encode(report))
+    else:
+        print_repeats(report, is_quiet=is_quiet)
+    if report.num_failed and report.num_failed == report.num_rollouts:
+        raise RunError(f"{run}: the verifier could score none of the rollouts")
+    if report.num_faulty:
+        message(
+            f"{report.num_faulty:,} rollouts have a verifier that asks no model and disagrees with "
+            "itself: a clock, an unseeded random number, the order of a set or what it remembers "
+            "decides; docs/environments.md says what it may use"
+        )
+        raise typer.Exit(_FAILED)
 
 
 def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurrency: int) -> Judges:
@@ -145,53 +222,22 @@ def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurren
 
 
 class _Watch:
-    """Prints how far the rescoring is, a plain line every few seconds."""
+    """Prints how far the scoring is, a plain line every few seconds."""
 
     def __init__(self, seconds: float = 5.0) -> None:
         self._seconds = seconds
         self._last = time.monotonic()
 
-    def __call__(self, report: RescoringReport) -> None:
+    def see_rescoring(self, report: RescoringReport) -> None:
+        """Look at a rescoring."""
+        self._print(lambda: f"{report.num_rescored:,} rescored, {report.num_changed:,} changed")
+
+    def see_repeats(self, repeats: Repeats) -> None:
+        """Look at repeats."""
+        self._print(lambda: f"{repeats.num_scores:,} scores")
+
+    def _print(self, text: Callable[[], str]) -> None:
         now = time.monotonic()
         if now - self._last >= self._seconds:
             self._last = now
-            message(f"{report.num_rescored:,} rescored, {report.num_changed:,} changed")
-
-
-def _print_changes(report: RescoringReport) -> None:
-    for change in report.changes[:_MAX_SHOWN]:
-        where = one_line(f"{change.env} {change.task_id}/{change.attempt}")
-        rewards = f"{_shown(change.old_reward)} -> {_shown(change.new_reward)}"
-        result(f"{where}: {rewards}  {one_line(change.reason)}")
-    if report.num_changed > _MAX_SHOWN:
-        result(f"and {report.num_changed - _MAX_SHOWN} more (--json lists the first 1,000)")
-    _print_counts(report.reasons, "changed")
-    _print_counts(report.errors, "not scored")
-
-
-def _print_counts(counts: Mapping[str, int], what: str) -> None:
-    """Print the commonest texts with their counts."""
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    for text, count in ordered[:_MAX_SHOWN]:
-        result(f"{count} {what}: {one_line(text)}")
-    if len(ordered) > _MAX_SHOWN:
-        rest = sum(count for _, count in ordered[_MAX_SHOWN:])
-        result(f"{rest} {what} for {len(ordered) - _MAX_SHOWN} other reasons")
-
-
-def _print_totals(report: RescoringReport) -> None:
-    text = (
-        f"{report.num_rescored} rescored, {report.num_changed} changed rewards "
-        f"({report.num_up} up, {report.num_down} down)"
-    )
-    if report.num_failed:
-        text += f", {report.num_failed} not scored"
-    if report.num_not_rescored:
-        text += f", {report.num_not_rescored} kept as recorded"
-    result(text)
-    if report.mean_before is not None and report.mean_after is not None:
-        result(f"mean reward {report.mean_before:.4f} -> {report.mean_after:.4f}")
-
-
-def _shown(reward: float | None) -> str:
-    return "unscored" if reward is None else f"{reward:g}"
+            message(text())

@@ -50,7 +50,7 @@ async def collect(
         except (BudgetReachedError, FatalEndpointError, EngineError) as error:
             cause = error
         if collection.path is not None:
-            metrics = measure(collection.path).metrics()
+            metrics = measure(collection.path, env=collection.options.env).metrics()
             collection.finish(msgspec.json.encode(metrics), None if cause else time.time())
         if cause is not None:
             raise cause

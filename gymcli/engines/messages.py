@@ -163,6 +163,8 @@ class Block(msgspec.Struct, kw_only=True):
     lines: list[Line]
     timeout: float
     memory_mb: int
+    repeat: int = 0
+    """Which scoring of the same lines it is, as of `RescoreJob`."""
 
 
 class ScoredBlock(msgspec.Struct, kw_only=True):

@@ -17,7 +17,7 @@ from gymcli.engines.worker import opened_here
 from gymcli.errors import GymError
 from gymcli.registry import Registry
 from gymcli.scoring import RescoreJob, Workers, score_lines
-from gymcli.secrets import Scrubber
+from gymcli.secrets import NOTHING_SECRET, Scrubber
 
 __all__ = ["Scorer", "ScoringJob"]
 
@@ -39,6 +39,8 @@ class Scorer:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._job: RescoreJob | None = None
+        self._workers: Workers | None = None
+        self._scrubber = NOTHING_SECRET
 
     def open(self, data: bytes) -> bytes:
         """Get ready for blocks; gives an `Opened`."""
@@ -53,14 +55,20 @@ class Scorer:
     def _open(self, scoring: ScoringJob) -> None:
         specs = scoring.code.specs(self._stack)
         check_same_code(Registry(specs), scoring.source_hashes)
-        # One process beside this one: it has one core, and lives where that one is killed.
-        self._workers = self._stack.enter_context(Workers(1, scrubber=scoring.scrubber))
+        self._scrubber = scoring.scrubber
+        self._stack.callback(self._end_workers)
         self._job = msgspec.structs.replace(scoring.job, env_specs=specs)
 
     def score(self, data: bytes) -> bytes:
         """Score the lines of a `Block`, or the first of them; gives a `ScoredBlock`."""
         assert self._job is not None, "a worker is opened first"
         block = msgspec.msgpack.decode(data, type=Block)
+        if block.repeat != self._job.repeat:
+            self._end_workers()  # a repeat has processes of its own
+            self._job = msgspec.structs.replace(self._job, repeat=block.repeat)
+        if self._workers is None:
+            # One process beside this one: it has one core, and lives where that one is killed.
+            self._workers = Workers(1, scrubber=self._scrubber)
         scored = ScoredBlock()
         try:
             scored.results = self._workers.submit(
@@ -74,6 +82,11 @@ class Scorer:
         except GymError as error:
             scored.error = sent_error(error)
         return msgspec.msgpack.encode(scored)
+
+    def _end_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
 
     def close(self) -> None:
         """End the process and delete what was written."""

@@ -81,7 +81,7 @@ class RayScorers:
 
         Args:
             lines: The lines.
-            job: How they are scored; the same for all blocks.
+            job: How they are scored; the same for all blocks but for the number of a repeat.
             timeout: Seconds that all of it may take.
             memory_mb: Megabytes that a verifier may need.
 
@@ -92,7 +92,9 @@ class RayScorers:
         """
         if not self._threads:
             self._start(job)
-        handed = _Handed(Block(lines=lines, timeout=timeout, memory_mb=memory_mb))
+        handed = _Handed(
+            Block(lines=lines, timeout=timeout, memory_mb=memory_mb, repeat=job.repeat)
+        )
         with self._lock:
             if self._error is not None:
                 raise self._error

@@ -13,15 +13,15 @@ import msgspec
 from gymcli.boundary import described, is_cancellation
 from gymcli.deadlines import limit_of, within
 from gymcli.environment.parts import Task
-from gymcli.environment.tool import Tool, ToolCallError, shortened
+from gymcli.environment.tool import Tool, ToolCallError, function_names, shortened
 from gymcli.errors import AttemptError, RunError
 from gymcli.gathering import gather_all
-from gymcli.types import ToolCall
+from gymcli.types import JSONObject, ToolCall
 
 if TYPE_CHECKING:
     from gymcli.environment.contract import Environment
 
-__all__ = ["Calling"]
+__all__ = ["Calling", "shown_of"]
 
 TaskT = TypeVar("TaskT", bound=Task)
 
@@ -119,3 +119,11 @@ class Calling:
         is_lax = self._environment.reads_arguments_laxly
         result = self._bind(found)(**found.parse(arguments, is_lax=is_lax))
         return await result if inspect.isawaitable(result) else result
+
+
+def shown_of(tools: Mapping[str, Tool], shown_tools: list[JSONObject] | None) -> Mapping[str, Tool]:
+    """Leave of the tools those that the model was shown: it may call no others."""
+    if shown_tools is None:
+        return tools
+    shown = function_names(shown_tools)
+    return {name: t for name, t in tools.items() if name in shown}

@@ -8,7 +8,8 @@ The order of events of an episode, which `gymcli.rollout` drives:
    the next user turn from `reply`; when there is neither, the episode is done;
 4. `final_state` is recorded, unless something failed, and `close` is called in any case;
 5. `verify` scores the record, now or any time later, in this process or another;
-6. `verify_group`, where the class has one, scores all attempts of a task relative to each other.
+6. `verify_group`, where the class has one, scores all attempts of a task relative to each other;
+7. `metrics`, where the class has one, takes the scores of a run and gives numbers of its own.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from gymcli.deadlines import NO_ALARM
-from gymcli.environment.calling import Calling
+from gymcli.environment.calling import Calling, shown_of
 from gymcli.environment.context import Context, Model
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
-from gymcli.environment.tool import Tool, ToolFault, function_names, tool_of
+from gymcli.environment.tool import Tool, ToolFault, tool_of
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
+
+if TYPE_CHECKING:
+    from gymcli.metrics.groups import Group
 
 __all__ = ["Environment"]
 
@@ -83,6 +87,8 @@ class Environment(Generic[TaskT]):
     of environments with roles or `verify_group` are in any case."""
     skipped_checks: ClassVar[Mapping[str, str]] = {}
     """Checks of `gym check` that do not apply, each with the reason."""
+    slice_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of the task rows that `metrics` wants, dots lead into objects."""
     properties: ClassVar[Properties] = Properties()
     Task: ClassVar[type[BaseModel]] = Task
     """The typed fields of a row; set from the class's type argument."""
@@ -222,6 +228,20 @@ class Environment(Generic[TaskT]):
         return cls.verify_group.__func__ is not Environment.verify_group.__func__  # type: ignore[attr-defined]
 
     @classmethod
+    def metrics(cls, groups: Iterator[Group]) -> Mapping[str, float]:
+        """Give numbers of a run by name, from the scored attempts of each task.
+
+        The groups come one by one, in no order, and without conversations; each has what its task
+        row says of `slice_fields`. What this raises is a warning of `gym metrics`.
+        """
+        raise NotImplementedError(f"{cls.__name__} has no metrics of its own")
+
+    @classmethod
+    def computes_metrics(cls) -> bool:
+        """Say whether the class overrides `metrics`."""
+        return cls.metrics.__func__ is not Environment.metrics.__func__  # type: ignore[attr-defined]
+
+    @classmethod
     def stand_ins(cls, task: TaskT) -> Mapping[str, Model]:
         """Give a scripted model for each role, which needs no endpoint, for a task.
 
@@ -264,11 +284,11 @@ class Environment(Generic[TaskT]):
     def _usable_tools(self) -> Mapping[str, Tool]:
         """Give the tools that the model may call, by name."""
         if type(self).tools is not Environment.tools:
-            return _shown({t.name: t for t in self.tools()}, self.shown_tools)
+            return shown_of({t.name: t for t in self.tools()}, self.shown_tools)
         # The class's own are the same at every turn, however many they are.
         shown_tools, usable = self._own_usable
         if shown_tools is not self.shown_tools:
-            usable = _shown(self._method_tools, self.shown_tools)
+            usable = shown_of(self._method_tools, self.shown_tools)
             self._own_usable = self.shown_tools, usable
         return usable
 
@@ -277,11 +297,3 @@ class Environment(Generic[TaskT]):
         if found is self._method_tools.get(found.name):
             return typing.cast("Callable[..., object]", getattr(self, found.function.__name__))
         return found.function
-
-
-def _shown(tools: Mapping[str, Tool], shown_tools: list[JSONObject] | None) -> Mapping[str, Tool]:
-    """Leave those that the model was shown."""
-    if shown_tools is None:
-        return tools
-    shown = function_names(shown_tools)
-    return {name: t for name, t in tools.items() if name in shown}

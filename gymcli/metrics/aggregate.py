@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
+from gymcli.errors import GymError
+from gymcli.metrics.groups import OwnMetrics
 from gymcli.metrics.records import EnvironmentFacts, FailureLine, ScoredLine
-from gymcli.metrics.results import RunMetrics, TaskMetrics
+from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.slices import FieldValues, Slices
+from gymcli.metrics.slicing import NONE
 from gymcli.metrics.summary import summarise, summarise_task
 from gymcli.metrics.tally import EnvironmentTally
 
@@ -19,35 +25,79 @@ class Aggregator:
     and none does where the attempt is scored, before or after. `facts` are by environment; one
     without facts has no best reward, no threshold of success and no expected count, and one that
     expects attempts is reported even when none of them has a line.
+
+    Args:
+        facts: What is known of each environment, by its name.
+        own: What environments compute themselves, by their names.
+        by: Fields of the task rows to slice the numbers by.
+
     """
 
-    def __init__(self, facts: Mapping[str, EnvironmentFacts] | None = None) -> None:
+    def __init__(
+        self,
+        facts: Mapping[str, EnvironmentFacts] | None = None,
+        *,
+        own: Mapping[str, OwnMetrics] | None = None,
+        by: Sequence[str] = (),
+    ) -> None:
+        self.warnings: list[str] = []
+        """What could not be computed, and why; more may come with `metrics`."""
         self._facts = dict(facts or {})
+        self._own = dict(own or {})
+        wanted = (field for one in self._own.values() for field in one.slice_fields)
+        self.fields = tuple(dict.fromkeys([*by, *wanted]))
+        """Fields of the task rows that are to come with scored lines."""
+        self._slices = Slices(list(dict.fromkeys(by)), self._new_slice)
+        self._values_of_failed: dict[tuple[str, str], FieldValues] = {}
+        """By environment and task, where a failure came with them."""
         self._tallies: dict[str, EnvironmentTally] = {}
         for name, known in self._facts.items():
             if known.num_expected is not None:
                 self._tally(name)
 
-    def add_scored(self, line: ScoredLine) -> None:
-        """Count a scored attempt."""
-        self._tally(line.env).add_scored([line])
+    def add_scored(self, line: ScoredLine, values: FieldValues = ()) -> None:
+        """Count a scored attempt; `values` has what its task row says of each of `fields`."""
+        self.add_scored_lines([line], [values] if self.fields else ())
 
-    def add_scored_lines(self, lines: Sequence[ScoredLine]) -> None:
-        """Count many scored attempts at once, in a fraction of the time."""
+    def add_scored_lines(
+        self, lines: Sequence[ScoredLine], values: Sequence[FieldValues] = ()
+    ) -> None:
+        """Count many scored attempts at once, in a fraction of the time.
+
+        Raises:
+            UsageError: A field to slice by has too many values.
+
+        """
         names = dict.fromkeys([line.env for line in lines])
         for name in names:
             own = lines if len(names) == 1 else [line for line in lines if line.env == name]
-            self._tally(name).add_scored(own)
+            values_of_own = values
+            if values and own is not lines:
+                pairs = zip(lines, values, strict=True)
+                values_of_own = [found for line, found in pairs if line.env == name]
+            self._tally(name).add_scored(own, values_of_own)
+        if self._slices:
+            self._slices.add_scored_lines(lines, values)
 
-    def add_failure(self, line: FailureLine) -> None:
-        """Count an attempt that could not be scored, unless it is or will be."""
+    def add_failure(self, line: FailureLine, values: FieldValues | None = None) -> None:
+        """Count an attempt that could not be scored, unless it is or will be.
+
+        Args:
+            line: The failure.
+            values: What its task row says of each of `fields`; without it that of a scored attempt
+                of the task counts.
+
+        """
         self._tally(line.env).add_failure(line)
+        if values is not None:
+            self._values_of_failed[line.env, line.task_id] = values
 
     def metrics(self, *, level: float = 0.95) -> RunMetrics:
         """Give the numbers of the run and of each environment; `level` is that of the intervals.
 
         Raises:
             RunFileError: An attempt was scored by two lines.
+            UsageError: A field to slice by has too many values.
 
         """
         tallies = self._in_order()
@@ -56,7 +106,11 @@ class Aggregator:
             together = environments[tallies[0].name]
         else:
             together = summarise(tallies, level=level)
-        fields = {name: getattr(together, name) for name in together.__struct_fields__}
+        for tally in tallies:
+            environments[tally.name].environment_metrics = self._computed(tally)
+        if self._slices:
+            self._add_slices(together, environments, level)
+        fields = {name: getattr(together, name) for name in Metrics.__struct_fields__}
         return RunMetrics(**fields, environments=environments)
 
     def task_rows(self) -> list[TaskMetrics]:
@@ -74,11 +128,58 @@ class Aggregator:
         tally = self._tallies.get(name)
         if tally is None:
             facts = self._facts.get(name, EnvironmentFacts())
-            tally = self._tallies[name] = EnvironmentTally(name, facts)
+            tally = self._tallies[name] = EnvironmentTally(name, facts, self.fields)
         return tally
+
+    def _computed(self, tally: EnvironmentTally) -> dict[str, float]:
+        """Give what the environment computes itself; a warning where it cannot."""
+        own = self._own.get(tally.name)
+        if own is None or not tally.rewards:
+            return {}
+        try:
+            return own.numbers(tally.groups())
+        except GymError as error:
+            self._warn(f"the metrics of environment {tally.name} failed: {error}")
+            return {}
+
+    def _warn(self, text: str) -> None:
+        """Add a warning, also where the numbers are asked for again only once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def _add_slices(
+        self, together: Metrics, environments: Mapping[str, Metrics], level: float
+    ) -> None:
+        for tally in self._in_order():
+            of_scored = dict(tally.fields_of_failed())
+            nothing = (None,) * len(self.fields)
+            for line in tally.failures():
+                own = self._values_of_failed.get((line.env, line.task_id))
+                values = own or of_scored.get(line.task_id, nothing)
+                self._slices.add_failure(line, values)
+        for field, slices in self._slices.metrics(level=level).items():
+            if slices.keys() == {NONE}:
+                self._warn(f"--by {field}: no task of this run has the field")
+            together.slices[field] = {name: _without_environments(m) for name, m in slices.items()}
+            for env, metrics in environments.items():
+                metrics.slices[field] = {
+                    name: found.environments[env]
+                    for name, found in slices.items()
+                    if env in found.environments
+                }
+
+    def _new_slice(self) -> Aggregator:
+        """Give what counts the lines of one slice, of which it is not known how many there are."""
+        return Aggregator(
+            {name: replace(known, num_expected=None) for name, known in self._facts.items()}
+        )
 
     def _in_order(self) -> list[EnvironmentTally]:
         return [self._tallies[name] for name in sorted(self._tallies)]
+
+
+def _without_environments(metrics: RunMetrics) -> Metrics:
+    return Metrics(**{name: getattr(metrics, name) for name in Metrics.__struct_fields__})
 
 
 def aggregate(

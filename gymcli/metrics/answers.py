@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from gymcli.metrics.small_ints import SmallInts
 from gymcli.numbering import Numbering
@@ -33,13 +33,17 @@ class Answers:
         self._numbers.pad(first)
         self._numbers.extend([numbers[answer] for answer in answers])
 
-    def getter(self) -> Callable[[int], int]:
-        """Give what gives the number of the answer of a line, 0 where it has none."""
-        return self._numbers.getter()
+    def numbers_at(self, lines: Iterable[int]) -> list[int]:
+        """Give of each of these lines the number of its answer, 0 where it has none."""
+        return self._numbers.at(lines)
 
     def text(self, number: int) -> str | None:
         """Give the answer that has a number."""
         return self._texts[number - 1].decode() if number else None
+
+    def at(self, line: int) -> str | None:
+        """Give the answer of a line, if it has one; to be asked once all are there."""
+        return self.text(self._numbers[line]) if self._numbers else None
 
     def complete(self, num_lines: int) -> None:
         """Say how many lines there are, of which the last ones may have no answer."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -23,6 +25,7 @@ MAX_SUBSETS = 200
 """Subsets of attempts that majority@k looks at for one task; all of them where there are fewer."""
 
 
+@functools.lru_cache(maxsize=1 << 12)  # few are different, and tasks are many
 def pass_at_k(num_attempts: int, num_passes: int, k: int) -> float | None:
     """Give the chance that at least one of k attempts passes; None for fewer attempts than k.
 
@@ -36,6 +39,7 @@ def pass_at_k(num_attempts: int, num_passes: int, k: int) -> float | None:
     return 1.0 - math.prod((num_fails - i) / (num_attempts - i) for i in range(k))
 
 
+@functools.lru_cache(maxsize=1 << 12)  # few are different, and tasks are many
 def pass_hat_k(num_attempts: int, num_passes: int, k: int) -> float | None:
     """Give the chance that all of k attempts pass; None for fewer attempts than k.
 
@@ -61,16 +65,19 @@ def best_of_k(rewards: Sequence[float], k: int) -> float | None:
     unbiased, from order statistics (David and Nagaraja 2003, "Order Statistics"); for rewards of
     0 and 1 it is pass@k.
     """
-    num_attempts = len(rewards)
-    if num_attempts < k:
+    if len(rewards) < k:
         return None
-    terms = []
-    weight = k / num_attempts
     best_first = sorted(rewards, reverse=True)
-    for rank, reward in zip(range(num_attempts, k - 1, -1), best_first, strict=False):
-        terms.append(weight * reward)
-        weight *= (rank - k) / (rank - 1 or 1)
-    return math.fsum(terms)
+    return math.fsum(map(operator.mul, _weights_of_best(len(rewards), k), best_first))
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _weights_of_best(num_attempts: int, k: int) -> list[float]:
+    """Give the chance of each rank, the best first, to be the best of k; 0 for the last ones."""
+    weights = [k / num_attempts]
+    for rank in range(num_attempts, k, -1):
+        weights.append(weights[-1] * ((rank - k) / (rank - 1)))
+    return weights
 
 
 def majority_at_k(

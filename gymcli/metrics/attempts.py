@@ -7,7 +7,7 @@ import operator
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gymcli.errors import RunFileError
 from gymcli.metrics.answers import Answers
@@ -17,7 +17,11 @@ from gymcli.metrics.texts import Texts
 __all__ = ["ScoredAttempts", "Stretch"]
 
 _NUM_BUCKETS = 1 << 8
+_FEW_LINES = 1 << 12
+"""As many are one bucket."""
 _bucket_of = (_NUM_BUCKETS - 1).__and__
+
+T = TypeVar("T")
 
 
 class Stretch(NamedTuple):
@@ -50,35 +54,32 @@ class ScoredAttempts:
         self.rewards = array("d")
         """In the order they came."""
         self.answers = Answers()
+        self.fields: dict[str, Answers] = {}
+        """What the task rows say, as JSON texts, of the fields that were asked for."""
         self._task_ids = Texts()
         self._attempts = SmallInts()
-        self._buckets = [array("I") for _ in range(_NUM_BUCKETS)]
-        """Lines by the hash of their task's id, as long as they are not put together."""
-        self._stretches: list[Stretch] = []
+        self._bucket_of = array("B")
+        """Of each line, by the hash of its task's id."""
 
     def __len__(self) -> int:
         """Give how many attempts there are."""
         return len(self.rewards)
 
     def extend(
-        self, task_ids: Sequence[str], attempts: Iterable[int], rewards: Iterable[float]
+        self, task_ids: Sequence[str], attempts: Sequence[int], rewards: Sequence[float]
     ) -> None:
         """Add attempts."""
-        self._take_apart()
-        buckets = [bucket.append for bucket in self._buckets]
-        for line, bucket in enumerate(map(_bucket_of, map(hash, task_ids)), len(self)):
-            buckets[bucket](line)
+        self._bucket_of.extend(map(_bucket_of, map(hash, task_ids)))
         self._task_ids.extend(task_ids)
         self._attempts.extend(attempts)
-        self.rewards.extend(rewards)
+        self.rewards.extend(array("d", rewards))
 
     def with_rewards(self, rewards: array[float]) -> ScoredAttempts:
         """Give the same attempts with other rewards and no answers; none is added any more."""
-        self._take_apart()
         other = ScoredAttempts(self.env)
         other.rewards = rewards
         other._task_ids, other._attempts = self._task_ids, self._attempts
-        other._buckets = [bucket[:] for bucket in self._buckets]
+        other._bucket_of = self._bucket_of
         return other
 
     def stretches(self, apart: Collection[str] = ()) -> list[Stretch]:
@@ -88,27 +89,38 @@ class ScoredAttempts:
             RunFileError: An attempt was scored by two lines.
 
         """
-        self._take_apart()
-        self.answers.complete(len(self))
+        for column in (self.answers, *self.fields.values()):
+            column.complete(len(self))
         encoded = {task_id.encode() for task_id in apart}
+        stretches: list[Stretch] = []
         twice: list[tuple[str, int]] = []
-        for number, bucket in enumerate(self._buckets):
+        buckets = self._buckets()
+        while buckets:
+            bucket = buckets.pop()
             task_ids = self._task_ids.encoded(bucket)
             if len(set(task_ids)) == len(bucket) and encoded.isdisjoint(task_ids):
-                found = [Stretch(bucket, 1)] if bucket else []
+                found = [Stretch(bucket, 1)]
             else:
                 found = list(_stretches_of(bucket, task_ids, encoded))
                 twice += [one for stretch in found if (one := self._sort(stretch)) is not None]
-            if not twice:
-                self._stretches += found
-                self._buckets[number] = array("I")
+            stretches += found
         if twice:
             task_id, attempt = min(twice)
             raise RunFileError(
                 f"task {task_id!r} of environment {self.env!r}, attempt {attempt}, is scored "
                 "by two lines; keep one of them"
             )
-        return self._stretches
+        return stretches
+
+    def _buckets(self) -> list[array[int]]:
+        """Give the lines in buckets, of which each task is in one."""
+        if len(self) <= _FEW_LINES:
+            return [array("I", range(len(self)))] if self else []
+        buckets = [array("I") for _ in range(_NUM_BUCKETS)]
+        append_to = [bucket.append for bucket in buckets]
+        for line, number in enumerate(self._bucket_of):
+            append_to[number](line)
+        return [bucket for bucket in buckets if bucket]
 
     def _sort(self, stretch: Stretch) -> tuple[str, int] | None:
         """Put the lines of each task in the order of attempts; give an attempt that is there twice.
@@ -117,18 +129,17 @@ class ScoredAttempts:
         where one is not the tasks are looked at one by one.
         """
         lines, size = stretch.lines, stretch.num_attempts
-        rows = set(zip(*[self.attempts(lines)] * size, strict=True))
+        rows = set(_by_task(self.attempts(lines), size))
         if all(all(map(operator.lt, row, row[1:])) for row in rows):
             return None
         twice = []
-        number_of = self._attempts.getter()
+        numbered = list(zip(self.attempts(lines), lines, strict=True))
         for start in range(0, len(lines), size):
-            own = sorted(lines[start : start + size], key=number_of)
-            lines[start : start + size] = array("I", own)
-            numbers = [number_of(line) for line in own]
+            own = sorted(numbered[start : start + size])
+            lines[start : start + size] = array("I", [line for _, line in own])
             twice += [
-                (self.task_id(own[0]), number)
-                for number, following in itertools.pairwise(numbers)
+                (self.task_id(line), number)
+                for (number, line), (following, _) in itertools.pairwise(own)
                 if number == following
             ]
         return min(twice, default=None)
@@ -137,28 +148,25 @@ class ScoredAttempts:
         """Give the id of the task of a line."""
         return self._task_ids[line]
 
-    def attempts(self, lines: Iterable[int]) -> Iterator[int]:
+    def attempts(self, lines: Iterable[int]) -> list[int]:
         """Give the number of each attempt within its task."""
-        return map(self._attempts.getter(), lines)
+        return self._attempts.at(lines)
 
     def rewards_by_task(self, stretch: Stretch) -> Iterator[tuple[float, ...]]:
         """Give the rewards of each task of a stretch."""
-        rewards = map(self.rewards.__getitem__, stretch.lines)
-        return zip(*[rewards] * stretch.num_attempts, strict=True)
+        rewards = self.rewards
+        return _by_task([rewards[line] for line in stretch.lines], stretch.num_attempts)
 
     def answers_by_task(self, stretch: Stretch) -> Iterator[tuple[int, ...]]:
         """Give the numbers of the answers of each task; of none where no attempt has any."""
         if not self.answers:
             return itertools.repeat((), stretch.num_tasks)
-        answers = map(self.answers.getter(), stretch.lines)
-        return zip(*[answers] * stretch.num_attempts, strict=True)
+        return _by_task(self.answers.numbers_at(stretch.lines), stretch.num_attempts)
 
-    def _take_apart(self) -> None:
-        """Put the lines back into their buckets."""
-        for stretch in self._stretches:
-            bucket = _bucket_of(hash(self.task_id(stretch.lines[0])))
-            self._buckets[bucket].extend(stretch.lines)
-        self._stretches = []
+
+def _by_task(values: Iterable[T], num_attempts: int) -> Iterator[tuple[T, ...]]:
+    """Give the values of each task, of those of tasks that follow one another."""
+    return zip(*[iter(values)] * num_attempts, strict=True)
 
 
 def _stretches_of(

@@ -6,7 +6,7 @@ says what its key means.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from gymcli.metrics.at_k import (
@@ -16,7 +16,7 @@ from gymcli.metrics.at_k import (
     pass_at_k,
     pass_hat_k,
 )
-from gymcli.metrics.sums import RunningMean
+from gymcli.metrics.moments import Moments
 from gymcli.metrics.task_scores import TaskScores
 
 __all__ = ["METRICS", "Curve", "Curves", "num_tasks_at_k", "values_of_k"]
@@ -71,21 +71,28 @@ class Curves:
     """
 
     def __init__(self, most: int) -> None:
-        self._means = {name: [(k, RunningMean()) for k in values_of_k(most)] for name in METRICS}
+        self._moments = {name: [(k, Moments()) for k in values_of_k(most)] for name in METRICS}
 
     def add(self, task: TaskScores, num_tasks: int = 1) -> None:
         """Take the values of one task, with as many attempts as it has, for all that are alike."""
+        num_attempts = len(task.rewards)
         for name, metric in METRICS.items():
-            for k, mean in self._means[name]:
+            for k, moments in self._moments[name]:
                 if (value := metric(task, k)) is not None:
-                    mean.add(value, num_tasks)
+                    taken = k if name == "avg_at_k" else num_attempts
+                    moments.add(value, num_tasks, num_attempts=taken)
+
+    def moments(self, name: str) -> Sequence[tuple[int, Moments]]:
+        """Give one of `METRICS` for each k, as the tasks' values; of some k there may be none."""
+        return self._moments[name]
 
     def curve(self, name: str) -> Curve | None:
         """Give one of `METRICS`.
 
         None where no task has a value: no threshold of success, or no answers to vote with.
         """
-        return {str(k): mean.value for k, mean in self._means[name] if mean.num_values} or None
+        known = [(k, moments) for k, moments in self._moments[name] if moments.num_values]
+        return {str(k): moments.mean for k, moments in known} or None
 
 
 def values_of_k(most: int) -> list[int]:

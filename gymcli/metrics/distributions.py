@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from statistics import NormalDist
 
@@ -87,6 +88,7 @@ def student_t_cdf(value: float, degrees_of_freedom: float) -> float:
     return 0.5 + math.copysign(0.5 * inside, value)
 
 
+@functools.lru_cache(maxsize=1 << 10)  # a millisecond each, and few are different in a run
 def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     """Give the value below which a Student t variable falls with this probability.
 

@@ -26,6 +26,7 @@ __all__ = [
     "task_means",
     "variance",
     "variance_parts",
+    "with_absent",
 ]
 
 
@@ -126,10 +127,11 @@ def mean_with_absent(tasks: Iterable[Alike], *, absent_reward: float) -> float |
     "Anatomy of the selection problem": whatever became of the absent attempts, the mean lies
     between.
     """
-    means = Weighted((_filled(task, absent_reward), task.num_tasks) for task in tasks)
+    means = Weighted((with_absent(task, absent_reward), task.num_tasks) for task in tasks)
     return means.mean if means else None
 
 
-def _filled(task: Alike, absent_reward: float) -> float:
+def with_absent(task: Alike, absent_reward: float) -> float:
+    """Give the mean reward of a task if its absent attempts had got `absent_reward`."""
     rewards = itertools.chain(task.rewards, (task.num_absent * absent_reward,))
     return math.fsum(rewards) / (len(task.rewards) + task.num_absent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["Values", "add_named", "line_order", "starts_of"]
@@ -45,6 +46,12 @@ class Values:
         """Add a number of an attempt, which is named by its place among all of them."""
         self._lines.append(line)
         self._values.append(value)
+
+    def of_line(self, line: int) -> float | None:
+        """Give the number of an attempt, if it has one."""
+        place = bisect_left(self._lines, line)  # they were added in order
+        is_there = place < len(self._lines) and self._lines[place] == line
+        return self._values[place] if is_there else None
 
     def by_task(self, task_of: array[int], num_tasks: int) -> Iterator[array[float]]:
         """Give the numbers of each task that has any.

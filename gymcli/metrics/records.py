@@ -5,11 +5,31 @@ Decoding a line as one of these leaves the conversation undecoded, which is most
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from gymcli.types import ErrorRecord, RoleUse, Timing, Usage
+from gymcli.types import LARGEST, ErrorRecord, RoleUse, Timing, Usage
 
-__all__ = ["EnvironmentFacts", "FailureLine", "ScoredLine"]
+__all__ = [
+    "LAST_ATTEMPT",
+    "EnvironmentFacts",
+    "FailureLine",
+    "ScoredLine",
+    "ScoredTiming",
+]
+
+LAST_ATTEMPT = (1 << 63) - 1
+
+_Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+_Attempt = Annotated[int, msgspec.Meta(ge=0, le=LAST_ATTEMPT)]
+
+
+class ScoredTiming(msgspec.Struct, kw_only=True, gc=False):
+    """The two times that metrics read of an attempt's `Timing`, in seconds."""
+
+    model_seconds: float = 0.0
+    total_seconds: float = 0.0
 
 
 class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
@@ -20,16 +40,16 @@ class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
 
     env: str = ""
     task_id: str
-    attempt: int = 0
-    reward: float
-    components: dict[str, float] | None = None
-    metrics: dict[str, float] | None = None
+    attempt: _Attempt = 0
+    reward: _Number
+    components: dict[str, _Number] | None = None
+    metrics: dict[str, _Number] | None = None
     answer: str | None = None
     stop_reason: str = "done"
     usage: Usage = msgspec.field(default_factory=Usage)
-    cost: float | None = None
+    cost: _Number | None = None
     role_usage: dict[str, RoleUse] | None = None
-    timing: Timing = msgspec.field(default_factory=Timing)
+    timing: ScoredTiming = msgspec.field(default_factory=ScoredTiming)
     tool_errors: dict[str, int] | None = None
     retries: dict[str, int] | None = None
 
@@ -39,10 +59,10 @@ class FailureLine(msgspec.Struct, kw_only=True):
 
     env: str = ""
     task_id: str
-    attempt: int = 0
+    attempt: _Attempt = 0
     error: ErrorRecord
     usage: Usage = msgspec.field(default_factory=Usage)
-    cost: float | None = None
+    cost: _Number | None = None
     role_usage: dict[str, RoleUse] = {}
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}

@@ -11,6 +11,8 @@ from gymcli.types import RoleUse
 
 __all__ = [
     "Bounds",
+    "Effect",
+    "Estimate",
     "Interval",
     "IntervalMethod",
     "Latency",
@@ -26,12 +28,38 @@ IntervalMethod = Literal["wilson-neff", "t"]
 
 
 class Interval(msgspec.Struct, kw_only=True):
-    """A confidence interval of the mean reward."""
+    """A confidence interval."""
 
     low: float
     high: float
     level: float
     method: IntervalMethod
+
+
+class Estimate(msgspec.Struct, kw_only=True):
+    """A number, and how sure it is."""
+
+    value: float
+    estimator: str
+    """What was computed, such as `mean of task means`."""
+    num_values: int
+    """Attempts that it was computed from."""
+    num_clusters: int
+    """Tasks that these are of: the independent units behind error and interval."""
+    standard_error: float | None = None
+    """Over tasks; None for fewer than two."""
+    interval: Interval | None = None
+    """None for fewer than two tasks, and where `t` would give it no width."""
+
+
+class Effect(msgspec.Struct, kw_only=True):
+    """A number by two verifiers, over the tasks that have it by both."""
+
+    before: float | None = None
+    """By the old one; None where that does not give it."""
+    after: float | None = None
+    difference: Estimate | None = None
+    """After - before, with its interval over tasks; None where one of them is not there."""
 
 
 class Bounds(msgspec.Struct, kw_only=True):
@@ -136,6 +164,16 @@ class Metrics(msgspec.Struct, kw_only=True):
     """What models beside the policy took for all attempts counted here, by role."""
     latency: Latency | None = None
     """None where no scored attempt recorded its time."""
+    estimates: dict[str, Estimate] = {}
+    """Every number about rewards with its error, by the names that gates use: `mean_reward`,
+    `micro_mean_reward`, `strict_mean_reward`, `pass@K`, `pass^K`, `avg@K`, `majority@K`,
+    `best@K`, `components.NAME`, `metrics.NAME`."""
+    slices: dict[str, dict[str, Metrics]] = {}
+    """The same numbers by field of the task and its value, for the fields that were asked for."""
+    environment_metrics: dict[str, float] = {}
+    """What the environment itself computes over its groups (`Environment.metrics`)."""
+    advice: list[str] = []
+    """What follows from the numbers, one sentence each."""
 
 
 class RunMetrics(Metrics, kw_only=True):

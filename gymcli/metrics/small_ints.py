@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 __all__ = ["SmallInts"]
 
@@ -25,18 +25,18 @@ class SmallInts:
         """Give the number at a place."""
         return self._numbers[place]
 
-    def getter(self) -> Callable[[int], int]:
-        """Give what gives the number at a place, in a third of the time, until some are added."""
-        return self._numbers.__getitem__
+    def at(self, places: Iterable[int]) -> list[int]:
+        """Give the numbers at several places."""
+        numbers = self._numbers
+        return [numbers[place] for place in places]
 
     def extend(self, numbers: Iterable[int]) -> None:
         """Add numbers at the end."""
-        numbers, length = list(numbers), len(self._numbers)
+        numbers = list(numbers)
         while True:
             try:
-                return self._numbers.extend(numbers)
+                return self._numbers.extend(array(self._numbers.typecode, numbers))
             except OverflowError:
-                del self._numbers[length:]
                 if self._numbers.typecode == _WIDTHS[-1]:
                     raise
                 wider = _WIDTHS[_WIDTHS.index(self._numbers.typecode) + 1]

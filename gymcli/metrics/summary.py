@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
+from gymcli.metrics.advice import advice_of
 from gymcli.metrics.alike import Alike
 from gymcli.metrics.costs import Cost, Totals
-from gymcli.metrics.curves import METRICS, Curves, num_tasks_at_k
-from gymcli.metrics.estimators import (
-    clustered_standard_error,
-    mean,
-    mean_of_means,
-    mean_with_absent,
-    task_means,
-    variance_parts,
-)
-from gymcli.metrics.intervals import t_interval, wilson_effective_interval
+from gymcli.metrics.curves import num_tasks_at_k
+from gymcli.metrics.estimators import mean, mean_with_absent
+from gymcli.metrics.intervals import Range
 from gymcli.metrics.percentiles import percentiles
 from gymcli.metrics.records import EnvironmentFacts
-from gymcli.metrics.results import (
-    Bounds,
-    Interval,
-    Latency,
-    Metrics,
-    Percentiles,
-    TaskMetrics,
-    Variance,
+from gymcli.metrics.results import Bounds, Latency, Metrics, Percentiles, TaskMetrics
+from gymcli.metrics.reward_numbers import (
+    add_curves,
+    add_means,
+    add_named_means,
+    add_strict_mean,
 )
 from gymcli.metrics.tally import EnvironmentTally
 from gymcli.metrics.task_scores import TaskScores
@@ -58,11 +51,16 @@ def summarise(tallies: Sequence[EnvironmentTally], *, level: float) -> Metrics:
     if facts is None:
         return metrics
     rewards = _pooled([tally.rewards for tally in tallies])
-    _add_bounds(metrics, tallies, rewards, facts)
+    extent = Range(min(rewards, default=0.0), max(rewards, default=0.0))
+    best = facts.max_reward if _is_bounded(extent, facts.max_reward) else None
+    _add_bounds(metrics, tallies, rewards, extent, facts)
     if rewards:
-        _add_means(metrics, tallies, rewards, facts, level)
         metrics.num_tasks_at_k = num_tasks_at_k(num_scored)
-        _add_task_values(metrics, tallies, max(num_scored))
+        add_means(metrics, tallies, rewards, best=best, level=level)
+        add_curves(metrics, tallies, most_scored=max(num_scored), best=best, level=level)
+        add_named_means(metrics, tallies, level=level)
+        metrics.advice = advice_of(metrics, num_attempts=_harmonic_mean(num_scored))
+    add_strict_mean(metrics, tallies, best=best, level=level)
     return metrics
 
 
@@ -136,6 +134,7 @@ def _add_bounds(
     metrics: Metrics,
     tallies: Sequence[EnvironmentTally],
     rewards: Sequence[float],
+    extent: Range,
     facts: EnvironmentFacts,
 ) -> None:
     """Add what the absent attempts leave open.
@@ -143,7 +142,7 @@ def _add_bounds(
     Where every expected attempt has a record it is known which task each belongs to. Else every
     expected attempt weighs the same, which is the same number where all tasks have equally many.
     """
-    if facts.can_be_negative or min(rewards, default=0.0) < 0.0:
+    if facts.can_be_negative or extent.low < 0.0:
         return
 
     def parts() -> Iterable[Alike]:
@@ -152,106 +151,22 @@ def _add_bounds(
         return [Alike(rewards, facts.num_expected - len(rewards))]
 
     metrics.strict_mean_reward = low = mean_with_absent(parts(), absent_reward=0.0)
-    if facts.max_reward is not None and _is_bounded(rewards, facts.max_reward):
+    if facts.max_reward is not None and _is_bounded(extent, facts.max_reward):
         high = mean_with_absent(parts(), absent_reward=facts.max_reward)
         if low is not None and high is not None:
             metrics.bounds = Bounds(low=low, high=high)
 
 
-class _Scored:
-    """The tasks that have rewards, put together whenever they are asked for."""
-
-    def __init__(self, tallies: Sequence[EnvironmentTally]) -> None:
-        self._tallies = tallies
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __iter__(self) -> Iterator[Alike]:
-        return (task for tally in self._tallies for task in tally.alike() if task.rewards)
-
-    def __contains__(self, task: object) -> bool:
-        return any(task == own for own in self)
+def _is_bounded(extent: Range, max_reward: float | None) -> bool:
+    if max_reward is None:
+        return False
+    return max_reward > 0.0 and extent.low >= 0.0 and extent.high <= max_reward
 
 
-def _add_means(
-    metrics: Metrics,
-    tallies: Sequence[EnvironmentTally],
-    rewards: Sequence[float],
-    facts: EnvironmentFacts,
-    level: float,
-) -> None:
-    tasks = _Scored(tallies)
-    means = task_means(tasks)
-    metrics.mean_reward = means.mean
-    metrics.standard_error = means.standard_error
-    metrics.micro_mean_reward = mean(rewards)
-    metrics.micro_standard_error = clustered_standard_error(tasks)
-    metrics.interval = _interval(metrics, rewards, facts.max_reward, level)
-    parts = variance_parts(tasks)
-    metrics.variance = Variance(**parts._asdict()) if parts else None
-    metrics.components = _means_by_name([tally.components_by_task() for tally in tallies])
-    metrics.metrics = _means_by_name([tally.metrics_by_task() for tally in tallies])
-
-
-def _add_task_values(
-    metrics: Metrics, tallies: Sequence[EnvironmentTally], most_scored: int
-) -> None:
-    """Add the numbers that each task has a value of."""
-    curves = Curves(most_scored)
-    num_flaky: int | None = 0
-    for task, num_tasks in (kind for tally in tallies for kind in tally.kinds()):
-        curves.add(task, num_tasks)
-        if num_flaky is None or task.num_passes is None:
-            num_flaky = None
-        else:
-            num_flaky += num_tasks * (0 < task.num_passes < len(task.rewards))
-    metrics.num_flaky_tasks = num_flaky
-    for name in METRICS:
-        setattr(metrics, name, curves.curve(name))
-
-
-def _interval(
-    metrics: Metrics, rewards: Sequence[float], max_reward: float | None, level: float
-) -> Interval | None:
-    centre, error = metrics.mean_reward, metrics.standard_error
-    if centre is None or error is None:
-        return None
-    if max_reward is None or not _is_bounded(rewards, max_reward):
-        if error == 0.0:
-            return None
-        student = t_interval(centre, error, num_clusters=metrics.num_clusters, level=level)
-        return Interval(low=student.low, high=student.high, level=level, method="t")
-    wilson = wilson_effective_interval(
-        centre / max_reward,
-        error / max_reward,
-        num_clusters=metrics.num_clusters,
-        num_values=len(rewards),
-        level=level,
-    )
-    # Scaling there and back may round an end that equals the mean to just beside it.
-    return Interval(
-        low=min(centre, wilson.low * max_reward),
-        high=max(centre, wilson.high * max_reward),
-        level=level,
-        method="wilson-neff",
-    )
-
-
-def _is_bounded(rewards: Sequence[float], max_reward: float) -> bool:
-    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
-    return max_reward > 0.0 and low >= 0.0 and high <= max_reward
-
-
-def _means_by_name(
-    environments: Sequence[Mapping[str, Iterable[Sequence[float]]]],
-) -> dict[str, float]:
-    """Give for each name the mean over the tasks that have it."""
-    names = sorted({name for values in environments for name in values})
-    return {
-        name: mean_of_means(itertools.chain.from_iterable(v.get(name, ()) for v in environments))
-        for name in names
-    }
+def _harmonic_mean(num_scored: Mapping[int, int]) -> float:
+    """Give how many scored attempts a task has, of those that have any."""
+    counts = {number: count for number, count in num_scored.items() if number}
+    return sum(counts.values()) / math.fsum(count / number for number, count in counts.items())
 
 
 def _latency(tallies: Sequence[EnvironmentTally]) -> Latency | None:

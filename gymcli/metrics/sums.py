@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 
 from gymcli.metrics.weighted import terms
 
@@ -24,6 +25,11 @@ class RunningSum:
     def total(self) -> float:
         """The sum; 0 of nothing."""
         return math.fsum(self._parts)
+
+    @property
+    def exact(self) -> Fraction:
+        """The sum without any rounding."""
+        return sum(map(Fraction, self._parts), Fraction())
 
     def add(self, value: float) -> None:
         """Add one value."""

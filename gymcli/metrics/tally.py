@@ -6,29 +6,31 @@ import itertools
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
-from gymcli.metrics.alike import Alike
+from gymcli.metrics.alike import MAX_KINDS, Alike, count_alike
+from gymcli.metrics.answers import Answers
 from gymcli.metrics.at_k import may_draw
 from gymcli.metrics.attempts import ScoredAttempts, Stretch
 from gymcli.metrics.costs import Cost, RoleTotal, Totals, add_role_usage
 from gymcli.metrics.failures import Failures
 from gymcli.metrics.grouping import Values, add_named
+from gymcli.metrics.groups import Group, groups_of
 from gymcli.metrics.records import EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.metrics.slices import FieldValues
 from gymcli.metrics.task_scores import Kind, TaskScores, by_votes
 from gymcli.types import Usage
 
-__all__ = ["EnvironmentTally"]
+__all__ = ["EnvironmentTally", "NamedKind"]
 
-_MAX_KINDS = 1 << 14
-"""Kinds of tasks that are told apart at a time; each takes about 500 bytes."""
-_TASKS_AT_A_TIME = 1 << 10
-"""Tasks that are counted together; each takes about 200 bytes until then."""
+NamedKind = Literal["components", "metrics"]
+"""The numbers that verifiers give names: rewards, and any others."""
 
 
 class EnvironmentTally:
     """The numbers of one environment's attempts."""
 
-    def __init__(self, name: str, facts: EnvironmentFacts) -> None:
+    def __init__(self, name: str, facts: EnvironmentFacts, fields: Sequence[str] = ()) -> None:
         self.name = name
         self.facts = facts
         self.stop_reasons: Counter[str] = Counter()
@@ -36,12 +38,12 @@ class EnvironmentTally:
         self.total_seconds = array("d")
         self.model_seconds = array("d")
         self._attempts = ScoredAttempts(name)
+        self._attempts.fields = {field: Answers() for field in fields}
         self._retries: Counter[str] = Counter()
         self._usage = Usage()
         self._cost = Cost()
         self._role_usage: dict[str, RoleTotal] = {}
-        self._components: dict[str, Values] = {}
-        self._metrics: dict[str, Values] = {}
+        self._named: dict[NamedKind, dict[str, Values]] = {"components": {}, "metrics": {}}
         self._failures = Failures()
         """Settled once `_stretches` is known."""
         self._stretches: list[Stretch] | None = None
@@ -54,8 +56,8 @@ class EnvironmentTally:
         """Of all scored attempts, in the order they were added."""
         return self._attempts.rewards
 
-    def add_scored(self, lines: Sequence[ScoredLine]) -> None:
-        """Count scored attempts.
+    def add_scored(self, lines: Sequence[ScoredLine], values: Sequence[FieldValues] = ()) -> None:
+        """Count scored attempts; `values` has for each what its task row says of the fields.
 
         Field by field, each in a loop of its own: together they take a third of the time that
         line by line they would.
@@ -71,11 +73,13 @@ class EnvironmentTally:
         self._usage.add_all([line.usage for line in lines])
         # 0 is "not recorded", as in rollouts of others.
         timings = [line.timing for line in lines if line.timing.total_seconds > 0.0]
-        self.total_seconds.extend([timing.total_seconds for timing in timings])
-        self.model_seconds.extend([timing.model_seconds for timing in timings])
+        self.total_seconds.extend(array("d", [timing.total_seconds for timing in timings]))
+        self.model_seconds.extend(array("d", [timing.model_seconds for timing in timings]))
         self._attempts.answers.add_all(first, [line.answer for line in lines])
-        add_named(self._components, first, [line.components for line in lines])
-        add_named(self._metrics, first, [line.metrics for line in lines])
+        for place, column in enumerate(self._attempts.fields.values()):
+            column.add_all(first, [of_line[place] for of_line in values])
+        add_named(self._named["components"], first, [line.components for line in lines])
+        add_named(self._named["metrics"], first, [line.metrics for line in lines])
         for counts in filter(None, [line.tool_errors for line in lines]):
             self.tool_errors.update(counts)
         for counts in filter(None, [line.retries for line in lines]):
@@ -146,18 +150,8 @@ class EnvironmentTally:
 
         """
         if self._alike is None:
-            self._alike = self._counted()
+            self._alike = count_alike(self._rewards_by_task())
         return self._alike or itertools.starmap(Alike, self._rewards_by_task())
-
-    def _counted(self) -> list[Alike]:
-        """Count the tasks that are alike; gives nothing where there are too many kinds."""
-        counts = Counter[tuple[tuple[float, ...], int]]()
-        tasks = self._rewards_by_task()
-        while part := list(itertools.islice(tasks, _TASKS_AT_A_TIME)):
-            counts.update(part)
-            if len(counts) > _MAX_KINDS:
-                return []
-        return [Alike(*kind, num_tasks) for kind, num_tasks in counts.items()]
 
     def kinds(self) -> Iterator[tuple[TaskScores, int]]:
         """Give tasks that have a score, with how many there are of which every number is the same.
@@ -174,7 +168,7 @@ class EnvironmentTally:
             rewards = self._attempts.rewards_by_task(stretch)
             answers = self._attempts.answers_by_task(stretch)
             counts.update(zip(rewards, answers, strict=True))
-            if len(counts) > _MAX_KINDS:
+            if len(counts) > MAX_KINDS:
                 yield from self._kinds_of(counts)
                 counts.clear()
         yield from self._kinds_of(counts)
@@ -216,27 +210,15 @@ class EnvironmentTally:
 
     def _rewards_by_task(self) -> Iterator[tuple[tuple[float, ...], int]]:
         """Give the rewards of every task, in order of attempt, and how many are not scored."""
-        scored = (
-            zip(
-                self._attempts.rewards_by_task(stretch),
-                itertools.repeat(self._num_unscored(stretch), stretch.num_tasks),
-                strict=True,
-            )
-            for stretch in self._by_task()
-        )
-        failures = self._failures
-        others = (((), failures.num_unscored(task_id)) for task_id in failures.never_scored)
-        return itertools.chain(itertools.chain.from_iterable(scored), others)
+        for stretch in self._by_task():
+            num_unscored = itertools.repeat(self._num_unscored(stretch), stretch.num_tasks)
+            yield from zip(self._attempts.rewards_by_task(stretch), num_unscored, strict=True)
+        for task_id in self._failures.never_scored:
+            yield (), self._failures.num_unscored(task_id)
 
-    def components_by_task(self) -> dict[str, Iterator[Sequence[float]]]:
-        """Give for each named reward its values, task by task of those that have it."""
-        return self._named_by_task(self._components)
-
-    def metrics_by_task(self) -> dict[str, Iterator[Sequence[float]]]:
-        """Give for each other number its values, task by task of those that have it."""
-        return self._named_by_task(self._metrics)
-
-    def _named_by_task(self, named: Mapping[str, Values]) -> dict[str, Iterator[Sequence[float]]]:
+    def named_by_task(self, kind: NamedKind) -> dict[str, Iterator[Sequence[float]]]:
+        """Give for each number that has a name its values, task by task of those that have it."""
+        named = self._named[kind]
         if not named:
             return {}
         task_of = array("I", [0]) * len(self._attempts)
@@ -246,6 +228,28 @@ class EnvironmentTally:
                 task_of[line] = num_tasks + place // stretch.num_attempts
             num_tasks += stretch.num_tasks
         return {name: values.by_task(task_of, num_tasks) for name, values in named.items()}
+
+    def groups(self) -> Iterator[Group]:
+        """Give the scored attempts of each task that has any, one after another.
+
+        Raises:
+            RunFileError: An attempt was scored by two lines.
+
+        """
+        return groups_of(self._attempts, self._by_task(), **self._named)
+
+    def fields_of_failed(self) -> Iterator[tuple[str, FieldValues]]:
+        """Give of tasks that have both scores and failures what their rows say of the fields.
+
+        Raises:
+            RunFileError: An attempt was scored by two lines.
+
+        """
+        for stretch in self._by_task():
+            if stretch.is_apart:
+                line = stretch.lines[0]
+                fields = self._attempts.fields.values()
+                yield self._attempts.task_id(line), [column.at(line) for column in fields]
 
     def failures(self) -> Iterator[FailureLine]:
         """Give for each attempt that was not scored its last failure, by task id.

@@ -51,6 +51,7 @@ class RoleModels:
         pool: Where the models are opened, which the policy may share.
         verdicts: The answers on record.
         spend: Told of every answer's tokens and their cost, as it comes.
+        asks_anew: Every call is made, whatever was answered before, and no answer is kept.
 
     """
 
@@ -62,12 +63,14 @@ class RoleModels:
         verdicts: Verdicts,
         params: Mapping[str, JSONObject] | None = None,
         spend: Callable[[Usage, float | None], None] | None = None,
+        asks_anew: bool = False,
     ) -> None:
         self.sources = sources
         self.spend = spend
         self._params = params or {}
         self.pool = pool
         self.verdicts = verdicts
+        self._asks_anew = asks_anew
         # What is being asked; equal requests at the same time wait for what comes of the first.
         self._asking: dict[str, asyncio.Future[Message]] = {}
 
@@ -110,7 +113,7 @@ class RoleModels:
         source = self.sources[role]
         params = {**request.params, **self._params.get(role, {})}
         request = Request(messages=request.messages, params=params)
-        if cache is None:
+        if cache is None or self._asks_anew:
             return await self._ask(role, request, schema, total)
         key = verdict_key(
             _asked_name(source), request.messages, schema=schema, params=params, cache=cache

@@ -7,13 +7,17 @@ from gymcli.runner.measure import measure
 
 if TYPE_CHECKING:
     from gymcli.runner.collection import Collection
+    from gymcli.runner.comparing import compare_runs
     from gymcli.runner.engine import Engine
+    from gymcli.runner.flips import RescoringReport
+    from gymcli.runner.indexing import index_run
     from gymcli.runner.judging import Judges
     from gymcli.runner.lookup import find_record
     from gymcli.runner.merging import Merging
     from gymcli.runner.options import CollectOptions
     from gymcli.runner.pending import score_pending
-    from gymcli.runner.rescoring import Rescoring, RescoringReport
+    from gymcli.runner.repeats import RepeatReport
+    from gymcli.runner.rescoring import Rescoring
     from gymcli.runner.verifying import verify
 
 __all__ = [
@@ -22,9 +26,12 @@ __all__ = [
     "Engine",
     "Judges",
     "Merging",
+    "RepeatReport",
     "Rescoring",
     "RescoringReport",
+    "compare_runs",
     "find_record",
+    "index_run",
     "measure",
     "score_pending",
     "verify",
@@ -36,9 +43,12 @@ _HOMES = {
     "Engine": "engine",
     "Judges": "judging",
     "Merging": "merging",
+    "RepeatReport": "repeats",
     "Rescoring": "rescoring",
-    "RescoringReport": "rescoring",
+    "RescoringReport": "flips",
+    "compare_runs": "comparing",
     "find_record": "lookup",
+    "index_run": "indexing",
     "score_pending": "pending",
     "verify": "verifying",
 }

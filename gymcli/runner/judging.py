@@ -65,6 +65,7 @@ async def judging(
     save: Callable[[Rollout], None] = lambda _: None,
     stopping: Stopping | None = None,
     spend: Callable[[Usage, float | None], None] | None = None,
+    asks_anew: bool = False,
 ) -> AsyncIterator[Shared]:
     """Give what attempts share for being scored, without a policy; at the end it is closed.
 
@@ -74,6 +75,7 @@ async def judging(
         save: Writes down a conversation that waits for its score.
         stopping: Ends the run early; without it only what a judge's endpoint refuses does.
         spend: Told what every answer of a judge took.
+        asks_anew: Judges are asked again what they have answered.
 
     """
     async with AsyncExitStack() as stack:
@@ -82,7 +84,12 @@ async def judging(
         workers = Workers(scrubber=judges.scrubber())
         stack.callback(workers.close)
         roles = RoleModels(
-            judges.sources, params=judges.params, pool=pool, verdicts=verdicts, spend=spend
+            judges.sources,
+            params=judges.params,
+            pool=pool,
+            verdicts=verdicts,
+            spend=spend,
+            asks_anew=asks_anew,
         )
         alarm = stack.enter_context(Alarm())
         yield Shared(None, roles, workers, save, stopping or Stopping(), alarm)

@@ -238,6 +238,7 @@ def _rescored_record(
         max_reward=environment.max_reward,
         pass_threshold=environment.pass_threshold,
         rescore=environment.rescore,
+        computes_metrics=environment.computes_metrics(),
     )
 
 
@@ -255,6 +256,7 @@ def _environment_record(
         num_expected=num_rows * options.repeats,
         num_expected_of_all_shards=num_of_all * options.repeats if options.shard else 0,
         rescore=environment.rescore,
+        computes_metrics=environment.computes_metrics(),
     )
 
 

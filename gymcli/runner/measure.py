@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
 from gymcli.errors import EnvironmentImportError, RunFileError, UnknownNameError
-from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, ScoredLine
-from gymcli.registry import Found, Registry
+from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
+from gymcli.metrics.records import LAST_ATTEMPT
+from gymcli.metrics.slices import FieldValues
+from gymcli.metrics.slicing import field_of
 from gymcli.store.blocks import Block, decode_block, iterate_blocks
-from gymcli.store.manifest import EnvironmentRecord, read_manifest
+from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
+from gymcli.store.records import FAILURES, ROLLOUTS, read_structs
 from gymcli.store.rollouts import (
     RolloutReading,
     decode_rollout,
@@ -20,41 +23,77 @@ from gymcli.store.rollouts import (
     rollouts_file,
     without_torn,
 )
-from gymcli.store.run import FAILURES, ROLLOUTS, read_structs
-from gymcli.types import JSON_ERRORS, ErrorRecord, Rollout
+from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout
 
-__all__ = ["measure"]
+if TYPE_CHECKING:
+    from gymcli.registry import Found
+
+__all__ = ["RunReading", "measure", "measured", "open_run"]
 
 
 _LINES_AT_A_TIME = 512
 """Lines that are counted together; each as an object takes about 500 bytes until then."""
 
 
-_schema_version = operator.attrgetter("schema_version")
-
-
 class _Line(ScoredLine, gc=False):
-    """A scored line that also tells ours from those of other programs."""
+    """A scored line of ours; those of other programs have no version, and are refused."""
 
-    schema_version: int = 0
+    schema_version: Annotated[int, msgspec.Meta(ge=1)]
+
+    def take_row(self) -> Mapping[str, object]:
+        """Give the task row, as far as it was asked for."""
+        return {}
 
 
-def measure(path: Path, *, env: str | None = None) -> Aggregator:
-    """Read a run directory, or a rollout file of ours or of NeMo Gym.
+class _TaskLine(_Line, gc=False):
+    """The same with its task row, of which the fields are looked at later, and few."""
+
+    task: dict[str, msgspec.Raw] = {}
+
+    def take_row(self) -> Mapping[str, object]:
+        """Give the task row and forget it: it is there until the next block is read."""
+        row, self.task = self.task, {}
+        return row
+
+
+class RunReading(NamedTuple):
+    """What has to be known of a run before its lines are read."""
+
+    manifest: Manifest | None
+    """None for a bare file."""
+    facts: dict[str, EnvironmentFacts]
+    """What is known of each environment."""
+    rollouts: Path | None
+    """Its file; None where nothing is scored yet."""
+    failures: Path | None
+    """Their file, where there is one."""
+    reading: RolloutReading
+    """How the lines are understood."""
+    found: dict[str, Found]
+    """Of a bare file, the environments that its lines name and that are here."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Environments that lines name in another way, and what they are called here."""
+        return {name: one.name for name, one in self.found.items() if name != one.name}
+
+
+def open_run(path: Path, *, env: str | None = None) -> RunReading:
+    """Look at a run directory, or at a rollout file of ours or of NeMo Gym.
 
     Args:
         path: The directory, or a bare file, of which expected counts and failures are unknown.
         env: The environment of lines that name none.
 
     Raises:
-        UsageError: The path or one of its lines is wrong.
+        UsageError: The path is wrong; of a bare file also one of its lines.
 
     """
     manifest = read_manifest(path) if path.is_dir() else None
-    failures = path / FAILURES
+    failures = path / FAILURES if path.is_dir() and (path / FAILURES).is_file() else None
     has_scored = path.is_file() or (path / ROLLOUTS).is_file()
-    if not has_scored and (manifest is not None or failures.is_file()):
-        file = None  # a run of which nothing is scored yet
+    if not has_scored and (manifest is not None or failures is not None):
+        file = None
     else:
         file = rollouts_file(path)
     reading = RolloutReading(str(file), env)
@@ -63,65 +102,100 @@ def measure(path: Path, *, env: str | None = None) -> Aggregator:
         facts = {name: _recorded(record) for name, record in manifest.environments.items()}
     else:
         facts = {found.name: _told(found) for found in known.values()}
-    aggregator = Aggregator(facts)
-    if file is not None:
-        _add_lines(aggregator, file, reading, known)
-    if path.is_dir() and failures.is_file():
-        for failure in read_structs(failures, msgspec.json.Decoder(FailureLine)):
+    return RunReading(manifest, facts, file, failures, reading, known)
+
+
+def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Aggregator:
+    """Count what a run directory says, or a rollout file of ours or of NeMo Gym.
+
+    Args:
+        path: The directory, or a bare file, of which expected counts and failures are unknown.
+        env: The environment of lines that name none; its code, where it has metrics of its own.
+        by: Fields of the task rows to slice the numbers by.
+
+    Raises:
+        UsageError: The path or one of its lines is wrong, or a field has too many values.
+
+    """
+    run = open_run(path, env=env)
+    own, warnings = _own_metrics(run)
+    aggregator = Aggregator(run.facts, own=own, by=by)
+    aggregator.warnings += warnings
+    if run.rollouts is not None:
+        _add_lines(aggregator, run.rollouts, run)
+    if run.failures is not None:
+        for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
             aggregator.add_failure(failure)
     return aggregator
 
 
-def _add_lines(
-    aggregator: Aggregator, file: Path, reading: RolloutReading, known: Mapping[str, Found]
-) -> None:
+def _add_lines(aggregator: Aggregator, file: Path, run: RunReading) -> None:
     """Add what a rollout file says; of lines of ours only what is counted is decoded."""
-    decoder = msgspec.json.Decoder(_Line)
-    renamed = {name: found.name for name, found in known.items() if name != found.name}
+    fields, names = aggregator.fields, run.names
+    decoder: msgspec.json.Decoder[_Line]
+    decoder = msgspec.json.Decoder(_TaskLine if fields else _Line)
     waiting: list[ScoredLine] = []
+    values: list[FieldValues] = []
     for block in iterate_blocks(file):
-        scored = decode_block(block, decoder)
-        if scored is not None and all(map(_schema_version, scored)):
-            waiting += scored
+        decoded = decode_block(block, decoder)
+        if decoded is not None:
+            waiting += decoded
+            if fields:
+                values += [_field_values(line.take_row(), fields) for line in decoded]
         else:
-            for line in _one_by_one(block, file, reading, decoder):
+            for line, row in _one_by_one(block, file, run.reading, decoder):
+                of_line = _field_values(row, fields)
                 if isinstance(line, ScoredLine):
                     waiting.append(line)
+                    values += [of_line] if fields else []
                 else:
-                    line.env = renamed.get(line.env, line.env)
-                    aggregator.add_failure(line)
+                    line.env = names.get(line.env, line.env)
+                    aggregator.add_failure(line, of_line if fields else None)
         if len(waiting) >= _LINES_AT_A_TIME:
-            _add_scored(aggregator, waiting, renamed)
-            waiting = []
-    _add_scored(aggregator, waiting, renamed)
+            _add_scored(aggregator, waiting, values, names)
+            waiting, values = [], []
+    _add_scored(aggregator, waiting, values, names)
 
 
 def _add_scored(
-    aggregator: Aggregator, lines: list[ScoredLine], renamed: Mapping[str, str]
+    aggregator: Aggregator,
+    lines: list[ScoredLine],
+    values: list[FieldValues],
+    names: Mapping[str, str],
 ) -> None:
-    if renamed:
+    if names:
         for line in lines:
-            line.env = renamed.get(line.env, line.env)
-    aggregator.add_scored_lines(lines)
+            line.env = names.get(line.env, line.env)
+    aggregator.add_scored_lines(lines, values)
+
+
+def _field_values(row: Mapping[str, object], fields: Sequence[str]) -> FieldValues:
+    return [field_of(row, field) for field in fields]
 
 
 def _one_by_one(
     block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[_Line]
-) -> Iterator[ScoredLine | FailureLine]:
+) -> Iterator[tuple[ScoredLine | FailureLine, Mapping[str, object]]]:
+    """Give lines that could not be decoded together, each with its task row."""
     for line in without_torn(block.lines(file)):
         try:
             scored = decoder.decode(line.data)
         except JSON_ERRORS:
             scored = None
-        if scored is not None and scored.schema_version:
-            yield scored
+        if scored is not None:
+            yield scored, scored.take_row()
             continue
         rollout = decode_rollout(line.number, line.data, reading)
-        yield _measured(rollout, f"{file}:{line.number}")
+        yield measured(rollout, f"{file}:{line.number}"), rollout.task
 
 
-def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
-    """Give the numbers of a rollout of others; where their verifier failed it counts as failed."""
+def measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
+    """Give the numbers of a rollout of others; where their verifier failed it counts as failed.
+
+    Raises:
+        RunFileError: It has no reward, or numbers that are too large.
+
+    """
     env, task_id, attempt = rollout.env, rollout.task_id, rollout.attempt
     reason = rollout.details.get("reason")
     if rollout.reward is None and isinstance(reason, str):
@@ -129,6 +203,13 @@ def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
         return FailureLine(env=env, task_id=task_id, attempt=attempt, error=error)
     if rollout.reward is None:
         raise RunFileError(f"{place}: the rollout has no reward")
+    if not 0 <= attempt <= LAST_ATTEMPT:
+        raise RunFileError(f"{place}: there is no attempt {attempt}")
+    named = {**rollout.components, **rollout.metrics}
+    for name, number in {**named, "reward": rollout.reward, "cost": rollout.cost or 0.0}.items():
+        if abs(number) > LARGEST:
+            text = f"{number:g}; numbers beyond {LARGEST:g} cannot be averaged"
+            raise RunFileError(f"{place}: {' '.join(name.split())} is {text}; take the line out")
     return ScoredLine(
         env=env,
         task_id=task_id,
@@ -159,8 +240,42 @@ def _told(found: Found) -> EnvironmentFacts:
     )
 
 
+def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
+    """Give what environments compute themselves, and why some cannot.
+
+    Of a run directory their code is looked for only where the manifest says that there is some to
+    find, or where it is given: finding it takes longer than measuring a small run.
+    """
+    found = list(run.found.values())
+    warnings = []
+    recorded = run.manifest.environments if run.manifest is not None else {}
+    given = run.reading.default_env
+    is_given = given is not None and bool(recorded)
+    if is_given or any(record.computes_metrics for record in recorded.values()):
+        from gymcli.registry import Registry  # late: heavy
+
+        registry = Registry((given,) if given is not None else ())
+        if given is not None:
+            registry.find(given)
+        for name, record in recorded.items():
+            try:
+                found.append(registry.find(name))
+            except (UnknownNameError, EnvironmentImportError) as error:
+                if record.computes_metrics:
+                    text = f"{error}; where it is code of your own, give --env FILE.py:CLASS"
+                    warnings.append(f"the metrics of environment {name} are left out: {text}")
+    own = {
+        one.name: OwnMetrics(one.environment.metrics, one.environment.slice_fields)
+        for one in found
+        if one.environment.computes_metrics()
+    }
+    return own, warnings
+
+
 def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
     """Find the environments that lines name; one that is not here leaves its facts unknown."""
+    from gymcli.registry import Registry  # late: heavy, and a run directory says what is known
+
     registry = Registry((reading.default_env,) if reading.default_env else ())
     if reading.default_env is not None:
         registry.find(reading.default_env)

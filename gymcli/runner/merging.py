@@ -68,11 +68,15 @@ class Merging:
             named = named_shards(missing)
             warn(f"{len(missing)} {what} missing, whose attempts are expected: {named}")
 
-    def write_run(self, out: Path) -> RunMetrics:
+    def write_run(self, out: Path, *, env: str | None = None) -> RunMetrics:
         """Write all of them as one run, which is there once it is whole; give its numbers.
 
+        Args:
+            out: Its directory.
+            env: The code of an environment that has numbers of its own.
+
         Raises:
-            UsageError: `out` is there already, or a line of a run is wrong.
+            UsageError: `out` is there already, `env` is not, or a line of a run is wrong.
             RunMismatchError: Two runs have the same attempt.
             RunDirectoryError: `out` cannot be written, or a run is being written.
 
@@ -82,8 +86,11 @@ class Merging:
             self._write_lines(directory)
             self._check_unchanged()
             directory.write_manifest(merged_manifest(self._runs))
-            metrics = measure(directory.path).metrics()
+            aggregator = measure(directory.path, env=env)
+            metrics = aggregator.metrics()
             directory.write_metrics(msgspec.json.encode(metrics))
+        for text in aggregator.warnings:
+            self._warn(text)
         num_unscored = (metrics.num_expected or 0) - metrics.num_scored
         if num_unscored > 0:
             self._warn(

@@ -11,12 +11,15 @@ from typing import TypeVar
 import msgspec
 
 from gymcli.errors import TasksError
-from gymcli.metrics import PairedMeans
-from gymcli.registry import split_env_args
-from gymcli.role_models import check_missing
+from gymcli.registry import Registry, split_env_args
+from gymcli.remote import RemoteEnvironment
+from gymcli.role_models import check_missing, declared_roles
+from gymcli.runner.flips import Counting, RescoringReport
 from gymcli.runner.judging import Judges
 from gymcli.runner.manifest import rescored_manifest
-from gymcli.runner.measure import measure
+from gymcli.runner.measure import measure, open_run
+from gymcli.runner.recorded import find_recorded
+from gymcli.runner.repeats import RepeatReport, Repeats
 from gymcli.runner.verifying import recorded_environments, rescore_file
 from gymcli.scoring import Batch, Rescored, RescoredLines, Scorers
 from gymcli.store.manifest import Manifest, read_manifest
@@ -33,45 +36,9 @@ from gymcli.types import (
     Rollout,
 )
 
-__all__ = ["Change", "Rescoring", "RescoringReport"]
-
-_MAX_CHANGES = 1_000
+__all__ = ["Rescoring"]
 
 T = TypeVar("T")
-
-
-class Change(msgspec.Struct, kw_only=True):
-    """One rollout whose reward is another one now."""
-
-    env: str
-    task_id: str
-    attempt: int
-    old_reward: float | None
-    new_reward: float | None
-    reason: str = ""
-
-
-class RescoringReport(msgspec.Struct, kw_only=True):
-    """What rescoring a file gave."""
-
-    num_rescored: int = 0
-    num_changed: int = 0
-    num_up: int = 0
-    num_down: int = 0
-    num_failed: int = 0
-    """Rollouts that the verifier could not score."""
-    num_not_rescored: int = 0
-    """Rollouts of environments whose world cannot be replayed; their score was kept."""
-    mean_before: float | None = None
-    """Mean of task means of the rewards on record, over attempts that have both scores."""
-    mean_after: float | None = None
-    """The same of the new rewards; attempts that are unscored on either side count on neither."""
-    reasons: dict[str, int] = {}
-    """Changed rewards by `old reason -> new reason`."""
-    errors: dict[str, int] = {}
-    """Verifier failures by their text."""
-    changes: list[Change] = []
-    """The first 1,000 changes."""
 
 
 class Rescoring:
@@ -130,27 +97,64 @@ class Rescoring:
         """
         watch = watch or _watch_nothing
         report = RescoringReport()
-        means = PairedMeans()
+        counting = Counting(report, lambda: open_run(self._run, env=self._env))
         num_lines: Counter[str] = Counter()
         with ExitStack() as stack:
             directory = self._opened_out(stack)
             for batch in self._rescored(directory):
                 if isinstance(batch, RescoredLines):
-                    _count_lines(report, means, batch)
+                    counting.add_lines(batch)
                     watch(report)
                     continue
                 for item in batch:
-                    _count(report, means, item)
+                    counting.add(item)
                     if directory is not None:
                         num_lines[item.key.env] += 1
                         _write(directory, item)
                     watch(report)
             if directory is not None:
                 self._close_out(directory, num_lines)
-        report.mean_before, report.mean_after = means.means()
+        counting.end()
         return report
 
-    def _rescored(self, directory: RunDirectory | None) -> Iterator[Batch]:
+    def repeat(
+        self, num_repeats: int, *, watch: Callable[[Repeats], None] | None = None
+    ) -> RepeatReport:
+        """Score every line so often and say how far verifiers agree with themselves.
+
+        Nothing is kept: neither scores nor what judges answer, and judges are asked what they have
+        answered before. `watch` sees the scores come.
+
+        Raises:
+            UsageError: A line, an environment or an option is wrong, or an attempt is there twice.
+
+        """
+        repeats = Repeats(num_repeats, self._asks_models)
+        for number in range(1, num_repeats + 1):
+            for batch in self._rescored(None, repeat=number):
+                repeats.add(batch, is_first=number == 1)
+                if watch is not None:
+                    watch(repeats)
+            if number == 1:
+                repeats.check()
+        return repeats.report()
+
+    def models_asked(self) -> list[str]:
+        """Give the roles that have a model which scoring may ask."""
+        declared = {
+            role for found in self._found.values() for role in declared_roles(found.environment)
+        }
+        return sorted(declared & self._judges.sources.keys())
+
+    def _asks_models(self, env: str) -> bool:
+        """Say whether a verifier may ask models; of a server it is not known, so that it may."""
+        registry = Registry((self._env,) if self._env else ())
+        found = self._found.get(env) or find_recorded(registry, env, self._run)
+        if issubclass(found.environment, RemoteEnvironment):
+            return True
+        return any(role in self._judges.sources for role in declared_roles(found.environment))
+
+    def _rescored(self, directory: RunDirectory | None, *, repeat: int = 0) -> Iterator[Batch]:
         return rescore_file(
             self._run,
             self._found,
@@ -162,6 +166,7 @@ class Rescoring:
             out=None if directory is None else directory.path,
             warn=self.warnings.append,
             elsewhere=self._elsewhere,
+            repeat=repeat,
         )
 
     def _opened_out(self, stack: ExitStack) -> RunDirectory | None:
@@ -181,8 +186,9 @@ class Rescoring:
     def _close_out(self, directory: RunDirectory, num_lines: Mapping[str, int]) -> None:
         """Write the end of the new run: its manifest and its metrics."""
         directory.write_manifest(self._rescored_manifest(num_lines))
-        metrics = measure(directory.path).metrics()
-        directory.write_metrics(msgspec.json.encode(metrics))
+        aggregator = measure(directory.path, env=self._env)
+        directory.write_metrics(msgspec.json.encode(aggregator.metrics()))
+        self.warnings += aggregator.warnings
 
     def _rescored_manifest(self, num_lines: Mapping[str, int]) -> Manifest:
         return rescored_manifest(
@@ -206,57 +212,6 @@ def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
             raise TasksError(str(item))
         fields[f"#{item.task_index}"] = fields[item.id] = item.fields
     return fields
-
-
-def _count_lines(report: RescoringReport, means: PairedMeans, batch: RescoredLines) -> None:
-    """Count many results at once; those are looked at one by one whose reward is another now."""
-    report.num_rescored += len(batch.new_rewards)
-    if batch.old_rewards != batch.new_rewards:
-        for item in batch:
-            if item.is_changed:
-                _count_change(report, item)
-    means.add(batch.env, batch.task_ids, batch.attempts, batch.old_rewards, batch.new_rewards)
-
-
-def _count(report: RescoringReport, means: PairedMeans, item: Rescored) -> None:
-    _measure(means, item)
-    if not item.is_rescored:
-        report.num_not_rescored += 1
-        return
-    if item.error is not None:
-        report.num_failed += 1
-        text = f"{item.error.error_class}: {item.error.message}"
-        report.errors[text] = report.errors.get(text, 0) + 1
-    else:
-        report.num_rescored += 1
-    if item.is_changed:
-        _count_change(report, item)
-
-
-def _count_change(report: RescoringReport, item: Rescored) -> None:
-    report.num_changed += 1
-    if item.old_reward is not None and item.new_reward is not None:
-        report.num_up += item.new_reward > item.old_reward
-        report.num_down += item.new_reward < item.old_reward
-    reason = f"{item.old_reason or '-'} -> {item.new_reason or '-'}"
-    report.reasons[reason] = report.reasons.get(reason, 0) + 1
-    if len(report.changes) < _MAX_CHANGES:
-        report.changes.append(
-            Change(
-                env=item.key.env,
-                task_id=item.key.task_id,
-                attempt=item.key.attempt,
-                old_reward=item.old_reward,
-                new_reward=item.new_reward,
-                reason=reason,
-            )
-        )
-
-
-def _measure(means: PairedMeans, item: Rescored) -> None:
-    if item.old_reward is not None and item.new_reward is not None:
-        key = item.key
-        means.add(key.env, [key.task_id], [key.attempt], [item.old_reward], [item.new_reward])
 
 
 def _write(directory: RunDirectory, item: Rescored) -> None:

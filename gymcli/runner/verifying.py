@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from gymcli.registry import Found, Registry
@@ -27,7 +27,7 @@ from gymcli.store.rollouts import (
     rollout_lines,
     rollouts_file,
 )
-from gymcli.store.verdicts import rescoring_verdicts
+from gymcli.store.verdicts import Verdicts, rescoring_verdicts
 from gymcli.types import JSONObject
 
 __all__ = ["recorded_environments", "rescore_file", "verify"]
@@ -123,13 +123,15 @@ def rescore_file(
     out: Path | None = None,
     warn: Callable[[str], None] = _LOGGER.warning,
     elsewhere: Scorers | None = None,
+    repeat: int = 0,
 ) -> Iterator[Batch]:
     """Rescore every line of a run or a file, whose environments are known.
 
     Gives the results of lines that follow one another together; lines whose verifiers compute come
     first, where there are others as well. New verdicts are kept in the run, where it may be
     written, and in `out`; `warn` is told where they are not. What waits for nobody is scored
-    `elsewhere`, where that is given.
+    `elsewhere`, where that is given. In a `repeat`, from 1 on, judges are asked what they have
+    answered before, and nothing is kept.
     """
     path = rollouts_file(run)
     reading = RolloutReading(str(path), env, row_fields)
@@ -158,7 +160,7 @@ def rescore_file(
             if waiting[name] == waits:
                 yield line
 
-    job = RescoreJob(reading, specs, env_args, keeps_lines, frozenset(environments))
+    job = RescoreJob(reading, specs, env_args, keeps_lines, frozenset(environments), repeat)
     size = path.stat().st_size
     if not any(waiting.values()):
         return rescore_batches(
@@ -170,12 +172,13 @@ def rescore_file(
             elsewhere=elsewhere,
         )
     is_mixed = not all(waiting.values())
+    directory = run if run.is_dir() else None
     judged: Iterator[Batch] = (
         [result]
         for result in rescore_judged(
             lambda: lines(waits=True) if is_mixed else rollout_lines(path),
             JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency),
-            lambda: _opened(judges, run if run.is_dir() else None, out, warn),
+            lambda: _asked_anew(judges) if repeat else _opened(judges, directory, out, warn),
         )
     )
     if not is_mixed:
@@ -193,6 +196,10 @@ async def _opened(
     with rescoring_verdicts(run, out, warn, judges.scrubber()) as verdicts:
         async with judging(judges, verdicts) as shared:
             yield shared
+
+
+def _asked_anew(judges: Judges) -> AbstractAsyncContextManager[Shared]:
+    return judging(judges, Verdicts(), asks_anew=True)
 
 
 def _waits(found: Found, judges: Judges, *, is_in_worker: bool) -> bool:

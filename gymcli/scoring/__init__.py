@@ -7,6 +7,7 @@ from gymcli.scoring.parts import Batch, RescoreJob, score_lines
 from gymcli.scoring.pool import Scorers
 from gymcli.scoring.rescored import (
     AttemptErrorText,
+    Numbers,
     Rescored,
     RescoredLines,
     kept,
@@ -19,6 +20,7 @@ from gymcli.scoring.verifying import score
 __all__ = [
     "AttemptErrorText",
     "Batch",
+    "Numbers",
     "RescoreJob",
     "Rescored",
     "RescoredLines",

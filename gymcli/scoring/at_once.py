@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 
@@ -19,7 +19,7 @@ from gymcli.boundary import boundary
 from gymcli.deadlines import Alarm
 from gymcli.environment import Context, Environment, EnvironmentOptions, Task
 from gymcli.errors import AttemptError, VerifierError
-from gymcli.scoring.context import VerifyContext, checked_score
+from gymcli.scoring.context import VerifyContext, checked_score, is_plain
 from gymcli.types import Rollout, Score
 
 __all__ = ["RowEnd", "Take", "Verifiers", "score_at_once"]
@@ -65,11 +65,22 @@ async def score_at_once(
         async with VerifyContext(environment, options=options, alarm=alarm) as context:
             seconds = min(_SECONDS, environment.verify_timeout)
             verify = environment.verify
-            return alarm.interrupt(seconds, _call, like, lines, verify, context, take, seconds)
+            row = _row(like, lines, verify, context, take, seconds)
+            return alarm.interrupt(seconds, _to_first_wait, row)
     return "odd"
 
 
-def _call(
+def _to_first_wait(row: Coroutine[object, object, RowEnd]) -> RowEnd:
+    """Run a row, which waits for nobody, unless a verifier does."""
+    try:
+        row.send(None)
+    except StopIteration as end:
+        return cast("RowEnd", end.value)
+    row.close()
+    return "odd"
+
+
+async def _row(
     like: Rollout,
     lines: Iterator[bytes],
     verify: Callable[[Rollout, Context], Coroutine[object, object, Score]],
@@ -80,6 +91,8 @@ def _call(
     """Read record after record, and call the verifier, until one does not simply give a score.
 
     Each is gone before the next one is read: to read on into the same memory is a fifth faster.
+    To await a verifier takes a third of the time of sending its coroutine on, which makes an
+    exception of the result.
     """
     decode, clock = _DECODER.decode, time.perf_counter
     began = clock()
@@ -92,14 +105,9 @@ def _call(
         is_own = rollout.schema_version and rollout.task_id and rollout.attempt >= 0
         if not is_own or rollout.reward is None:
             return "odd"
-        coroutine = verify(rollout, context)
-        try:
-            coroutine.send(None)
-        except StopIteration as end:
-            score = checked_score(end.value)
-        else:
-            coroutine.close()
-            return "odd"
+        score = await verify(rollout, context)
+        if not is_plain(score):
+            score = checked_score(score)
         ended = clock()
         if context.is_used or ended - began > seconds:
             return "odd"
@@ -107,4 +115,5 @@ def _call(
         if ended > ends:
             return "late"
         began = ended
+        del rollout, line
     return "all"

@@ -22,11 +22,13 @@ from gymcli.errors import (
     VerifierTimeoutError,
 )
 from gymcli.scoring.isolation import Workers
-from gymcli.types import Message, Rollout, Score, StopReason
+from gymcli.types import LARGEST, Message, Rollout, Score, StopReason
 
-__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "checked_score"]
+__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "checked_score", "is_plain"]
 
 T = TypeVar("T")
+
+_NOTHING: dict[str, object] = {}
 
 SEARCH_TIMEOUT = 1.0
 """Seconds that a row's regular expression may take."""
@@ -200,13 +202,14 @@ def checked_score(found: object) -> Score:
     """Give a score as it will be read back from its line; refuse what is none.
 
     Raises:
-        VerifierError: It is no score, or a number is not finite: NaN would be written as null.
+        VerifierError: It is no score, or a number is too large or not finite: NaN would be written
+            as null.
         TypeError, ValueError, OverflowError: A line cannot hold it.
 
     """
     if not isinstance(found, Score):
         raise VerifierError(f"verify gave {type(found).__name__}, not a Score")
-    if _is_plain(found):
+    if is_plain(found):
         return found
     plain = msgspec.structs.replace(
         found,
@@ -217,24 +220,31 @@ def checked_score(found: object) -> Score:
     return msgspec.json.decode(msgspec.json.encode(plain), type=Score)
 
 
-def _is_plain(score: Score) -> bool:
+def is_plain(found: object) -> bool:
     """Say whether a score is nothing but a number and a text, which need no second look.
 
     Most scores are, and the others cost ten times as much.
     """
+    if type(found) is not Score:
+        return False
+    reward, answer = found.reward, found.answer
     return (
-        type(score) is Score
-        and type(score.reward) is float
-        and math.isfinite(score.reward)
-        and (score.answer is None or (type(score.answer) is str and score.answer.isascii()))
-        and score.components == score.metrics == score.details == {}
+        type(reward) is float
+        and -LARGEST <= reward <= LARGEST
+        and (answer is None or (type(answer) is str and answer.isascii()))
+        and found.components == _NOTHING
+        and found.metrics == _NOTHING
+        and found.details == _NOTHING
     )
 
 
 def _finite(name: str, value: object) -> float:
     if not (isinstance(value, Real) and math.isfinite(value)):
         raise VerifierError(f"verify gave {name} = {value!r}, not a finite number")
-    return float(value)
+    number = float(value)
+    if abs(number) > LARGEST:
+        raise VerifierError(f"verify gave {name} = {value!r}, and the most is {LARGEST:g}")
+    return number
 
 
 def _turns(rollout: Rollout) -> Iterator[tuple[Message, list[Message]]]:

@@ -17,6 +17,7 @@ from gymcli.scoring.at_once import RowEnd, Verifiers, score_at_once
 from gymcli.scoring.isolation import Workers
 from gymcli.scoring.rescored import (
     AttemptErrorText,
+    LineScores,
     Rescored,
     RescoredLines,
     kept,
@@ -43,6 +44,10 @@ __all__ = [
 TURN_SECONDS = 10.0
 """After so many a worker gives what it has of its lines."""
 
+_MAX_CALLS_BEFORE = 4
+_CALLS_SECONDS = TURN_SECONDS / 4
+"""After so many no more calls are made before: a slow verifier would take most of its turn so."""
+
 _NO_NUMBER = 0
 """A worker does not know the numbers of its lines: its parent says what is wrong with one."""
 
@@ -64,6 +69,10 @@ class RescoreJob(msgspec.Struct, frozen=True):
     """Give the rescored lines back, for a new run."""
     env_names: frozenset[str] = frozenset()
     """What the lines of a part may name; it ends before one that names another."""
+    repeat: int = 0
+    """Which scoring of the same lines it is, from 1 on, where verifiers are compared with
+    themselves; 0 where they are not. Then lines are scored by new processes each time, which hash
+    texts in another way, and which have called the verifier another number of times before."""
 
 
 class PartResults(msgspec.Struct):
@@ -89,6 +98,8 @@ def score_lines(lines: list[Line], job: RescoreJob) -> list[Rescored]:
     async def run() -> list[Rescored]:
         results = []
         with Alarm() as alarm:
+            if len(lines) > 1:
+                await _call_before(lines[0], job, alarm)
             for line in lines:
                 results.append(await rescore_line(line, job, alarm, None))
                 if time.monotonic() >= ends:
@@ -96,6 +107,15 @@ def score_lines(lines: list[Line], job: RescoreJob) -> list[Rescored]:
         return results
 
     return asyncio.run(run())
+
+
+async def _call_before(line: Line, job: RescoreJob, alarm: Alarm) -> None:
+    """Score a line for nothing but that verifiers have been called, in a repeat once more."""
+    ends = time.monotonic() + _CALLS_SECONDS
+    for _ in range((job.repeat - 1) % _MAX_CALLS_BEFORE if job.repeat else 0):
+        await rescore_line(line, job, alarm, None)
+        if time.monotonic() >= ends:
+            break
 
 
 def score_part(part: Part, job: RescoreJob) -> PartResults:
@@ -122,6 +142,7 @@ class _Scoring:
         """Score line after line, as far as that goes."""
         with Alarm() as alarm:
             try:
+                await self._call_before(alarm)
                 if not await self._score_rows(alarm):
                     await self._score_one_by_one(alarm)
             except (_OddLineError, UsageError):
@@ -142,6 +163,11 @@ class _Scoring:
                     return True
                 await self._alone(line, alarm)
         return False
+
+    async def _call_before(self, alarm: Alarm) -> None:
+        first = next(self._left().lines(), None) if self._job.repeat else None
+        if first is not None:
+            await _call_before(self._line(first), self._job, alarm)
 
     async def _score_one_by_one(self, alarm: Alarm) -> None:
         for line in self._left().lines():
@@ -171,16 +197,20 @@ class _Scoring:
         given = self._job.env_args.get(found.name, {})
         options = environment_options(environment, found.name, given, rollout.env_options)
         lines, verifiers = self._left().lines(), Verifiers(environment, options, alarm)
-        row = _NewLines(found, options) if self._job.keeps_lines else _Scores(found.name)
+        row = _NewLines(found, options) if self._job.keeps_lines else LineScores(found.name)
         try:
             return await score_at_once(rollout, lines, verifiers, row.take)
         finally:
             self._add(row.batch())
 
     async def _alone(self, data: bytes, alarm: Alarm) -> None:
+        line = self._line(data)
+        self._add([await rescore_line(line, self._job, alarm, None)])
+
+    def _line(self, data: bytes) -> Line:
         line = Line(_NO_NUMBER, data.strip(), is_complete=True)
         self._found(line_environment(line, self._job.reading))
-        self._add([await rescore_line(line, self._job, alarm, None)])
+        return line
 
     def _add(self, batch: RescoredLines | list[Rescored]) -> None:
         if batch:
@@ -192,20 +222,6 @@ class _Scoring:
         if found.name not in self._job.env_names:
             raise _OddLineError
         return found
-
-
-class _Scores:
-    """Takes the results of a row whose lines stay as they are."""
-
-    def __init__(self, env: str) -> None:
-        self._batch = RescoredLines(env=env)
-
-    def take(self, line: bytes, before: Rollout, score: Score, seconds: float) -> None:
-        self._batch.add(before, score)
-
-    def batch(self) -> RescoredLines:
-        self._batch.drop_partial()
-        return self._batch
 
 
 class _NewLines:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -13,6 +15,8 @@ from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifie
 
 __all__ = [
     "AttemptErrorText",
+    "LineScores",
+    "Numbers",
     "Rescored",
     "RescoredLines",
     "kept",
@@ -28,6 +32,13 @@ class AttemptErrorText(msgspec.Struct):
     message: str
 
 
+class Numbers(msgspec.Struct):
+    """What a verifier gives beside the reward."""
+
+    components: dict[str, float]
+    metrics: dict[str, float]
+
+
 class Rescored(msgspec.Struct, kw_only=True):
     """What rescoring one line gave."""
 
@@ -37,6 +48,8 @@ class Rescored(msgspec.Struct, kw_only=True):
     """None: the verifier failed, `error` says how."""
     old_reason: str = ""
     new_reason: str = ""
+    numbers: tuple[Numbers, Numbers] | None = None
+    """The old and the new ones; None where they are the same."""
     error: AttemptErrorText | None = None
     is_rescored: bool = True
     line: bytes = b""
@@ -50,48 +63,48 @@ class Rescored(msgspec.Struct, kw_only=True):
 class RescoredLines(msgspec.Struct, kw_only=True):
     """What rescoring several lines of one environment gave, in columns: a fraction of the time.
 
-    All of them have an old score and a new one, and none of them gives its line anew.
+    All of them have an old score and a new one, and none of them gives its line anew. Those of a
+    task stand together.
     """
 
     env: str
-    task_ids: list[str] = []
-    attempts: list[int] = []
-    old_rewards: array[float] = msgspec.field(default_factory=lambda: array("d"))
-    new_rewards: array[float] = msgspec.field(default_factory=lambda: array("d"))
+    task_ids: list[str]
+    num_attempts: list[int]
+    """Of each of the tasks."""
+    attempts: list[int]
+    old_rewards: array[float]
+    new_rewards: array[float]
+    places: array[int]
+    """Of each among the lines as they came; empty where they came like this."""
     reasons: dict[int, tuple[str, str]] = {}
-    """By place in the columns, the old and the new reason of those that have any."""
+    """By place, the old and the new reason of those that have any."""
+    numbers: dict[int, tuple[Numbers, Numbers]] = {}
+    """By place, the old and the new numbers of those where they are not the same."""
 
     def __len__(self) -> int:
-        """Give how many lines there are; one that was added in part is none."""
+        """Give how many lines there are."""
         return len(self.new_rewards)
 
-    def add(self, before: Rollout, score: Score) -> None:
-        """Add a record that has a reward, and its new score.
+    @property
+    def has_changes(self) -> bool:
+        """Whether a reward may be another one now: equal bytes are equal rewards, and soon seen.
 
-        An alarm may ring in the middle of this: the new reward comes last, and says that all of
-        the record is there.
+        Or another number is.
         """
-        assert before.reward is not None, "another kind of result says that there was none"
-        if before.details or score.details:
-            self.reasons[len(self)] = _reason(before.details), _reason(score.details)
-        ids, task_id = self.task_ids, before.task_id
-        # Lines of one task often follow one another: one text in memory, and on its way back.
-        ids.append(ids[-1] if ids and ids[-1] == task_id else task_id)
-        self.attempts.append(before.attempt)
-        self.old_rewards.append(before.reward)
-        self.new_rewards.append(score.reward)
-
-    def drop_partial(self) -> None:
-        """Leave out a record that an alarm kept from being added whole."""
-        length = len(self)
-        for column in (self.task_ids, self.attempts, self.old_rewards):
-            del column[length:]
-        self.reasons.pop(length, None)
+        return bool(self.numbers) or self.old_rewards.tobytes() != self.new_rewards.tobytes()
 
     def __iter__(self) -> Iterator[Rescored]:
-        """Give the result of each line."""
-        columns = zip(self.task_ids, self.attempts, self.old_rewards, self.new_rewards, strict=True)
-        for place, (task_id, attempt, old_reward, new_reward) in enumerate(columns):
+        """Give the result of each line, as they came."""
+        task_ids = map(itertools.repeat, self.task_ids, self.num_attempts)
+        rows: Iterable[tuple[int, str, int, float, float]] = zip(
+            self.places or range(len(self)),
+            itertools.chain.from_iterable(task_ids),
+            self.attempts,
+            self.old_rewards,
+            self.new_rewards,
+            strict=True,
+        )
+        for place, task_id, attempt, old_reward, new_reward in sorted(rows):
             old_reason, new_reason = self.reasons.get(place, ("", ""))
             yield Rescored(
                 key=AttemptKey(self.env, task_id, attempt),
@@ -99,7 +112,69 @@ class RescoredLines(msgspec.Struct, kw_only=True):
                 new_reward=new_reward,
                 old_reason=old_reason,
                 new_reason=new_reason,
+                numbers=self.numbers.get(place),
             )
+
+
+class LineScores:
+    """Takes the new scores of lines that stay as they are, and gives them as `RescoredLines`."""
+
+    def __init__(self, env: str) -> None:
+        self._env = env
+        self._tasks: dict[str, int] = {}
+        """Numbers them in the order of their first lines."""
+        self._task_of: list[int] = []
+        """Of each line, the number of its task."""
+        self._attempts: list[int] = []
+        self._old_rewards: list[float] = []
+        self._new_rewards: list[float] = []
+        self._reasons: dict[int, tuple[str, str]] = {}
+        self._numbers: dict[int, tuple[Numbers, Numbers]] = {}
+
+    def take(self, line: bytes, before: Rollout, score: Score, seconds: float) -> None:
+        """Take a record that has a reward, and its new score.
+
+        An alarm may ring in the middle of this: the new reward comes last, and says that all of
+        the record is there.
+        """
+        assert before.reward is not None, "another kind of result says that there was none"
+        if before.details or score.details:
+            reasons = _reason(before.details), _reason(score.details)
+            self._reasons[len(self._new_rewards)] = reasons
+        if before.components != score.components or before.metrics != score.metrics:
+            self._numbers[len(self._new_rewards)] = _numbers(before), _numbers(score)
+        task_id = before.task_id
+        task = self._tasks.get(task_id)
+        if task is None:
+            task = self._tasks[task_id] = len(self._tasks)
+        self._task_of.append(task)
+        self._attempts.append(before.attempt)
+        self._old_rewards.append(before.reward)
+        self._new_rewards.append(score.reward)
+
+    def batch(self) -> RescoredLines:
+        """Put the lines together by task, without one that was taken in part."""
+        length = len(self._new_rewards)
+        task_of, attempts = self._task_of[:length], self._attempts[:length]
+        old_rewards, new_rewards = self._old_rewards[:length], self._new_rewards
+        num_attempts = list(Counter(task_of).values())
+        places: list[int] = []
+        if sorted(task_of) != task_of:
+            places = sorted(range(length), key=task_of.__getitem__)
+            attempts = [attempts[place] for place in places]
+            old_rewards = [old_rewards[place] for place in places]
+            new_rewards = [new_rewards[place] for place in places]
+        return RescoredLines(
+            env=self._env,
+            task_ids=list(self._tasks)[: len(num_attempts)],
+            num_attempts=num_attempts,
+            attempts=attempts,
+            old_rewards=array("d", old_rewards),
+            new_rewards=array("d", new_rewards),
+            places=array("I", places),
+            reasons={place: both for place, both in self._reasons.items() if place < length},
+            numbers={place: both for place, both in self._numbers.items() if place < length},
+        )
 
 
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
@@ -131,6 +206,8 @@ def rescored(
     """
     result = _of(before, scored.reward)
     result.new_reason = _reason(scored.details)
+    if before.components != scored.components or before.metrics != scored.metrics:
+        result.numbers = _numbers(before), _numbers(scored)
     if line is not None:
         scored.env_options = options.model_dump(mode="json", exclude_defaults=True)
         # Rollouts of other programs stay without: their replay is not compared word by word.
@@ -208,3 +285,7 @@ def _of(before: Rollout, new_reward: float | None) -> Rescored:
 def _reason(details: JSONObject) -> str:
     reason = details.get("reason")
     return reason if isinstance(reason, str) else ""
+
+
+def _numbers(scored: Rollout | Score) -> Numbers:
+    return Numbers(scored.components, scored.metrics)

@@ -4,7 +4,8 @@ What a verifier may do to its process, it may do here: hang in the middle of an 
 memory, or end the process. So records are scored by worker processes.
 
 A few records that this very verifier has scored before, by the hash on their line, have shown that
-they do no harm; they are scored in this process, which saves the start of another.
+they do no harm; they are scored in this process, which saves the start of another. Where verifiers
+are compared with themselves none are.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def _is_scored_here(lines: list[Line], job: RescoreJob) -> bool:
     """Say whether lines do no harm to this process, or cannot be scored in any other."""
     if any(spec.startswith("__main__:") for spec in job.env_specs):
         return True
+    if job.repeat:
+        return not lines
     registry = known_registry(job.env_specs)
     for line in lines:
         rollout = decode_rollout(line.number, line.data, job.reading)

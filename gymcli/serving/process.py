@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import Callable
 
 from aiohttp import web
 
-from gymcli.errors import UsageError
+from gymcli.listening import listen
 from gymcli.serving.faces import aiohttp_application
 from gymcli.serving.service import Service
 
 __all__ = ["serve"]
 
-_BACKLOG = 4096
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SHUTDOWN = 10.0
 """Seconds that requests under way have left when the server ends."""
 
@@ -33,25 +29,6 @@ async def serve(service: Service, *, host: str, port: int, announce: Callable[[s
         UsageError: It cannot listen there.
 
     """
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stopped.set)
-    runner = web.AppRunner(
-        aiohttp_application(service), access_log=None, shutdown_timeout=_SHUTDOWN
-    )
-    try:
-        await runner.setup()
-        site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
-        try:
-            await site.start()
-        except (OSError, UnicodeError) as error:  # the latter of a host that can be no name
-            reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-            raise UsageError(f"cannot listen on {host}:{port}: {reason}") from error
-        shown = f"[{host}]" if ":" in host else host
-        announce(f"http://{shown}:{runner.addresses[0][1]}")
-        await stopped.wait()
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
-        await runner.cleanup()
+    application = aiohttp_application(service)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN)
+    await listen(runner, host=host, port=port, announce=announce)

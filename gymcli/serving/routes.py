@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from gymcli import __version__
-from gymcli.metrics import EnvironmentFacts
+from gymcli.metrics import EnvironmentFacts, OwnMetrics
 from gymcli.registry import Found
 from gymcli.serving.aggregation import aggregated
 from gymcli.serving.episodes import Episodes
@@ -124,7 +124,11 @@ class Routes:
         )
         verified = asked.json_object().get("verify_responses")
         # In a thread, since many rows take seconds, and the sessions go on meanwhile.
-        found = await asyncio.to_thread(aggregated, verified, env=self._found.name, facts=facts)
+        own = None
+        if environment.computes_metrics():
+            own = OwnMetrics(environment.metrics, environment.slice_fields)
+        name = self._found.name
+        found = await asyncio.to_thread(aggregated, verified, env=name, facts=facts, own=own)
         return Reply(json_answer(found))
 
     def _session(self, asked: Asked) -> Session:

@@ -27,6 +27,8 @@ class EnvironmentRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     num_expected_of_all_shards: int = 0
     """The same with the attempts of the other shards; 0 where the run is no shard."""
     rescore: str = ""
+    computes_metrics: bool = False
+    """Whether its class has numbers of its own to give (`Environment.metrics`)."""
 
 
 class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):

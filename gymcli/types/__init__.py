@@ -19,6 +19,7 @@ from gymcli.types.conversation import (
 )
 from gymcli.types.json_values import JSON, JSON_ERRORS, JSONObject, canonical_json, digest
 from gymcli.types.records import (
+    LARGEST,
     SCHEMA_VERSION,
     AttemptKey,
     ErrorRecord,
@@ -35,6 +36,7 @@ from gymcli.types.records import (
 __all__ = [
     "JSON",
     "JSON_ERRORS",
+    "LARGEST",
     "SCHEMA_VERSION",
     "Answer",
     "AttemptKey",

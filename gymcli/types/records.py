@@ -12,6 +12,7 @@ from gymcli.types.conversation import Message, ToolCall, Usage
 from gymcli.types.json_values import JSON, JSONObject
 
 __all__ = [
+    "LARGEST",
     "SCHEMA_VERSION",
     "AttemptKey",
     "ErrorRecord",
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+
+LARGEST = 1e100
+"""The largest number of a score: beyond it no double holds the squares of very many, added up."""
 
 StopReason = Literal[
     "done",

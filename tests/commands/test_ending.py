@@ -2,15 +2,13 @@
 
 import asyncio
 
-import pytest
-
-from gymcli.commands.ending import check_coverage
+from gymcli.commands.ending import missing_coverage
 from gymcli.errors import RunError
 from gymcli.runner import Collection, CollectOptions, measure
 from tests.commands.running import write_sums
 
 
-def test_check_coverage_counts_no_score_that_the_files_lack(tmp_path):
+def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
     collection = Collection(
         [write_sums(tmp_path / "t.jsonl", 4)],
         CollectOptions(model="oracle", out=tmp_path / "run"),
@@ -22,7 +20,8 @@ def test_check_coverage_counts_no_score_that_the_files_lack(tmp_path):
 
     assert len(asyncio.run(run())) == 4
     path = tmp_path / "run" / "rollouts.jsonl"
-    check_coverage(collection, measure(tmp_path / "run").metrics(), 1.0, "gym collect")
+    assert missing_coverage(collection, measure(path.parent).metrics(), 1.0, "gym") is None
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
-    with pytest.raises(RunError, match=r"2 of 4 attempts are scored, less than --min-cov"):
-        check_coverage(collection, measure(tmp_path / "run").metrics(), 0.95, "gym collect")
+    error = missing_coverage(collection, measure(path.parent).metrics(), 0.95, "gym collect")
+    assert isinstance(error, RunError)
+    assert "2 of 4 attempts are scored, less than --min-cov" in str(error)

@@ -50,10 +50,14 @@ def test_metrics_prints_everything(run):
         "failures 2 RequestRefusedError",
         "seconds p50",
         "in the model p50",
-        "arithmetic k=1 k=2 pass@k 0.800 0.800",
-        "pass^k 0.800 0.800 avg@k 0.800 0.800",
+        "arithmetic k=1 k=2 pass@k 0.800 0.800 0.223..0.982 0.223..0.982",
+        "pass^k 0.800 0.800 0.223..0.982 0.223..0.982 avg@k 0.800 0.800",
         "majority@k 0.800 0.800",
-        "standard error 0.2000, clustered by 5 tasks",
+        "standard error 0.2000, clustered by 5 tasks; intervals: wilson-neff",
+        "intraclass correlation 1.00, design effect 2.00",
+        "- 2 of 12 attempts are not scored: whatever they would have got, the mean lies in",
+        "- fewer than 10 tasks: the interval is rough",
+        "- 100% of the variance lies between tasks: more tasks narrow the interval",
     ):
         assert part in text
 
@@ -183,9 +187,12 @@ def test_metrics_says_how_sure_one_can_be(run):
     first = next(line for line in lines if line["task_id"] == "sum-0")
     first["reward"] = 0.0
     (run / "rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in lines))
-    shown = gym("metrics", run).stdout.splitlines()
-    assert "bounds        0.583 .. 0.750, whatever the unscored attempts would have got" in shown
-    assert "flaky tasks   1" in shown
+    shown = " ".join(gym("metrics", run).stdout.split())
+    assert (
+        "2 of 12 attempts are not scored: whatever they would have got, the mean lies in 0.583 .. "
+        "0.750"
+    ) in shown
+    assert "1 of 5 tasks passes at some attempts and not at others" in shown
     assert "fewer than 10 tasks: the interval is rough" in shown
 
 
@@ -193,7 +200,7 @@ def test_metrics_says_nothing_where_one_is_sure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     gym("collect", "mcqa", "--model", "oracle", "--limit", "10", "--out", "run")
     shown = gym("metrics", "run").stdout
-    for words in ("bounds", "flaky", "rough"):
+    for words in ("not scored", "passes at some", "rough"):
         assert words not in shown
 
 
@@ -202,8 +209,158 @@ def test_metrics_names_the_environment_of_which_it_is_not_sure(tmp_path, monkeyp
     few = write_sums(tmp_path / "few.jsonl", 3)
     gym("collect", "mcqa", few, "--model", "oracle", "--out", "run")
     shown = gym("metrics", "run").stdout.splitlines()
-    assert "fewer than 10 tasks of arithmetic: the interval is rough" in shown
+    assert "- arithmetic: fewer than 10 tasks: the interval is rough" in shown
     assert sum("rough" in line for line in shown) == 1
+
+
+def test_metrics_lines_fit_a_terminal_of_100_columns(run):
+    gym("collect", "mcqa", "--model", "oracle", "--limit", "5", "--repeats", "33", "--out", "many")
+    for shown in (
+        gym("metrics", run, "many", "--by", "task.answer"),
+        gym("metrics", run, "--power"),
+    ):
+        assert max(map(len, shown.stdout.splitlines())) <= 100
+
+
+def test_metrics_json_says_how_sure_every_number_is(run):
+    report = msgspec.json.decode(gym("metrics", run, "--json").stdout)
+    found = report["environments"]["arithmetic"]["estimates"]
+    assert found["pass@2"] == {
+        "value": 0.8,
+        "estimator": "unbiased pass@k, mean over tasks with k attempts or more",
+        "num_values": 10,
+        "num_clusters": 5,
+        "standard_error": pytest.approx(0.2),
+        "interval": {
+            "low": pytest.approx(0.22255, abs=1e-4),
+            "high": pytest.approx(0.98242, abs=1e-4),
+            "level": 0.95,
+            "method": "wilson-neff",
+        },
+    }
+    assert report["advice"] == report["environments"]["arithmetic"]["advice"] != []
+
+
+def test_metrics_by_a_field_of_the_tasks(run):
+    """Each sum has an answer of its own; the refused one is known by its failure alone."""
+    done = gym("metrics", run, "--by", "task.answer", "--by", "nothing")
+    text = " ".join(done.stdout.split())
+    assert "value tasks scored unscored mean reward 95 % error pass@1 flaky 1 1 2 0 1.000" in text
+    assert "arithmetic by task.answer value" in text
+    assert "(none) 1 0 2 - - - - -" in text
+    assert "warning: --by nothing: no task of this run has the field" in done.stderr
+    report = msgspec.json.decode(gym("metrics", run, "--json", "--by", "task.answer").stdout)
+    slices = report["environments"]["arithmetic"]["slices"]["task.answer"]
+    assert list(slices) == ["1", "2", "3", "4", "5", "(none)"]
+    assert slices["5"]["mean_reward"] == 0.0
+    assert slices["1"]["estimates"]["pass@1"]["value"] == 1.0
+
+
+def test_metrics_by_a_field_with_very_many_values_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = {"schema_version": 1, "env": "mcqa", "reward": 1.0}
+    lines = [{**line, "task_id": str(n), "task": {"id": n}} for n in range(1001)]
+    Path("r.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+    done = gym("metrics", "r.jsonl", "--by", "id")
+    assert done.exit_code == 2
+    assert "--by id: has more than 1,000 values" in done.stderr
+
+
+OWN = """from gymcli import Context, Environment, Message, Rollout, Score, Task
+
+
+class Own(Environment[Task]):
+    '''Say anything.'''
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        return Message(role="assistant", content="anything")
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        return Score(1.0)
+
+    @classmethod
+    def metrics(cls, groups) -> dict[str, float]:
+        return {"num_groups": len(list(groups)) / LENGTH}
+"""
+"""An environment that computes a number of its own, once the length is set."""
+
+
+def test_metrics_shows_what_an_environment_computes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN.replace("LENGTH", "4"))
+    rows = [{"id": str(n), "prompt": str(n)} for n in range(3)]
+    Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    gym("collect", "t.jsonl", "--env", "own.py:Own", "--model", "oracle", "--out", "run")
+    shown = " ".join(gym("metrics", "run", "--env", "own.py:Own").stdout.split())
+    assert "own: its own numbers num_groups 0.750" in shown
+    without = gym("metrics", "run")
+    assert without.exit_code == 0
+    assert "warning: the metrics of environment own are left out: no environment" in without.stderr
+
+
+def test_metrics_of_an_environment_whose_own_fail_are_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN.replace("LENGTH", "0"))
+    Path("t.jsonl").write_text('{"id": "a", "prompt": "a"}\n')
+    gym("collect", "t.jsonl", "--env", "own.py:Own", "--model", "oracle", "--out", "run")
+    done = gym("metrics", "run", "--env", "own.py:Own", "--json")
+    assert done.exit_code == 0
+    assert msgspec.json.decode(done.stdout)["mean_reward"] == 1.0
+    assert (
+        "warning: the metrics of environment own failed: ZeroDivisionError: division by zero"
+    ) in done.stderr
+
+
+def test_metrics_power_plans_each_environment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sums = write_sums(tmp_path / "sums.jsonl", 3)
+    gym("collect", "mcqa", sums, "--model", "oracle", "--limit", "6", "--out", "run")
+    lines = lines_of(Path("run/rollouts.jsonl"))
+    first = {line["env"]: line for line in lines}
+    rows = [{**line, "reward": float(line not in first.values())} for line in lines]
+    Path("run/rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in rows))
+    shown = gym("metrics", "run", "--power").stdout
+    assert "arithmetic: planned from 3 tasks\n" in shown
+    assert "\n\nmcqa: planned from" in shown
+    assert "0.3333 between tasks, not known (one attempt of each) within" in shown
+
+
+def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, monkeypatch):
+    """It would say that two tasks detect whatever there is."""
+    monkeypatch.chdir(tmp_path)
+    sums = write_sums(tmp_path / "sums.jsonl", 3)
+    gym("collect", sums, "--model", "oracle", "--out", "run")
+    done = gym("metrics", "run", "--power", "--margin", "0.05")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "two scored tasks of one environment, and rewards that differ" in done.stderr
+
+
+def test_metrics_power_plans_a_run(run):
+    done = gym("metrics", run, "--power", "--margin", "0.1")
+    assert done.exit_code == 0
+    text = " ".join(done.stdout.split())
+    assert "arithmetic: planned from 5 tasks variance 0.2000 between tasks, 0.0000 within" in text
+    assert "correlation 0.50 of two models' task means (assumed; a second run of these" in text
+    assert "test two-sided at 5%, power 80%" in text
+    # 2 * 0.2 * (1.96 + 0.84)^2 / 0.1^2, and half of it
+    assert "to detect 0.1 314 314 314 314 314" in text
+    assert "to detect 0.1 157 157 157 157 157" in text
+
+
+def test_metrics_power_of_two_runs_measures_their_correlation(run):
+    report = msgspec.json.decode(gym("metrics", run, run, "--power", "--json").stdout)
+    assert len(report["runs"]) == 2
+    pilot = report["power"]["arithmetic"]["pilot"]
+    assert (pilot["correlation"], pilot["is_assumed"], pilot["num_tasks"]) == (1.0, False, 5)
+    shown = gym("metrics", run, run, "--power").stdout
+    assert "correlation   1.00 of two models' task means (measured)" in shown
+
+
+def test_metrics_refuses_a_margin_without_a_plan(run):
+    done = gym("metrics", run, "--margin", "0.1")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--margin goes with --power" in done.stderr
 
 
 def test_metrics_help_says_how_many_attempts_to_make():

@@ -71,8 +71,12 @@ def test_verify_asks_a_stateless_server_again(ask):
         num_before = len(server.paths())
         asked = gym("verify", "run", "--env", f"counter={server.base_url}", "--out", "again")
         assert server.paths()[num_before:].count("/verify") == 20
+        repeated = gym("verify", "run", "--env", f"counter={server.base_url}", "--repeat", "2")
+        assert server.paths()[num_before:].count("/verify") == 60
+    assert repeated.exit_code == 0, repeated.stderr
+    assert "20 rollouts scored 2 times, 0 not alike\n" in repeated.stdout
     assert asked.exit_code == 0, asked.stderr
-    assert asked.stdout.splitlines()[-3].startswith("20 rescored, ")
+    assert "\n20 rescored, " in asked.stdout
     assert len(lines_of(Path("again/rollouts.jsonl"))) == 20
 
 

@@ -138,6 +138,21 @@ def test_verify_takes_the_roles_of_the_run(ask, mock_server):
     assert mock_server.num_requests == num_before + 4
 
 
+def test_verify_repeat_asks_the_judge_again(ask, mock_server):
+    """It says so before; that a judge changes its mind is a finding and no failure."""
+    assert gym(*ask, "--role", f"judge={mock_server.base_url}#j").exit_code == 0
+    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
+    num_before = mock_server.num_requests
+    verdicts = itertools.cycle(["[[GOOD]]"] * 4 + ["[[BAD]]"] * 4)
+    mock_server.behaviour = lambda _: next(verdicts)
+    done = gym("verify", "run", "--env", JUDGED, "--repeat", "2")
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.startswith("every rollout is scored 2 times: judge is asked each time, ")
+    assert "4 rollouts scored 2 times, 4 not alike\n" in done.stdout
+    assert mock_server.num_requests == num_before + 8
+    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
+
+
 def test_verify_scores_what_waited_for_its_judge(ask, mock_server):
     """With the judge that the run was made with, whatever other is given."""
     leave_waiting(ask, mock_server)

@@ -53,9 +53,44 @@ def test_verify_says_what_changed(run):
     assert done.exit_code == 0
     assert f"arithmetic {lines[0]['task_id']}/0: 0.5 -> 1" in done.stdout
     assert f"arithmetic {lines[1]['task_id']}/0: 1 -> 0" in done.stdout
-    assert "2 changed: - -> -\n" in done.stdout
+    assert "2 changed: - -> - (1 up, 1 down, 1 fail -> pass, 1 pass -> fail)\n" in done.stdout
     assert "6 rescored, 2 changed rewards (1 up, 1 down)\n" in done.stdout
     assert "mean reward 0.9167 -> 0.8333\n" in done.stdout
+
+
+def test_verify_says_what_changes_do_to_every_number(run):
+    """In a table of at most 100 columns, after the totals; JSON has them by name."""
+    lines = lines_of(run / "rollouts.jsonl")
+    lines[0]["reward"] = 0.0
+    lines[1]["components"] = {"a component with a name that is longer than any table has room": 1.0}
+    write_lines(run / "rollouts.jsonl", lines)
+    done = gym("verify", run)
+    assert done.stdout.split("mean reward 0.8333 -> 1.0000\n")[1] == (
+        "1 have the same reward, and another component or number\n"
+        "\n"
+        "arithmetic                       before  after  change              95 %  tasks\n"
+        "mean_reward                       0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
+        "strict_mean_reward                0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
+        "pass@1                            0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
+        "components.a component with a …   1.000      -       -                 -      -\n"
+    )
+    report = msgspec.json.decode(gym("verify", run, "--json").stdout)
+    assert (report["num_fail_to_pass"], report["num_pass_to_fail"]) == (1, 0)
+    flips = report["environments"]["arithmetic"]
+    assert flips["reasons"]["- -> -"]["num_fail_to_pass"] == 1
+    effect = flips["effects"]["mean_reward"]
+    assert effect["difference"]["interval"]["method"] == "t"
+
+
+def test_verify_says_what_changed_in_each_environment(run, monkeypatch):
+    Path("flaky.py").write_text(FLAKY)
+    lines = [{**line, "reward": 0.0} for line in lines_of(run / "rollouts.jsonl")]
+    others = [{**line, "env": "flaky"} for line in lines]
+    write_lines(Path("r.jsonl"), [*lines[:2], *others])
+    done = gym("verify", "r.jsonl", "--env", "flaky.py:Flaky")
+    assert "arithmetic: 2 changed rewards (2 up, 2 fail -> pass)\n" in done.stdout
+    assert "flaky: 6 changed rewards (6 up, 6 fail -> pass)\n" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
 
 
 def test_verify_quiet_gives_the_totals_alone(run):
@@ -221,7 +256,7 @@ def test_verify_shows_nothing_of_a_rollout_unescaped(waiting):
 
 def test_verify_tells_how_far_it_is(capsys):
     for seconds in (0.0, 99.0):
-        _Watch(seconds)(RescoringReport(num_rescored=1_000))
+        _Watch(seconds).see_rescoring(RescoringReport(num_rescored=1_000))
     assert capsys.readouterr().err == "1,000 rescored, 0 changed\n"
 
 
@@ -248,3 +283,71 @@ def test_verify_says_how_an_environment_given_as_code_is_found(waiting, pending)
     assert done.stderr.count("\n") == 1
     assert gym("metrics", waiting).exit_code == 0
     assert gym("show", waiting, "sum-0").exit_code == 0
+
+
+def fickle(path: Path, rollouts: Path) -> tuple[str, ...]:
+    """Give what verifies these rollouts by a verifier that counts its calls."""
+    counter = "CALLS = itertools.count()\n\n\nclass Flaky"
+    verifier = "return Score(float(next(CALLS) % 2))\n        if Path"
+    code = FLAKY.replace("from pathlib", "import itertools\nfrom pathlib")
+    path.write_text(code.replace("class Flaky", counter).replace("if Path", verifier, 1))
+    lines = [{**line, "env": path.stem} for line in lines_of(rollouts)]
+    write_lines(Path("r.jsonl"), lines)
+    return "verify", "r.jsonl", "--env", f"{path}:Flaky"
+
+
+def test_verify_repeat_finds_a_verifier_that_disagrees_with_itself(run):
+    command = fickle(Path("fickle.py"), run / "rollouts.jsonl")
+    done = gym(*command, "--repeat", "2")
+    assert done.exit_code == 3
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("fickle sum-")
+    assert lines[0].endswith("/0: 0, 1")
+    assert lines[6] == "6 rollouts scored 2 times, 6 not alike"
+    assert lines[8].split("  ")[-1].strip() == "of verifier (share)"
+    assert lines[9].split() == ["fickle", "6", "0.0%", "1", "0.2236", "0.2887", "(100%)"]
+    assert lines[10] == "fickle mean reward 0.500, 0.500"
+    assert max(map(len, lines)) <= 100
+    assert "6 rollouts have a verifier that asks no model and disagrees with itself" in done.stderr
+    done = gym(*command, "--repeat", "2", "--json")
+    assert done.exit_code == 3
+    report = msgspec.json.decode(done.stdout)
+    assert (report["num_repeats"], report["num_faulty"]) == (2, 6)
+    assert report["disagreements"][0]["rewards"] == [0.0, 1.0]
+
+
+def test_verify_repeat_is_content_with_one_that_agrees(run):
+    done = gym("verify", run, "--repeat", "2", "--quiet")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("6 rollouts scored 2 times, 0 not alike\n")
+    assert "arithmetic         6     100.0%" in done.stdout
+
+
+def test_verify_repeat_lists_the_first_disagreements(run):
+    lines = lines_of(run / "rollouts.jsonl")
+    write_lines(run / "rollouts.jsonl", [{**lines[0], "attempt": n} for n in range(25)])
+    done = gym(*fickle(Path("fickle.py"), run / "rollouts.jsonl"), "--repeat", "2")
+    assert done.stdout.count(": 0, 1\n") + done.stdout.count(": 1, 0\n") == 20
+    assert "and 5 more (--json lists the first 1,000)\n" in done.stdout
+
+
+def test_verify_repeat_leaves_waiting_conversations_waiting(waiting):
+    """It writes nothing at all, and says so where it is asked to."""
+    before = {path.name: path.read_bytes() for path in waiting.iterdir()}
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("1 rollouts scored 2 times, 0 not alike\n")
+    assert {path.name: path.read_bytes() for path in waiting.iterdir()} == before
+    for option in (("--out", "again"), ("--pending",)):
+        refused = gym("verify", waiting, "--repeat", "2", *option)
+        assert refused.exit_code == 2
+        assert f"--repeat writes nothing: leave out {option[0]}" in refused.stderr
+    assert gym("verify", waiting, "--repeat", "1").exit_code == 2
+
+
+def test_verify_repeat_says_that_nothing_can_be_scored(waiting):
+    Path("broken").touch()
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2")
+    assert done.exit_code == 4
+    assert "1 rollouts scored 2 times, 0 not alike, 1 never scored\n" in done.stdout
+    assert "2 not scored: VerifierError: RuntimeError: the verifier is broken\n" in done.stdout

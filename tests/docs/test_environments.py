@@ -42,9 +42,9 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def test_every_block_has_a_file_of_its_own(tmp_path):
     names = write_blocks(TEXT, "python", "py", tmp_path)
-    environments = ["shelf.py", "pattern.py", "shortest.py", "letters.py", "desk.py"]
+    environments = ["shelf", "pattern", "shortest", "levels", "letters", "desk"]
 
-    assert names == [*environments, "write_tasks.py"]
+    assert names == [*(f"{name}.py" for name in environments), "write_tasks.py"]
 
 
 @pytest.mark.slow
@@ -133,6 +133,16 @@ def test_shortest_compares_all_attempts(folder, mock_server, answers, rewards):
     records = played("shortest.py:Shortest", mock_server, rows, "--repeats", "3")
 
     assert [record["reward"] for record in records] == rewards
+
+
+def test_levels_gives_a_number_of_its_own(folder, mock_server):
+    mock_server.behaviour = last_user_text
+    words = ((1, "lamp"), (2, "tower"), (2, "light"), (3, "house"))
+    rows = [{"prompt": "lamp, tower, light", "word": w, "level": level} for level, w in words]
+    played("levels.py:Levels", mock_server, rows)
+
+    written = msgspec.json.decode(Path("run/metrics.json").read_bytes())
+    assert written["environment_metrics"] == {"highest_level": 2.0}
 
 
 def test_letters_asks_for_every_item_of_its_rubric(folder, mock_server):

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Score, Verifier
+from tests.commands.running import gym
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOCATION = importlib.util.spec_from_file_location("write", DOCS / "write.py")
@@ -99,3 +100,50 @@ def test_schema_accepts_a_failure() -> None:
     schema = json.loads((DOCS / "failure.schema.json").read_text(encoding="utf-8"))
 
     jsonschema.validate(msgspec.to_builtins(failure), schema)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """Give two runs of the same tasks, not all of which succeed."""
+    made = tmp_path / "a", tmp_path / "b"
+    for run in made:
+        options = ("--model", "oracle", "--limit", "5", "--repeats", "2", "--out", run)
+        assert gym("collect", "arithmetic", "mcqa", *options).exit_code == 0
+        rollouts = run / "rollouts.jsonl"
+        text = rollouts.read_text(encoding="utf-8")
+        rollouts.write_text(text.replace('"reward":1.0', '"reward":0.0', 3), encoding="utf-8")
+    return made
+
+
+def test_schema_accepts_what_metrics_print(runs: tuple[Path, Path]) -> None:
+    """Of one run and of several, with every option that adds to it."""
+    schema = json.loads((DOCS / "metrics.schema.json").read_text(encoding="utf-8"))
+    more = ("--by-task", "--by", "answer", "--power", "--gate", "coverage >= 0.5", "--json")
+
+    for given in (runs[:1], runs):
+        report = json.loads(gym("metrics", *given, *more).stdout)
+        jsonschema.validate(report, schema)
+        part = report["runs"][1] if len(given) > 1 else report
+        assert part["gates"][0]["verdict"] == "PASS"
+        assert len(part["tasks"]) == 10
+        assert part["slices"]["answer"]
+        assert report["power"]
+    jsonschema.validate(json.loads((runs[0] / "metrics.json").read_bytes()) | {"run": "a"}, schema)
+
+
+def test_schema_refuses_other_metrics() -> None:
+    schema = json.loads((DOCS / "metrics.schema.json").read_text(encoding="utf-8"))
+
+    for wrong in ({}, {"run": "a", "coverage": "high"}, {"runs": [{"run": 1}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema)
+
+
+def test_schema_accepts_a_comparison(runs: tuple[Path, Path]) -> None:
+    schema = json.loads((DOCS / "comparison.schema.json").read_text(encoding="utf-8"))
+    report = json.loads(gym("compare", *runs, "--by", "answer", "--by-task", "--json").stdout)
+
+    jsonschema.validate(report, schema)
+    assert report["slices"]["answer"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**report, "verdict": "MAYBE"}, schema)

@@ -17,11 +17,12 @@ from gymcli.metrics import (
     Metrics,
     RunMetrics,
     ScoredLine,
+    ScoredTiming,
     TaskMetrics,
     aggregate,
 )
 from gymcli.metrics.intervals import wilson_effective_interval
-from gymcli.types import ErrorRecord, RoleUse, Timing, Usage
+from gymcli.types import ErrorRecord, RoleUse, Usage
 
 UNIT = {"quiz": EnvironmentFacts(max_reward=1.0)}
 
@@ -272,7 +273,7 @@ def test_aggregate_adds_up_what_attempts_took():
             reward=1.0,
             stop_reason="done" if attempt else "length",
             usage=Usage(prompt_tokens=10, completion_tokens=2),
-            timing=Timing(total_seconds=float(attempt + 1), model_seconds=0.5),
+            timing=ScoredTiming(total_seconds=float(attempt + 1), model_seconds=0.5),
             tool_errors={"not_json": 1},
             retries={"ServerError": 2},
         )
@@ -500,7 +501,7 @@ def lines_of(run):
             reward=reward,
             answer=answer,
             components={"part": reward / 3.0},
-            timing=Timing(total_seconds=reward + 0.1),
+            timing=ScoredTiming(total_seconds=reward + 0.1),
         )
         for number, task in enumerate(run)
         for attempt, (reward, answer) in enumerate(task)

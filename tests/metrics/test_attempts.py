@@ -64,6 +64,17 @@ def test_attempts_may_be_added_after_they_were_put_together(pairs, num_first):
     assert by_task(attempts) == expected(pairs)
 
 
+def test_very_many_attempts_come_task_by_task():
+    """More than are put together at a time."""
+    pairs = [(f"t{number % 1999}", number // 1999) for number in reversed(range(6000))]
+    attempts = ScoredAttempts("env")
+    attempts.extend(*zip(*pairs, strict=True), [float(number) for _, number in pairs])
+
+    found = by_task(attempts, {"t1998"})
+
+    assert found == {f"t{n}": (0.0, 1.0, 2.0, 3.0)[: 4 if n < 3 else 3] for n in range(1999)}
+
+
 @given(keys)
 def test_with_rewards_leaves_the_attempts_as_they_are(pairs):
     attempts = scored(pairs)

@@ -30,3 +30,10 @@ def test_values_come_task_by_task_of_those_that_have_any(tasks):
         for one in sorted(set(tasks))
     ]
     assert [list(group) for group in values.by_task(array("I", tasks), 6)] == expected
+
+
+def test_values_of_line():
+    values = Values()
+    for line, value in ((1, 0.5), (4, 0.25)):
+        values.add(line, value)
+    assert [values.of_line(line) for line in range(6)] == [None, 0.5, None, None, 0.25, None]

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine, ScoredTiming
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Timing, Usage
 
 
@@ -16,7 +16,7 @@ def test_scored_line_reads_a_rollout():
         messages=[Message(role="user", content="How many legs has a spider?")],
         stop_reason="length",
         usage=Usage(prompt_tokens=9),
-        timing=Timing(total_seconds=1.5),
+        timing=Timing(started_at=1.7e9, model_seconds=1.25, total_seconds=1.5),
         reward=0.5,
         components={"form": 1.0},
         answer="8",
@@ -29,7 +29,7 @@ def test_scored_line_reads_a_rollout():
     assert (line.reward, line.answer, line.stop_reason) == (0.5, "8", "length")
     assert line.components == {"form": 1.0}
     assert line.usage.prompt_tokens == 9
-    assert line.timing.total_seconds == 1.5
+    assert line.timing == ScoredTiming(model_seconds=1.25, total_seconds=1.5)
 
 
 @pytest.mark.parametrize("reward", ["", '"reward":null,'])

@@ -17,6 +17,7 @@ def test_numbers_are_those_of_a_list(parts, num_more):
         numbers.extend(iter(part))
     expected = [number for part in parts for number in part]
     assert [numbers[place] for place in range(len(numbers))] == expected
+    assert numbers.at(reversed(range(len(numbers)))) == expected[::-1]
     numbers.pad(len(expected) + num_more)
     assert [numbers[place] for place in range(len(numbers))] == expected + [0] * num_more
 

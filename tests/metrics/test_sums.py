@@ -1,6 +1,7 @@
 """Sums and means of values that are not kept, against those of all values at once."""
 
 import math
+from fractions import Fraction
 from random import Random
 
 import pytest
@@ -83,3 +84,8 @@ def test_sum_with_an_infinite_value_is_infinite(value):
 
 def test_sum_with_what_is_no_number_is_none():
     assert math.isnan(sum_of([*([1.0] * 1_500), math.nan, *([1.0] * 1_500)]).total)
+
+
+@given(st.lists(st.floats(-1e100, 1e100), max_size=50))
+def test_running_sum_is_exact(values):
+    assert sum_of(values * 30).exact == sum(map(Fraction, values * 30), Fraction())

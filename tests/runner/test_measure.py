@@ -1,5 +1,8 @@
 """The numbers of a run or a file."""
 
+import subprocess
+import sys
+
 import msgspec
 import pytest
 
@@ -80,6 +83,30 @@ def test_measure_reads_nemo_gym(tmp_path):
     assert metrics.pass_at_k == {"1": 1.0}
 
 
+def test_measure_reads_a_file_in_which_lines_of_ours_and_of_nemo_gym_are_mixed(tmp_path):
+    """What has no version, or version 0, is not ours, also where it has all that is counted."""
+    out = tmp_path / "run"
+    collect_all(write_sums(tmp_path / "t.jsonl", 2), out=out)
+    ours = lines_of(out / "rollouts.jsonl")
+    nemo = {**NEMO, "agent_ref": {"name": "arithmetic"}, "task_id": "n", "attempt": 7}
+    mixed = [ours[0], nemo, ours[1], {**nemo, "schema_version": 0, "task_id": "m"}]
+    (tmp_path / "r.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, mixed)))
+    metrics = measure(tmp_path / "r.jsonl").metrics()
+    assert (metrics.num_scored, metrics.num_tasks) == (4, 4)
+    own_tokens = sum(line["usage"]["prompt_tokens"] for line in ours)
+    assert metrics.usage["prompt_tokens"] == own_tokens + 2 * 5
+
+
+def test_import_loads_nothing_that_only_environments_need():
+    """Who measures a run directory waits for none of it."""
+    command = (
+        "import sys; from gymcli.runner import measure; print([name for name in "
+        "('gymcli.registry', 'gymcli.environment', 'asyncio', 'pydantic') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
+    assert found.stdout.decode().strip() == "[]"
+
+
 def test_measure_takes_the_environment_of_lines_that_name_none(tmp_path):
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "r.jsonl").write_bytes(msgspec.json.encode(NEMO))
@@ -107,6 +134,40 @@ def test_measure_refuses_a_line_without_reward(tmp_path):
     (tmp_path / "r.jsonl").write_bytes(msgspec.json.encode(line))
     with pytest.raises(RunFileError, match=r"r\.jsonl:1: the rollout has no reward"):
         measure(tmp_path / "r.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("reward", -1e200, r"reward is -1e\+200; numbers beyond 1e"),
+        ("components", {"style": 1.7e308}, r"style is 1.7e\+308; numbers beyond 1e"),
+        ("cost", 1e101, r"cost is 1e\+101; numbers beyond 1e"),
+        ("attempt", 1 << 63, "there is no attempt 9223372036854775808"),
+        ("attempt", -1, '"env", "task_id" or "attempt" is missing'),
+    ],
+)
+def test_measure_refuses_numbers_that_are_too_large(tmp_path, field, value, message):
+    """No double holds their squares, or the sum of some."""
+    rollout = {"schema_version": 1, "env": "arithmetic", "attempt": 0, "reward": 1e100}
+    lines = [{**rollout, "task_id": "a"}, {**rollout, "task_id": "b", field: value}]
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    with pytest.raises(RunFileError, match=rf"r\.jsonl:2: .*{message}"):
+        measure(path)
+
+
+def test_measure_gives_an_error_of_the_largest_numbers(tmp_path):
+    rollout = {"schema_version": 1, "env": "arithmetic"}
+    lines = [{**rollout, "task_id": str(n), "reward": 1e100 * (-1) ** n} for n in range(4)]
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(
+        b"".join(
+            msgspec.json.encode({**line, "attempt": a}) + b"\n" for line in lines for a in (0, 1)
+        )
+    )
+    metrics = measure(path).metrics()
+    assert metrics.standard_error == pytest.approx(1e100 / 3**0.5)
+    assert metrics.micro_standard_error == pytest.approx(metrics.standard_error)
 
 
 def test_measure_counts_failures_that_were_not_made_up_for(tmp_path):

@@ -23,6 +23,7 @@ from gymcli.rollout import EpisodePlan, play
 from gymcli.scoring import VerifyContext, score
 from gymcli.scoring.context import SEARCH_TIMEOUT
 from gymcli.types import (
+    LARGEST,
     Answer,
     FunctionCall,
     Message,
@@ -79,6 +80,8 @@ def test_score_writes_every_real_number_as_a_float(reward):
         (1.0, "verify gave float, not a Score"),
         (Score(math.nan), "verify gave reward = nan, not a finite number"),
         (Score(math.inf), "verify gave reward = inf, not a finite number"),
+        (Score(-1e200), "verify gave reward = -1e+200, and the most is 1e+100"),
+        (Score(0.0, {"style": 1e200}), "verify gave style = 1e+200, and the most is"),
         (Score(None), "verify gave reward = None, not a finite number"),
         (Score("1"), "verify gave reward = '1', not a finite number"),
         (Score(math.nan, {"reward": 1.0}), "verify gave reward = nan"),
@@ -110,7 +113,7 @@ def test_score_passes_on_errors_that_name_their_phase(error):
     assert caught.value is error
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False), st.none() | st.text(), st.text())
+@given(st.floats(-LARGEST, LARGEST), st.none() | st.text(), st.text())
 def test_score_is_the_same_after_a_line(reward, answer, reason):
     after = scored(Score(reward, {"part": reward}, answer=answer, details={"reason": reason}))
     assert msgspec.json.decode(msgspec.json.encode(after), type=Rollout) == after

@@ -7,7 +7,13 @@ import msgspec
 import pytest
 
 from gymcli.errors import RunFileError, UnknownNameError
-from gymcli.scoring import RescoredLines, RescoreJob, rescore, rescore_batches
+from gymcli.scoring import (
+    RescoredLines,
+    RescoreJob,
+    rescore,
+    rescore_batches,
+    score_lines,
+)
 from gymcli.scoring.parts import score_part
 from gymcli.store.blocks import Part, iterate_parts
 from gymcli.store.rollouts import RolloutReading, rollout_lines
@@ -234,3 +240,26 @@ def test_parts_are_of_bounded_size(tmp_path):
     assert [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
     assert (parts[0].start, parts[-1].end) == (0, path.stat().st_size)
     assert len(parts) == 4
+
+
+@pytest.mark.parametrize(("repeat", "num_before"), [(0, 0), (1, 0), (2, 1), (4, 3), (5, 0)])
+def test_a_repeat_calls_the_verifier_another_number_of_times_before(
+    tmp_path, spec, repeat, num_before
+):
+    """What comes of it is dropped; a line by itself is called for once."""
+    calls = tmp_path / "calls"
+    told = {"env_args": {"letters": {"calls": str(calls)}}, "repeat": repeat}
+    path = write(tmp_path, line("a", 0), line("aa", 1))
+    results = scored(path, spec, **told)
+    assert [item.new_reward for batch in results.batches for item in batch] == [1.0, 2.0]
+    assert calls.read_text().split() == ["t0"] * num_before + ["t0", "t1"]
+    calls.unlink()
+    lines = list(rollout_lines(path))
+    for some in (lines, lines[:1]):
+        score_lines(some, job_of(path, spec, **told))
+    assert calls.read_text().split() == ["t0"] * num_before + ["t0", "t1", "t0"]
+
+
+def test_an_empty_part_has_nothing_to_repeat(tmp_path, spec):
+    path = write(tmp_path, b"\n")
+    assert scored(path, spec, repeat=2).batches == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.metrics import EnvironmentFacts
+from gymcli.metrics import EnvironmentFacts, OwnMetrics
 from gymcli.serving.aggregation import aggregated
 from gymcli.serving.messages import RefusedError
 
@@ -79,3 +79,23 @@ def test_aggregated_of_nothing_is_nothing():
 def test_aggregated_refuses_what_is_no_list_of_attempts(rows, words):
     with pytest.raises(RefusedError, match=words):
         aggregated(rows, env="e", facts=FACTS)
+
+
+def test_aggregated_has_what_the_environment_computes_itself():
+    def highest(groups):
+        return {"highest": max(g.fields["level"] for g in groups if g.scores[0].reward)}
+
+    rows = [verified(n, 0, reward, level=n) for n, reward in enumerate((1.0, 1.0, 0.0))]
+    own = OwnMetrics(highest, ("level",))
+    found = aggregated(rows, env="e", facts=FACTS, own=own)
+    assert found["agent_metrics"]["highest"] == found["key_metrics"]["highest"] == 1.0
+
+
+def test_aggregated_goes_on_where_the_environment_fails(caplog):
+    def fail(groups):
+        raise ValueError("no level")
+
+    found = aggregated([verified(0, 0, 1.0)], env="e", facts=FACTS, own=OwnMetrics(fail))
+    assert found["agent_metrics"]["pass@1/accuracy"] == 100.0
+    [record] = caplog.records
+    assert "the metrics of environment e failed: ValueError: no level" in record.getMessage()

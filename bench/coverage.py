@@ -1,0 +1,151 @@
+"""Simulates how often the intervals of `gym metrics` contain the true pass rate.
+
+Tasks have true pass rates of a beta distribution around the mean p, so that attempts of a task are
+alike: their intraclass correlation is the spread. Each replication draws the tasks and their
+attempts anew, from the seed and the scenario, and makes the interval of the mean reward with the
+functions that `gym metrics` uses. Beside it stands Student's t over tasks, as others print it. A
+replication without an interval, because all tasks got the same, contains the rate where the mean is
+just that.
+
+    python -m bench.coverage            # the table
+    python -m bench.coverage --write    # and the same in docs/statistics.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from gymcli.metrics.estimates import interval_of
+from gymcli.metrics.moments import Moments
+
+__all__ = ["SCENARIOS", "Observed", "Scenario", "main", "observe", "table"]
+
+_RATES = (0.5, 0.7, 0.9, 0.97)
+_NUM_TASKS = (10, 30, 100)
+_DESIGNS = ((1, 0.1), (2, 0.1), (4, 0.1), (8, 0.1), (2, 0.5), (4, 0.5), (8, 0.5))
+"""Attempts of a task, and how alike they are; of one attempt the spread means nothing."""
+_LEVEL = 0.95
+_NUM_REPLICATIONS = 4000
+_PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
+_START, _END = "<!-- coverage -->\n", "<!-- end -->\n"
+
+
+class Scenario(NamedTuple):
+    """What is drawn."""
+
+    rate: float
+    num_tasks: int
+    num_attempts: int
+    spread: float
+
+
+class Observed(NamedTuple):
+    """The share of intervals that contained the rate."""
+
+    wilson: float
+    student: float
+
+
+SCENARIOS = [
+    Scenario(rate, num_tasks, *design)
+    for rate, num_tasks, design in itertools.product(_RATES, _NUM_TASKS, _DESIGNS)
+]
+
+
+def observe(scenario: Scenario, *, num_replications: int, seed: int = 0) -> Observed:
+    """Simulate one scenario; the same arguments give the same shares."""
+    random = Random(f"{seed}/{scenario}")
+    runs = Counter(_draw(scenario, random) for _ in range(num_replications))
+    hits = [0, 0]
+    for passes, times in runs.items():
+        moments = Moments()
+        for num_passes in passes:
+            moments.add(num_passes / scenario.num_attempts, num_attempts=scenario.num_attempts)
+        for place, best in enumerate((1.0, None)):
+            hits[place] += times * _contains(moments, scenario.rate, best)
+    return Observed(*(hit / num_replications for hit in hits))
+
+
+def _draw(scenario: Scenario, random: Random) -> tuple[int, ...]:
+    """Draw how many attempts of each task pass; the order of the tasks says nothing."""
+    size = 1.0 / scenario.spread - 1.0
+    alpha, beta = scenario.rate * size, (1.0 - scenario.rate) * size
+    rates = [random.betavariate(alpha, beta) for _ in range(scenario.num_tasks)]
+    attempts = range(scenario.num_attempts)
+    return tuple(sorted(sum(random.random() < rate for _ in attempts) for rate in rates))
+
+
+def _contains(moments: Moments, rate: float, best: float | None) -> bool:
+    found = interval_of(
+        moments.mean,
+        moments.standard_error,
+        best=best,
+        num_values=moments.num_attempts,
+        num_clusters=moments.num_values,
+        level=_LEVEL,
+    )
+    return moments.mean == rate if found is None else found.low <= rate <= found.high
+
+
+def table(observed: dict[Scenario, Observed]) -> str:
+    """Give the shares as a Markdown table: Wilson's, and Student's in brackets, in percent."""
+    designs = dict.fromkeys(scenario[2:] for scenario in observed)
+    rows = dict.fromkeys(scenario[:2] for scenario in observed)
+    head = ["p", "tasks", *(_title(*design) for design in designs)]
+    lines = [_row(head), _row(["---:"] * len(head))]
+    for rate, num_tasks in rows:
+        found = (observed[Scenario(rate, num_tasks, *design)] for design in designs)
+        cells = [f"{100 * one.wilson:.1f} ({100 * one.student:.1f})" for one in found]
+        lines.append(_row([f"{rate:g}", str(num_tasks), *cells]))
+    return "".join(lines)
+
+
+def _title(num_attempts: int, spread: float) -> str:
+    return "K = 1" if num_attempts == 1 else f"K = {num_attempts}, ICC {spread:g}"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _write(page: Path, text: str) -> None:
+    """Put the table between its marks in a page."""
+    before, start, rest = page.read_text(encoding="utf-8").partition(_START)
+    _, end, after = rest.partition(_END)
+    if not (start and end):
+        raise SystemExit(f"{page}: has no {_START.strip()} ... {_END.strip()}")
+    page.write_text(f"{before}{start}\n{text}\n{end}{after}", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Simulate, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--replications", type=int, default=_NUM_REPLICATIONS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true", help="also into docs/statistics.md")
+    parser.add_argument("--page", type=Path, default=_PAGE, help="the page that --write changes")
+    options = parser.parse_args(arguments)
+    observed = {
+        scenario: observe(scenario, num_replications=options.replications, seed=options.seed)
+        for scenario in SCENARIOS
+    }
+    shares = [one.wilson for one in observed.values()]
+    text = table(observed)
+    text += (
+        f"\nNominal {_LEVEL:.0%}, {options.replications:,} replications a cell, seed "
+        f"{options.seed}. Of the shares the lowest is {min(shares):.1%}, the mean "
+        f"{sum(shares) / len(shares):.1%}.\n"
+    )
+    print(text, end="")
+    if options.write:
+        _write(options.page, text)
+
+
+if __name__ == "__main__":
+    main()

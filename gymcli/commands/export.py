@@ -1,0 +1,139 @@
+"""`gym export`: the rollouts of runs in a format of others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gymcli.commands.console import print_json, result, warn
+from gymcli.commands.data.rows import warn_of_redacted
+from gymcli.commands.options import JsonOption
+from gymcli.errors import FilterError, UsageError
+from gymcli.secrets import scrubber_of
+
+if TYPE_CHECKING:
+    from gymcli.exporters import Exporter, Selected, Source
+
+__all__ = ["export"]
+
+
+def export(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
+    ],
+    to: Annotated[
+        Literal["sft", "dpo", "jsonl", "parquet", "csv", "nemo-gym"],
+        typer.Option(help="The format."),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The file: .jsonl, .csv (.gz, .zst) or .parquet."),
+    ],
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help='Which attempts, such as "passed and num_turns < 8".'),
+    ] = None,
+    completion: Annotated[
+        bool, typer.Option("--completion", help="sft: prompt and completion apart.")
+    ] = False,
+    env: Annotated[
+        str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write rollouts to train on (sft, dpo), to look through (csv, parquet) or to go on with.
+
+    sft: a conversation for each rollout. dpo: of each task the best attempt against the worst.
+    jsonl: the lines as they are. nemo-gym: NeMo Gym's rollouts, with its aggregate file beside. A
+    file is written whole or not at all. docs/export.md shows a row of each format, docs/filters.md
+    what --where takes.
+    """
+    import msgspec
+
+    from gymcli.exporters import COMPLETIONS, EXPORTERS, Source
+
+    if completion and to != "sft":
+        raise UsageError(f"--completion goes with --to sft, not with --to {to}")
+    exporter = COMPLETIONS if completion else EXPORTERS[to]
+    if not out.name.endswith(exporter.endings):
+        raise UsageError(f"-o {out}: --to {to} writes {', '.join(exporter.endings)}")
+    with ExitStack() as stack:
+        source = Source(list(_selected(runs, where, env, stack)), scrubber_of((), os.environ))
+        num_rows, files = _write(exporter, source, out, _inputs(runs))
+    for text in source.warnings:
+        warn(text)
+    warn_of_redacted(out, source.num_redacted)
+    if json:
+        report = {"format": to, "num_rows": num_rows, "left_out": source.left_out, "files": files}
+        print_json(msgspec.json.encode(report))
+        return
+    result(f"rows          {num_rows}")
+    if source.left_out:
+        result(f"left out      {_left_out(source)}")
+    result(f"files         {', '.join(files)}")
+
+
+def _selected(
+    runs: Sequence[Path], where: str | None, env: str | None, stack: ExitStack
+) -> Iterator[Selected]:
+    """Open each run, and give the rows that are meant."""
+    from gymcli.exporters import Selected
+    from gymcli.filters import parse_filter
+    from gymcli.runner import index_run
+    from gymcli.store.records import ROLLOUTS
+    from gymcli.store.rollouts import unfinished_line
+
+    wanted = None if where is None else parse_filter(where)
+    seen = set()
+    for run in runs:
+        file = (run / ROLLOUTS if run.is_dir() else run).resolve()
+        if file in seen:
+            raise UsageError(f"{run}: is given twice; give each run once")
+        seen.add(file)
+        index = stack.enter_context(index_run(run, env=env))
+        if unfinished := unfinished_line(run):
+            warn(unfinished)
+        try:
+            yield Selected(index, index.select(wanted))
+        except FilterError as error:
+            raise FilterError(f"{run}: {error}") from error
+
+
+def _write(
+    exporter: Exporter, source: Source, out: Path, inputs: Sequence[Path]
+) -> tuple[int, list[str]]:
+    """Write all files of a format, which take their places together; give rows and names."""
+    from gymcli.data import whole_file
+
+    with ExitStack() as files:
+        file = files.enter_context(whole_file(out, inputs=inputs))
+        written = exporter.write(source, file)
+        if not written.num_rows:
+            raise _nothing(source)
+        if written.write_beside is None:
+            return written.num_rows, [str(out)]
+        ending = next(ending for ending in exporter.endings if out.name.endswith(ending))
+        beside = out.with_name(out.name.removesuffix(ending) + exporter.beside)
+        written.write_beside(files.enter_context(whole_file(beside, inputs=inputs)))
+        return written.num_rows, [str(out), str(beside)]
+
+
+def _nothing(source: Source) -> UsageError:
+    names = ", ".join(str(run.path) for run, _ in source.runs)
+    if not source.left_out:
+        return UsageError(f"{names}: nothing is selected; nothing was written")
+    return UsageError(f"{names}: nothing was written; left out: {_left_out(source)}")
+
+
+def _left_out(source: Source) -> str:
+    return ", ".join(f"{reason}: {count}" for reason, count in source.left_out.most_common())
+
+
+def _inputs(runs: Sequence[Path]) -> list[Path]:
+    """Give every file that must not be written over."""
+    return [file for run in runs for file in (run.iterdir() if run.is_dir() else [run])]

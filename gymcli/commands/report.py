@@ -1,0 +1,84 @@
+"""`gym report`: one page about one run or several."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcli.commands.console import harmless, message, warn
+from gymcli.commands.gating import GateOnOption, GateOption, gating_of
+from gymcli.errors import UsageError
+
+__all__ = ["report"]
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write, such as run.html.")],
+    env: Annotated[
+        str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Slices by a field of the tasks, such as task.category; repeatable.",
+        ),
+    ] = None,
+    gate: GateOption = None,
+    gate_on: GateOnOption = "bound",
+) -> None:
+    """Write one HTML file about runs that opens without a network.
+
+    Of two runs, the second is also compared with the first. It needs the extra `report`. A report
+    that is there already is written anew; any other file is not.
+    """
+    from gymcli.data import whole_file
+    from gymcli.reporting.html import MARK, html_report, read_comparison, read_run
+    from gymcli.reporting.run_report import RunReport
+    from gymcli.secrets import scrubber_of
+    from gymcli.store.rollouts import unfinished_line
+
+    _check_replaceable(out, MARK.encode())
+    gating = gating_of(gate, gate_on, None, None, None, None)
+    fields = gating.fields(by or ())
+    scrubber = scrubber_of((), os.environ)
+    readings, reports = [], []
+    for run in runs:
+        reading = read_run(run, env=env, by=fields)
+        readings.append(reading)
+        for text in filter(None, [unfinished_line(run), *reading.warnings]):
+            warn(text)
+        gates, problems = gating.judged(reading.metrics)
+        reports.append(RunReport(str(run), reading.metrics, gates=gates, problems=problems))
+    comparison = read_comparison(*runs, env=env, by=fields) if len(runs) == 2 else None
+    page = html_report(
+        readings,
+        comparison=comparison,
+        verdicts=[found.gates for found in reports],
+        clean=lambda text: harmless(scrubber.text(text)),
+    )
+    with whole_file(out, inputs=runs) as file:
+        file.write(page.encode())
+    message(f"wrote {out}")
+    gating.show(reports)
+    gating.end(reports)
+
+
+def _check_replaceable(out: Path, mark: bytes) -> None:
+    """Refuse to write over what is no report.
+
+    Raises:
+        UsageError: The file is there, and is none.
+
+    """
+    if out.is_file():
+        with out.open("rb") as file:
+            start = file.read(500)
+        if start and mark not in start:
+            raise UsageError(f"{out}: is there already and is no report; give another -o")

@@ -1,0 +1,69 @@
+"""`gym view`: a local page over one run or two."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcli.commands.console import message, result, run_async
+from gymcli.errors import UsageError
+
+__all__ = ["view"]
+
+_MAX_RUNS = 2
+
+
+def view(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="One or two run directories or rollout files."),
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    env: Annotated[
+        str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
+    ] = None,
+) -> None:
+    """Look at rollouts in the browser: filter, read, lay side by side; two runs task by task.
+
+    The one line of stdout is the address, with a token: who has it can read the runs, from this
+    machine alone. A run that is still written is followed. It stops at SIGTERM or Ctrl-C, with
+    exit code 0.
+    """
+    from gymcli.secrets import scrubber_of
+    from gymcli.viewing import open_run, serve
+
+    if len(runs) > _MAX_RUNS:
+        raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")
+    found = []
+    for path in runs:
+        message(f"reading {path}")
+        found.append(open_run(path, env))
+    scrubber = scrubber_of((), os.environ)
+    is_opened = not no_open and sys.stdout.isatty() and _has_display()
+
+    def announce(address: str) -> None:
+        result(address)
+        sys.stdout.flush()
+        if is_opened:
+            _open(address)
+
+    run_async(serve(found, port=port, scrubber=scrubber, announce=announce))
+
+
+def _has_display() -> bool:
+    """Say whether a browser of windows can be opened; one of text would take the terminal."""
+    is_named = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
+    return is_named or sys.platform == "darwin"
+
+
+def _open(address: str) -> None:
+    """Open the browser beside the server, which answers it meanwhile."""
+    import threading
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

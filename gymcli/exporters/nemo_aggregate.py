@@ -1,0 +1,150 @@
+"""The numbers of verified rollouts, under the keys of NeMo Gym's aggregate.
+
+The statistics are mean, max, min, median and std (ddof 1) of every number of the rows, and our
+estimators: pass@k, pass^k, majority@k and pass@1[avg-of-k] in percent, as NeMo Gym has them, over
+the tasks that have k rollouts. Format: NVIDIA NeMo Gym 0.5 (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+import statistics
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from gymcli.metrics import Aggregator, EnvironmentFacts, OwnMetrics, ScoredLine
+from gymcli.metrics.slicing import field_of
+from gymcli.types import JSON, JSONObject, Rollout
+
+__all__ = ["NemoAggregate"]
+
+_INDEX = "_ng_task_index"
+
+_CURVES = {
+    "pass_at_k": "pass@{k}/accuracy",
+    "pass_hat_k": "pass^{k}/accuracy",
+    "avg_at_k": "pass@1[avg-of-{k}]/accuracy",
+    "majority_at_k": "majority@{k}/accuracy",
+}
+"""By our name of a metric, its key."""
+
+
+class _Row(NamedTuple):
+    """The numbers of a row."""
+
+    names: tuple[str, ...]
+    """The same object for all rows that have the same ones."""
+    values: array[float]
+
+
+class NemoAggregate:
+    """Takes scored rollouts of one environment, and gives the numbers of all that it took.
+
+    Memory holds eight bytes for each number of a row, and some hundred more.
+
+    Args:
+        env: The environment.
+        facts: What is known of it.
+        own: What it computes itself.
+
+    """
+
+    def __init__(self, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None) -> None:
+        self._env = env
+        self._aggregator = Aggregator({env: facts}, own={} if own is None else {env: own})
+        self._rows: list[_Row] = []
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._rows_of: dict[str, array[int]] = {}
+        """By task."""
+        self._stamps: dict[str, JSONObject] = {}
+
+    def add(self, row: JSONObject, rollout: Rollout) -> None:
+        """Take an answer of `/verify` that has a reward, and the record that it is.
+
+        Raises:
+            OverflowError: A number is too large.
+
+        """
+        numbers = _numbers(row)
+        names = tuple(numbers)
+        names = self._names.setdefault(names, names)
+        self._rows_of.setdefault(rollout.task_id, array("I")).append(len(self._rows))
+        self._rows.append(_Row(names, array("d", numbers.values())))
+        self._stamps[rollout.task_id] = {name: row[name] for name in (_INDEX,) if name in row}
+        values = [field_of(rollout.task, field) for field in self._aggregator.fields]
+        self._aggregator.add_scored(_line(rollout, self._env), values)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What could not be computed, and why, once the totals were asked for."""
+        return self._aggregator.warnings
+
+    def totals(self) -> JSONObject:
+        """Give `agent_metrics` and `key_metrics`.
+
+        The first are the statistics of all rows, the second the means among them; both have what k
+        attempts are worth, in percent, and what the environment computes itself.
+
+        Raises:
+            RunFileError: An attempt was there twice.
+            OverflowError: Numbers are too large to be added up.
+
+        """
+        found, rates = _statistics(self._rows), self._rates()
+        means = {name: value for name, value in found.items() if name.startswith("mean/")}
+        return {"agent_metrics": {**found, **rates}, "key_metrics": {**means, **rates}}
+
+    def group_level_metrics(self) -> Iterator[JSONObject]:
+        """Give the statistics of one task after another, in the order they came."""
+        for task_id, rows in self._rows_of.items():
+            own = _statistics(self._rows[row] for row in rows)
+            yield {"task_id": task_id, **self._stamps[task_id], **own}
+
+    def _rates(self) -> dict[str, JSON]:
+        metrics = self._aggregator.metrics()
+        rates: dict[str, JSON] = {}
+        for name, key in _CURVES.items():
+            for k, value in (getattr(metrics, name) or {}).items():
+                rates[key.format(k=k)] = None if value is None else 100.0 * value
+        return {**rates, **metrics.environment_metrics}
+
+
+def _statistics(rows: Iterable[_Row]) -> JSONObject:
+    """Give the statistics of every number that rows have."""
+    columns: dict[str, array[float]] = {}
+    for row in rows:
+        for name, value in zip(row.names, row.values, strict=True):
+            columns.setdefault(name, array("d")).append(value)
+    found: JSONObject = {}
+    for name, values in columns.items():
+        found[f"mean/{name}"] = statistics.fmean(values)
+        found[f"max/{name}"] = max(values)
+        found[f"min/{name}"] = min(values)
+        found[f"median/{name}"] = statistics.median(values)
+        found[f"std/{name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
+    return found
+
+
+def _numbers(row: JSONObject) -> dict[str, float]:
+    """Give the numbers of a row, its usage among them, as NeMo Gym averages them."""
+    response = row.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    found = {**row, **(usage if isinstance(usage, dict) else {})}
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if isinstance(value, int | float) and not name.startswith("_ng_")
+    }
+
+
+def _line(rollout: Rollout, env: str) -> ScoredLine:
+    return ScoredLine(
+        env=env,
+        task_id=rollout.task_id,
+        attempt=rollout.attempt,
+        reward=rollout.reward or 0.0,
+        components=rollout.components,
+        metrics=rollout.metrics,
+        answer=rollout.answer,
+        usage=rollout.usage,
+    )

@@ -1,0 +1,52 @@
+"""Serves an aiohttp application from a process of its own, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from aiohttp import web
+
+from gymcli.errors import UsageError
+
+__all__ = ["listen"]
+
+_BACKLOG = 4096
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+async def listen(
+    runner: web.AppRunner, *, host: str, port: int, announce: Callable[[str], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT; a second one does not wait for what is still to be closed.
+
+    Args:
+        runner: The application and how it is run.
+        host: Where to listen.
+        port: 0 picks a free one.
+        announce: Called with the base URL once it listens.
+
+    Raises:
+        UsageError: It cannot listen there.
+
+    """
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        await runner.setup()
+        site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
+        try:
+            await site.start()
+        except (OSError, UnicodeError) as error:  # the latter of a host that can be no name
+            reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+            raise UsageError(f"cannot listen on {host}:{port}: {reason}") from error
+        shown = f"[{host}]" if ":" in host else host
+        announce(f"http://{shown}:{runner.addresses[0][1]}")
+        await stopped.wait()
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+        await runner.cleanup()

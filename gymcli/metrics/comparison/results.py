@@ -1,0 +1,202 @@
+"""What is said of two runs, as `gym compare --json` prints it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gymcli.metrics.results import Bounds, Estimate, Interval
+
+__all__ = [
+    "Change",
+    "Comparison",
+    "Difference",
+    "Drift",
+    "DriftKind",
+    "RunSide",
+    "Setting",
+    "TaskDifference",
+    "TestName",
+    "Unmatched",
+    "Verdict",
+]
+
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+
+TestName = Literal["mcnemar-mid-p", "sign-flip-exact", "sign-flip"]
+"""`mcnemar-mid-p` where every task has one attempt on either side and rewards have two values;
+else flips of the signs of the tasks' differences, all of them or seeded ones."""
+
+Change = Literal["fixed", "broken", "flaky", "passed", "failed"]
+"""What became of a task: failed in all attempts before and passes in all now, or the reverse;
+flaky where some attempts of one run pass and some do not; passed or failed in all of both."""
+
+
+DriftKind = Literal["prompt", "verifier", "environment", "options", "tasks", "scale", "role"]
+
+
+class Difference(msgspec.Struct, kw_only=True):
+    """Run B against run A over the tasks that both have: all of them, or a part.
+
+    What cannot be said is None: without such tasks, and where environments with different best
+    rewards are taken together, everything about rewards is.
+    """
+
+    num_tasks: int = 0
+    """Tasks that have a value in both runs."""
+    num_attempts_a: int = 0
+    """Scored attempts of these tasks in run A."""
+    num_attempts_b: int = 0
+    mean_a: float | None = None
+    """Mean over these tasks in run A, each task weighing the same."""
+    mean_b: float | None = None
+    difference: Estimate | None = None
+    """B - A, with its interval over tasks at the level of the comparison."""
+    p_value: float | None = None
+    """Two-sided: how often chance alone gives a difference as large."""
+    p_adjusted: float | None = None
+    """The same by Holm's method, among all slices or all environments; None of the whole."""
+    test: TestName | None = None
+    """Where the p-value is from."""
+    correlation: float | None = None
+    """Of the tasks' means in both runs; None where either has no variance."""
+    variance_reduction: float | None = None
+    """What pairing took off the variance of the difference, as a share of it."""
+    num_unpaired_tasks: float | None = None
+    """Tasks a run that would give the same error without pairing; None where pairs have none."""
+    deciding_interval: Interval | None = None
+    """Of level 1 - 2 alpha: the verdict is by its ends."""
+    margin: float | None = None
+    """How much worse B may be and still pass."""
+    is_equivalent: bool | None = None
+    """Whether the 1 - 2 alpha interval lies within plus and minus the margin."""
+    p_equivalent: float | None = None
+    """Of the two one-sided t tests for that; None where the differences have no variance."""
+    verdict: Verdict = "INCONCLUSIVE"
+    """`PASS` where B is worse by less than the margin, `FAIL` where it is worse."""
+    tasks_needed: int | None = None
+    """Tasks, with as many attempts as now, that would decide with a chance of 80 % if the
+    difference stays; None where it is decided, or no number does."""
+    attempts_needed: int | None = None
+    """Attempts a task of either run that would decide so; None where it is decided, no number
+    does, or attempts cannot be told from tasks: some task needs two."""
+    way_out: str = ""
+    """What would decide, in a sentence; empty where it is decided."""
+    num_fixed: int | None = None
+    """Tasks whose attempts all fail in A and all pass in B; None without a threshold of success."""
+    num_broken: int | None = None
+    """Tasks whose attempts all pass in A and all fail in B."""
+    num_flaky: int | None = None
+    """Tasks of which some attempts pass and some do not, in A or in B."""
+    fixed: list[str] = []
+    """The first ones by environment and id."""
+    broken: list[str] = []
+    flaky: list[str] = []
+
+
+class RunSide(msgspec.Struct, kw_only=True):
+    """One of the two runs, by itself: all its tasks, those without a partner too."""
+
+    run: str
+    """Its path, as given."""
+    model: str = ""
+    num_expected: int | None = None
+    """None where it is not known, as of a bare file."""
+    num_present: int = 0
+    num_scored: int = 0
+    coverage: float | None = None
+    num_tasks: int = 0
+    """Tasks with a scored attempt."""
+    mean_reward: float | None = None
+    strict_mean_reward: float | None = None
+    """With absent attempts as 0; None where rewards can be negative."""
+    bounds: Bounds | None = None
+    """Where the mean lies whatever the absent attempts would have got."""
+
+
+class Drift(msgspec.Struct, kw_only=True):
+    """What should be the same in both runs and is not, so that not the model alone differs."""
+
+    kind: DriftKind
+    env: str = ""
+    """The environment; empty where it holds for all."""
+    name: str
+    """What differs, such as `verifier version`."""
+    a: str = ""
+    """What it is in run A; empty where the name says all."""
+    b: str = ""
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        of = f"{self.env}: " if self.env else ""
+        values = f" {self.a} in A, {self.b} in B" if self.a or self.b else ""
+        return f"{of}{self.name}{values}"
+
+
+class Setting(msgspec.Struct, kw_only=True):
+    """What may differ between the runs: the model, and how it is asked."""
+
+    name: str
+    a: str
+    b: str
+
+
+class Unmatched(msgspec.Struct, kw_only=True):
+    """Tasks that one run has a score of and the other has not."""
+
+    num_only_a: int = 0
+    num_only_b: int = 0
+    only_a: list[str] = []
+    """The first ones by environment and id."""
+    only_b: list[str] = []
+    num_too_few_attempts: int = 0
+    """Tasks of both runs that are left out: one of them lacks the attempts, or the number, that
+    the metric takes."""
+
+
+class TaskDifference(msgspec.Struct, kw_only=True):
+    """One task in both runs."""
+
+    env: str
+    task_id: str
+    num_attempts_a: int
+    num_attempts_b: int
+    num_passes_a: int | None
+    """None without a threshold of success."""
+    num_passes_b: int | None
+    value_a: float
+    """What the metric gives of the task in run A."""
+    value_b: float
+    difference: float
+    change: Change | None
+    """None without a threshold of success."""
+
+
+class Comparison(Difference, kw_only=True):
+    """Two runs compared: all environments together, each of them, and slices of tasks."""
+
+    metric: str = "mean_reward"
+    """What is compared, by the names that gates use."""
+    level: float = 0.95
+    is_strict: bool = False
+    """Whether `FAIL` takes a difference that is worse than the margin."""
+    a: RunSide
+    b: RunSide
+    bounds: Bounds | None = None
+    """Where B - A of the mean rewards of all expected attempts lies, whatever became of those
+    that are absent; None where that is not known, or none is absent."""
+    environments: dict[str, Difference] = {}
+    slices: dict[str, dict[str, Difference]] = {}
+    """By field of the task, then by its value, for the fields that were asked for."""
+    unmatched: Unmatched = msgspec.field(default_factory=Unmatched)
+    drift: list[Drift] = []
+    """Empty unless it was allowed."""
+    unknown: list[str] = []
+    """What could not be checked for drift, since a run does not say it."""
+    compared: list[Setting] = []
+    """The model, and what else differs and may."""
+    warnings: list[str] = []
+    """What makes the difference doubtful, one sentence each."""
+    tasks: list[TaskDifference] = []
+    """Every task, where they were asked for."""

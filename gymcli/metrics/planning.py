@@ -1,0 +1,216 @@
+"""How large a run has to be, from a pilot: what difference so many tasks and attempts detect.
+
+Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640, section 5: with n tasks, K attempts of
+each by both models and standard errors over tasks, the smallest difference that a two-sided test
+detects is (z_{alpha/2} + z_beta) * sqrt(v/n), where v is the variance of one task's difference:
+
+- unpaired, each model on tasks of its own: v = 2 * (between + within/K);
+- paired, both on the same tasks: v = omega^2 + 2 * within/K, with
+  omega^2 = 2 * between * (1 - correlation) of the tasks' true means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from gymcli.errors import UsageError
+from gymcli.metrics.aggregate import Aggregator
+from gymcli.metrics.distributions import normal_quantile
+from gymcli.metrics.estimators import variance
+from gymcli.metrics.results import Metrics, TaskMetrics
+
+__all__ = [
+    "ASSUMED_CORRELATION",
+    "Pilot",
+    "Plan",
+    "Planned",
+    "pilot_of",
+    "pilot_of_pair",
+    "plan",
+    "plans",
+]
+
+Design = Literal["paired", "unpaired"]
+
+_DESIGNS: tuple[Design, ...] = ("unpaired", "paired")
+
+ASSUMED_CORRELATION = 0.5
+"""Of what two models get at the same tasks, where no second run tells: Miller found 0.3 to 0.7."""
+_SMALLEST_MARGIN = 1e-9
+_NUM_TASKS = (25, 50, 100, 200, 500, 1000, 2000, 5000)
+_NUM_ATTEMPTS = (1, 2, 4, 8, 16)
+
+
+class Pilot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan rests on: how much tasks differ, and attempts of a task."""
+
+    num_tasks: int
+    between: float
+    """Variance of the tasks' true means; the mean of both runs where there are two."""
+    within: float | None
+    """Variance of attempts around it; None where no task has two attempts: `between` holds both."""
+    correlation: float = ASSUMED_CORRELATION
+    """Of the two models' true means of a task."""
+    is_assumed: bool = True
+    """Whether the correlation is an assumption, as with one run."""
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of comparing two models."""
+
+    design: Design
+    num_attempts: int
+    """Of each task by each model."""
+    differences: dict[str, float]
+    """The smallest difference of mean rewards that is detected, by the number of tasks."""
+    tasks_needed: int | None = None
+    """Tasks that detect the margin; None where none was given."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs of several sizes can detect."""
+
+    pilot: Pilot
+    significance: float
+    power: float
+    margin: float | None
+    designs: list[Planned]
+
+
+def pilot_of(metrics: Metrics) -> Pilot | None:
+    """Give what the numbers of one environment say.
+
+    None where two tasks are not scored, or all attempts got the same: how far they differ is not
+    known then, and no plan rests on it.
+    """
+    error, num_tasks, parts = metrics.standard_error, metrics.num_clusters, metrics.variance
+    if error is None or not (error or (parts and parts.within)):
+        return None
+    if parts is None:
+        return Pilot(num_tasks=num_tasks, between=num_tasks * error**2, within=None)
+    return Pilot(num_tasks=num_tasks, between=parts.between, within=parts.within)
+
+
+def pilot_of_pair(
+    first: Mapping[str, float], second: Mapping[str, float], *, runs: tuple[Pilot, Pilot]
+) -> Pilot:
+    """Give what two runs say together: the correlation too, over the tasks that both have.
+
+    Attempts of one run are independent of the other's, so that the covariance of the task means is
+    that of the true ones. It stays an assumption where fewer than three tasks are shared, or the
+    tasks of a run do not differ.
+
+    Args:
+        first: The mean reward of each task of one run.
+        second: The same of the other run.
+        runs: What each run says by itself.
+
+    """
+    one, other = runs
+    within = None if one.within is None or other.within is None else one.within + other.within
+    shared = sorted(first.keys() & second.keys())
+    both = Pilot(
+        num_tasks=len(shared),
+        between=(one.between + other.between) / 2.0,
+        within=None if within is None else within / 2.0,
+    )
+    if len(shared) < 3 or both.between == 0.0:
+        return both
+    ours, theirs = [first[task] for task in shared], [second[task] for task in shared]
+    # Cov(a, b) = (Var(a) + Var(b) - Var(a - b)) / 2, each by the estimator that there is.
+    apart = variance([a - b for a, b in zip(ours, theirs, strict=True)])
+    covariance = (variance(ours) + variance(theirs) - apart) / 2.0
+    correlation = min(1.0, max(-1.0, covariance / both.between))
+    return msgspec.structs.replace(both, correlation=correlation, is_assumed=False)
+
+
+def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[str, Plan]:
+    """Give a plan for each environment that one pilot, or two that are paired, can be planned from.
+
+    Raises:
+        UsageError: There is none, there are more pilots, or the margin is too small.
+        RunFileError: An attempt was scored by two lines.
+
+    """
+    if len(pilots) > 2:
+        raise UsageError(f"--power: {len(pilots)} runs are given; give one pilot, or two to pair")
+    if margin is not None and not _SMALLEST_MARGIN <= margin < math.inf:
+        raise UsageError(f"--margin {margin:g}: must be {_SMALLEST_MARGIN:g} or more")
+    found = []
+    for aggregator in pilots:
+        environments = aggregator.metrics().environments
+        of_each = {name: pilot_of(numbers) for name, numbers in environments.items()}
+        found.append({name: pilot for name, pilot in of_each.items() if pilot is not None})
+    shared = [name for name in found[0] if all(name in others for others in found)]
+    if not shared:
+        raise UsageError(
+            "--power: a pilot has to have two scored tasks of one environment, and rewards that "
+            "differ"
+        )
+    if len(pilots) == 1:
+        return {name: plan(found[0][name], margin=margin) for name in shared}
+    first, second = (_task_means(aggregator.task_rows()) for aggregator in pilots)
+    return {
+        name: plan(
+            pilot_of_pair(first[name], second[name], runs=(found[0][name], found[1][name])),
+            margin=margin,
+        )
+        for name in shared
+    }
+
+
+def _task_means(rows: Iterable[TaskMetrics]) -> dict[str, dict[str, float]]:
+    """Give the mean reward of each task, by environment and task id."""
+    means: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row.mean_reward is not None:
+            means.setdefault(row.env, {})[row.task_id] = row.mean_reward
+    return means
+
+
+def plan(
+    pilot: Pilot,
+    *,
+    margin: float | None = None,
+    significance: float = 0.05,
+    power: float = 0.8,
+) -> Plan:
+    """Give what runs of several sizes can detect.
+
+    Of a pilot with one attempt a task only that many can be planned: how far attempts of a task
+    differ is not known.
+
+    Args:
+        pilot: What the plan rests on.
+        margin: The difference to be detected, for the tasks that it takes.
+        significance: Of the two-sided test.
+        power: The chance that the difference is detected.
+
+    """
+    quantiles = normal_quantile(1.0 - significance / 2.0) + normal_quantile(power)
+    sizes = sorted({*_NUM_TASKS, pilot.num_tasks})
+    attempts = _NUM_ATTEMPTS if pilot.within is not None else (1,)
+    designs: list[Planned] = []
+    for design in _DESIGNS:
+        for num_attempts in attempts:
+            spread = _variance_of_difference(pilot, design, num_attempts)
+            needed = None if margin is None else spread * (quantiles / margin) ** 2
+            designs.append(
+                Planned(
+                    design=design,
+                    num_attempts=num_attempts,
+                    differences={str(n): quantiles * math.sqrt(spread / n) for n in sizes},
+                    tasks_needed=None if needed is None else max(2, math.ceil(needed)),
+                )
+            )
+    return Plan(pilot=pilot, significance=significance, power=power, margin=margin, designs=designs)
+
+
+def _variance_of_difference(pilot: Pilot, design: Design, num_attempts: int) -> float:
+    """Give the variance of the difference of two models at one task."""
+    shared = pilot.correlation if design == "paired" else 0.0
+    return 2.0 * (pilot.between * (1.0 - shared) + (pilot.within or 0.0) / num_attempts)

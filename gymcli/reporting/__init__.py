@@ -1,0 +1,1 @@
+"""What is handed on about runs: a page, and the files of pipelines."""

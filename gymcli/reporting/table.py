@@ -1,0 +1,92 @@
+"""The numbers of runs as CSV: a line for each environment and slice, or for each task."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+
+from gymcli.metrics import Metrics
+from gymcli.reporting.run_report import RunReport
+from gymcli.reporting.words import Clean, plain
+
+__all__ = ["environments_csv", "tasks_csv"]
+
+_MAX_TEXT = 1000
+_FORMULA = re.compile(r"\s*[=+\-@\t\r]")
+_COUNTS = (
+    *("num_expected", "num_present", "num_scored", "num_unscored", "coverage"),
+    *("num_tasks", "num_flaky_tasks", "cost"),
+)
+_TASK_NUMBERS = (
+    *("num_scored", "num_unscored", "num_passes", "mean_reward", "min_reward", "max_reward"),
+    "majority_answer",
+)
+
+
+def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
+    """Give a line for each environment, for all together where there are several, and for slices.
+
+    Every number has its column, with those of its error and of its interval behind it.
+
+    Args:
+        runs: The runs.
+        clean: Takes secrets out of texts.
+
+    """
+    parts = [(run.run, *part) for run in runs for part in _parts(run)]
+    names = list(dict.fromkeys(name for *_, own in parts for name in own.estimates))
+    columns = [c for name in names for c in (name, f"{name} error", f"{name} low", f"{name} high")]
+    rows: list[Sequence[object]] = [("run", "environment", "field", "value", *_COUNTS, *columns)]
+    for run, env, field, value, metrics in parts:
+        counts = [getattr(metrics, name) for name in _COUNTS]
+        found = [cell for name in names for cell in _estimate(metrics, name)]
+        rows.append((run, env, field, value, *counts, *found))
+    return _csv(rows, clean)
+
+
+def tasks_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
+    """Give a line for each task; the arguments are those of `environments_csv`."""
+    rows: list[Sequence[object]] = [("run", "environment", "task", *_TASK_NUMBERS)]
+    for run in runs:
+        for task in run.tasks:
+            numbers = (getattr(task, name) for name in _TASK_NUMBERS)
+            rows.append((run.run, task.env, task.task_id, *numbers))
+    return _csv(rows, clean)
+
+
+def _parts(run: RunReport) -> Iterator[tuple[str, str, str, Metrics]]:
+    """Give environment, field and value of each part, with its numbers; empty: of all."""
+    parts: list[tuple[str, Metrics]] = list(run.metrics.environments.items())
+    if len(parts) != 1:
+        parts.append(("", run.metrics))
+    for env, metrics in parts:
+        yield env, "", "", metrics
+        for field, slices in metrics.slices.items():
+            for value, own in slices.items():
+                yield env, field, value, own
+
+
+def _estimate(metrics: Metrics, name: str) -> Sequence[object]:
+    found = metrics.estimates.get(name)
+    if found is None:
+        return (None,) * 4
+    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
+    return found.value, found.standard_error, low, high
+
+
+def _csv(rows: Sequence[Sequence[object]], clean: Clean) -> str:
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        table.writerow([_cell(value, clean) for value in row])
+    return text.getvalue()
+
+
+def _cell(value: object, clean: Clean) -> object:
+    """Give a cell; a text that a spreadsheet takes for a formula gets a `'` before it."""
+    if not isinstance(value, str):
+        return "" if value is None else value
+    fit = plain(clean(value), _MAX_TEXT)
+    return f"'{fit}" if _FORMULA.match(fit) else fit

@@ -1,0 +1,57 @@
+"""The simulation of coverage: a small one holds the promise, and the page gets its table."""
+
+import pytest
+
+from bench.coverage import SCENARIOS, Observed, Scenario, main, observe, table
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [Scenario(0.7, 30, 4, 0.1), Scenario(0.97, 30, 1, 0.1), Scenario(0.9, 100, 8, 0.5)],
+)
+def test_observe_covers_about_as_often_as_it_says(scenario):
+    """The seed makes it the same number at every run."""
+    found = observe(scenario, num_replications=400)
+    assert 0.92 <= found.wilson <= 0.99
+    assert found.student <= found.wilson + 0.02
+
+
+def test_observe_finds_student_wanting_near_1():
+    """What Wilson's is there for: 10 tasks of which nearly all pass."""
+    found = observe(Scenario(0.97, 10, 1, 0.1), num_replications=400)
+    assert found.wilson > 0.9
+    assert found.student < 0.5
+
+
+def test_observe_is_repeatable():
+    scenario = Scenario(0.5, 10, 2, 0.5)
+    assert observe(scenario, num_replications=50) == observe(scenario, num_replications=50)
+    assert observe(scenario, num_replications=50, seed=1) != observe(
+        scenario, num_replications=50, seed=2
+    )
+
+
+def test_table_has_a_row_for_each_rate_and_size():
+    text = table({scenario: Observed(0.95, 0.5) for scenario in SCENARIOS})
+    lines = text.splitlines()
+    assert len(lines) == 2 + 4 * 3
+    assert lines[2].startswith("| 0.5 | 10 | 95.0 (50.0) |")
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_main_writes_the_table_between_its_marks(tmp_path, capsys):
+    page = tmp_path / "statistics.md"
+    page.write_text("before\n<!-- coverage -->\nold\n<!-- end -->\nafter\n")
+    main(["--replications", "1", "--write", "--page", str(page)])
+    text = page.read_text()
+    assert text.startswith("before\n<!-- coverage -->\n\n| p | tasks | K = 1 |")
+    assert text.endswith("\n<!-- end -->\nafter\n")
+    assert "old" not in text
+    assert "1 replications a cell, seed 0" in capsys.readouterr().out
+
+
+def test_main_refuses_a_page_without_marks(tmp_path):
+    page = tmp_path / "statistics.md"
+    page.write_text("nothing\n")
+    with pytest.raises(SystemExit, match="has no <!-- coverage -->"):
+        main(["--replications", "1", "--write", "--page", str(page)])

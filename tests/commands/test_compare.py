@@ -1,0 +1,236 @@
+"""`gym compare` through the front door."""
+
+import os
+import subprocess
+
+import jsonschema
+import msgspec
+import pytest
+
+from gymcli.metrics.comparison import Comparison
+from tests.commands.running import HOSTILE, UNSAFE, clean_environment, gym, gym_process
+from tests.runner.compared import line, mixed, nemo, write_lines, write_run
+
+
+@pytest.fixture(autouse=True)
+def _there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Give the names of a run, and of others that are alike, worse and few."""
+    write_run(tmp_path / "base", mixed(120, 2))
+    write_run(tmp_path / "worse", mixed(120, 2, every=2, model="m2"))
+    write_run(tmp_path / "few", [one for one in mixed(20, 2, every=4) if one["task_id"] < "t015"])
+
+
+def test_a_run_against_itself_passes(runs):
+    done = gym("compare", "base", "base")
+    assert done.exit_code == 0
+    assert "PASS: B is not worse by 0.02 or more" in done.stdout
+    assert "pairing       correlation 1.00 of A and B, 100% less variance\n" in done.stdout
+    assert "mean_reward  tasks      A      B   B - A" in done.stdout
+    assert "all tasks differ by 0, so that" in done.stderr
+
+
+def test_a_worse_run_fails_with_exit_code_3(runs):
+    done = gym("compare", "base", "worse")
+    assert done.exit_code == 3
+    text = " ".join(done.stdout.split())
+    for part in (
+        "A base 120 240 100.0% 0.667 0.667",
+        "B worse 120 240 100.0% 0.500 0.500",
+        "model m in A, m2 in B",
+        "arithmetic 120 0.667 0.500 -0.167",
+        "FAIL",
+        "test all sign flips: p < 0.001",
+        "equivalent not shown, within ±0.02",
+        "fixed 0 tasks",
+        "broken 0 tasks",
+        "flaky 120 tasks: t000, t001, t002, t003, t004, ...",
+        "decided by the 90 % interval",
+        "FAIL: B is worse than A",
+    ):
+        assert part in text
+    assert done.stderr == ""
+
+
+def test_folders_of_any_name_are_compared(runs, tmp_path):
+    try:
+        odd = (tmp_path / "worse").rename(os.fsdecode(b"odd\xff"))
+    except OSError:
+        pytest.skip("names of files are Unicode here")
+    done = gym("compare", "base", odd, "--json")
+    assert done.exit_code == 3
+    assert msgspec.json.decode(done.stdout)["b"]["run"] == r"odd\udcff"
+
+
+def test_the_other_way_round_it_is_better(runs):
+    done = gym("compare", "worse", "base")
+    assert done.exit_code == 0
+    assert "PASS: B is better than A" in done.stdout
+
+
+def test_strict_and_margin_decide_what_fails(runs):
+    assert gym("compare", "base", "worse", "--margin", "0.5").exit_code == 0
+    strict = gym("compare", "base", "worse", "--margin", "0.16", "--strict")
+    assert strict.exit_code == 5
+    done = gym("compare", "base", "worse", "--strict", "--margin", "0.01")
+    assert done.exit_code == 3
+    assert "FAIL: B is worse by more than 0.01" in done.stdout
+
+
+def test_too_few_tasks_are_inconclusive_with_exit_code_5(runs):
+    done = gym("compare", "base", "few", "--level", "0.999")
+    assert done.exit_code == 5
+    assert "INCONCLUSIVE: about " in done.stdout
+    assert "tasks such as these" in done.stdout
+    assert "only in A     105 tasks: t015, t016, t017, t018, t019, ..." in done.stdout
+    assert "105 tasks are in one run only" in done.stderr
+
+
+def test_drift_is_refused_with_exit_code_2_and_allowed(runs, tmp_path):
+    write_run(tmp_path / "new", mixed(120, 2, verifier={"version": "2", "source_hash": "s1"}))
+    done = gym("compare", "base", "new")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "error: A (base) and B (new) were not made alike, so that not the model alone may make a "
+        "difference; --allow-drift compares them all the same:",
+        "error:   arithmetic: verifier version 1 in A, 2 in B",
+    ]
+    done = gym("compare", "base", "new", "--allow-drift")
+    assert done.exit_code == 0
+    assert "warning: not made alike: arithmetic: verifier version 1 in A, 2 in B" in done.stderr
+
+
+def test_json_is_one_object(runs):
+    done = gym("compare", "base", "worse", "--json")
+    assert done.exit_code == 3
+    found = msgspec.json.decode(done.stdout, type=Comparison)
+    assert (found.verdict, found.num_tasks, found.a.run) == ("FAIL", 120, "base")
+    assert found.tasks == []
+    schema = msgspec.json.schema(Comparison)
+    jsonschema.validate(msgspec.json.decode(done.stdout), schema)
+
+
+def test_by_prints_a_line_for_every_value(runs, tmp_path):
+    for name, every in (("a", 3), ("b", 4)):
+        lines = [
+            line(f"t{n:02}", reward=float(n % every > 0), fields={"level": HOSTILE if n % 2 else 7})
+            for n in range(40)
+        ]
+        write_run(tmp_path / name, lines)
+    done = gym("compare", "a", "b", "--by", "level")
+    assert "p (Holm)" in done.stdout
+    assert "\nlevel " in done.stdout
+    assert "\n7 " in done.stdout
+    assert not set(done.stdout) & set(UNSAFE)
+    assert all(len(one) <= 100 for one in done.stdout.splitlines())
+
+
+def test_by_task_prints_a_line_for_every_task(runs):
+    done = gym("compare", "base", "worse", "--by-task")
+    rows = [one for one in done.stdout.splitlines() if one.startswith("t0")]
+    assert len(rows) == 100
+    changes = [float(row.split()[3]) for row in rows]
+    assert changes == sorted(changes), "the largest losses come first"
+    assert rows[0].split()[4:] == ["2/2", "1/2", "flaky"]
+
+
+def test_environments_have_a_line_each(tmp_path):
+    def lines(gain):
+        return [
+            line(f"t{n:02}", reward=float(n % 4 > 1 - gain), env=env)
+            for n in range(40)
+            for env in ("arithmetic", "mcqa")
+        ]
+
+    write_lines(tmp_path / "a.jsonl", lines(0))
+    write_lines(tmp_path / "b.jsonl", lines(1))
+    done = gym("compare", "a.jsonl", "b.jsonl")
+    assert done.exit_code == 0
+    names = [row.split()[0] for row in done.stdout.splitlines() if row.endswith("PASS")]
+    assert names == ["all", "arithmetic", "mcqa"]
+    assert "fixed         20 tasks: arithmetic/t01, arithmetic/t05" in done.stdout
+
+
+def test_environments_on_other_scales_are_judged_one_by_one(tmp_path):
+    for name in ("a", "b"):
+        lines = [line(f"t{n:02}", reward=float(n % 3 > 0)) for n in range(20)]
+        others = [line(f"t{n:02}", reward=5.0 * (n % 3 > 0), env="other") for n in range(20)]
+        run = write_run(tmp_path / name, [*lines, *others])
+        manifest = msgspec.json.decode((run / "run.json").read_bytes())
+        manifest["environments"]["other"] = {"max_reward": 5.0, "num_expected": 20}
+        (run / "run.json").write_bytes(msgspec.json.encode(manifest))
+    done = gym("compare", "a", "b")
+    assert done.exit_code == 0
+    assert "PASS: the environments are judged one by one" in done.stdout
+    assert "flaky         0 tasks" in done.stdout
+    undecided = gym("compare", "a", "b", "--margin", "0")
+    assert undecided.exit_code == 5
+    assert "INCONCLUSIVE: arithmetic: the difference is just at the margin" in undecided.stdout
+
+
+def test_another_metric_is_compared(runs):
+    assert "pass@2" in gym("compare", "base", "worse", "--metric", "pass@2").stdout
+    done = gym("compare", "base", "worse", "--metric", "majority@2")
+    assert done.exit_code == 2
+    assert "error: --metric majority@2: cannot be compared" in done.stderr
+
+
+def test_what_nemo_gym_does_not_say_is_said(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [nemo(f"t{n}", float(n % 3 > 0)) for n in range(12)])
+    done = gym("compare", "a.jsonl", "a.jsonl")
+    assert done.exit_code == 0
+    assert "warning: a.jsonl does not say of arithmetic: version, options" in done.stderr
+
+
+def test_a_line_that_was_not_finished_is_left_out_with_a_warning(runs, tmp_path):
+    rollouts = tmp_path / "worse" / "rollouts.jsonl"
+    rollouts.write_bytes(rollouts.read_bytes()[:-9])
+    done = gym("compare", "base", "worse")
+    assert done.exit_code == 3
+    assert "worse/rollouts.jsonl: the last line was not finished" in done.stderr
+    assert "coverage is 100.0% in A and 99.6% in B" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("base", "nowhere"), 2, "nowhere: no such run"),
+        (("base",), 2, "Missing argument 'B'"),
+        (("base", "base", "--margin", "-1"), 2, "--margin -1: must be a number from 0 on"),
+        (("base", "base", "--level", "95"), 2, "--level 95: must lie between 0.5 and 0.999999"),
+        (("base", "base", "--env", "arithmetik"), 0, ""),
+        (("base/rollouts.jsonl", "base", "--env", "arithmetik"), 2, "arithmetic"),
+    ],
+)
+def test_wrong_use(runs, arguments, code, said):
+    done = gym("compare", *arguments)
+    assert done.exit_code == code
+    assert said in done.stderr
+
+
+def test_a_run_of_which_nothing_is_scored_has_exit_code_4(runs, tmp_path):
+    write_run(tmp_path / "empty", [], num_expected=5)
+    done = gym("compare", "base", "empty")
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert "error: empty: nothing is scored" in done.stderr
+
+
+def test_a_closed_output_ends_quietly(runs):
+    """With an exit code of its own, so that no pipeline takes it for a verdict."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(
+            gym_process("compare", "base", "worse"),
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            env=clean_environment(),
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 141
+    assert b"Traceback" not in done.stderr

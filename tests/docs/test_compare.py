@@ -1,0 +1,100 @@
+"""What docs/compare.md shows is what is printed, and what it lists is what there is."""
+
+import random
+import re
+from typing import get_args
+
+import pytest
+from scipy.stats import binom
+
+from gymcli.commands.compare import EXIT_CODES
+from gymcli.metrics.comparison import Comparison, DriftKind, compare, doubts
+from gymcli.metrics.comparison.results import Change, TestName
+from gymcli.metrics.comparison.sign_flip import NUM_FLIPS
+from gymcli.metrics.comparison.verdict import DEFAULT_MARGIN
+from gymcli.metrics.slicing import MAX_SLICES
+from gymcli.runner import compare_runs
+from tests.commands.running import gym, gym_line
+from tests.docs.pages import page, shown_commands, table_rows
+from tests.metrics.comparison.tasks import compared, paired
+from tests.runner.compared import line, write_run
+
+TEXT = page("compare.md")
+
+
+def rollouts(name, gain, **more):
+    """Give 120 tasks of all difficulties with four attempts each, of which some pass."""
+    draw = random.Random(name)
+    rates = random.Random(0)
+    found = []
+    for task in range(120):
+        rate = rates.betavariate(0.6, 0.4) + gain
+        found += [
+            line(
+                f"sum-{task:03}",
+                attempt,
+                float(draw.random() < rate),
+                fields={"difficulty": "hard" if task % 3 == 0 else "easy"},
+                **more,
+            )
+            for attempt in range(4)
+        ]
+    return found
+
+
+def test_command_prints_what_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "base", rollouts("base", 0.0, model="gpt-a"))
+    asked = {"model": "gpt-b", "sampling": {"temperature": 0.7}}
+    write_run(tmp_path / "new", rollouts("new", -0.03, **asked))
+    [(command, shown)] = shown_commands(TEXT)
+    done = gym_line(command.removeprefix("gym "))
+    assert done.exit_code == 5
+    assert done.stdout.splitlines() == shown
+
+
+def test_exit_codes_are_those_of_the_verdicts():
+    codes = {row[1].split("`")[1]: int(row[0]) for row in table_rows("exit code", TEXT)[:3]}
+    assert codes == EXIT_CODES
+
+
+@pytest.mark.parametrize(
+    ("head", "names"),
+    [("drift", get_args(DriftKind)), ("`test`", get_args(TestName)), ("change", get_args(Change))],
+)
+def test_tables_name_what_there_is(head, names):
+    named = [name for row in table_rows(head, TEXT) for name in re.findall(r"`(\S+?)`", row[0])]
+    assert set(named) == set(names)
+
+
+def test_options_are_all_described():
+    options = set(re.findall(r"--[a-z-]+", gym("compare", "--help").stdout))
+    assert options >= {"--help", "--margin"}
+    for option in options - {"--help", "--env"}:
+        assert option in TEXT
+
+
+def test_keys_and_functions_are_there():
+    named = set(re.findall(r"`([a-z]+_[a-z_]+|bounds|drift|compared|unknown|warnings)`", TEXT))
+    others = {"task_hash", "mean_reward", "prompt"}
+    assert named - others <= set(Comparison.__struct_fields__)
+    for function in (compare_runs, compare, doubts):
+        assert callable(function)
+    assert "`gymcli.runner.compare_runs(" in TEXT
+
+
+def test_a_pass_is_wrong_as_often_as_is_said():
+    """A third of 0 in 20 and an eighth of 2 or fewer in 100, where one in twenty is broken."""
+    for num_tasks, most, share in ((20, 0, 1 / 3), (100, 2, 1 / 8)):
+        chances = [binom.pmf(broken, num_tasks, 0.05) for broken in range(most + 1)]
+        assert sum(chances) == pytest.approx(share, abs=0.03)
+        for broken in (most, most + 1):
+            pairs = [([1.0], [float(task >= broken)]) for task in range(num_tasks)]
+            passes = compared(paired(pairs), margin=0.05).verdict == "PASS"
+            assert passes == (broken == most)
+
+
+def test_numbers_are_those_of_the_code():
+    assert f"{NUM_FLIPS:,} of these ways" in TEXT
+    assert f"it is {DEFAULT_MARGIN:.0%} of the range".replace("%", " %") in TEXT
+    assert f"A field may have {MAX_SLICES:,} values" in TEXT

@@ -1,0 +1,67 @@
+"""docs/export.md: the example rows are those that the commands write, and every format has one."""
+
+import re
+
+import msgspec
+import pytest
+
+from gymcli.exporters import EXPORTERS
+from gymcli.exporters.columns import COLUMNS, JSON_COLUMNS
+from tests.commands.running import gym
+from tests.docs.pages import blocks, missing_lines, page, shown_commands, table_rows
+
+TEXT = page("export.md")
+
+NAMED = re.compile(r"`([\w.-]+\.(?:jsonl|csv))`")
+
+
+def shown_files():
+    """Give the blocks that are files, by the name that stands before each."""
+    found = {}
+    for language in ("json", "csv"):
+        for block in blocks(language, TEXT):
+            found[NAMED.findall(TEXT[: block.start()])[-1]] = block[1]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rollouts.jsonl").write_text(shown_files()["rollouts.jsonl"], encoding="utf-8")
+    return tmp_path
+
+
+def without_ids(text):
+    """Leave out the id of a response, which is a digest."""
+    return re.sub(r'"resp_\w+"', '"resp_"', text)
+
+
+def test_rows_are_those_that_the_commands_write(folder):
+    for line, shown in shown_commands(TEXT):
+        assert not missing_lines(line, shown, folder), f"$ {line}"
+    files = shown_files()
+    assert len(files) == 7
+    for name, shown in files.items():
+        written = (folder / name).read_text(encoding="utf-8")
+        assert without_ids(written) == without_ids(shown), name
+    assert msgspec.json.decode((folder / "nemo_aggregate_metrics.json").read_bytes())
+
+
+def test_formats_are_all_described():
+    assert [row[0].strip("`") for row in table_rows("FORMAT", TEXT)] == list(EXPORTERS)
+    for name in EXPORTERS:
+        assert re.search(rf"^## .*\b{name}\b", TEXT, re.MULTILINE)
+
+
+def test_columns_are_all_described():
+    names = [
+        name for row in table_rows("column", TEXT) for name in re.findall(r"`([\w.]+)`", row[0])
+    ]
+    assert sorted(names) == sorted([*COLUMNS, *JSON_COLUMNS, "components.NAME", "metrics.NAME"])
+
+
+def test_options_are_all_described():
+    options = set(re.findall(r"--[a-z-]+", gym("export", "--help").stdout))
+    assert options >= {"--to", "--where"}
+    for option in options - {"--help", "--out"}:  # -o is enough
+        assert option in TEXT

@@ -1,0 +1,49 @@
+"""What docs/filters.md shows can be asked, and what it lists is what there is."""
+
+import re
+
+from gymcli.filters import parse_filter
+from gymcli.filters.operations import FUNCTIONS, OPERATORS
+from gymcli.filters.tokens import MAX_CHARACTERS
+from gymcli.index import open_index
+from gymcli.index.rows import OPEN_NAMES, ROW_NAMES
+from tests.docs.pages import blocks, page, table_rows
+from tests.index.runs import failed, scored, write_run
+
+TEXT = page("filters.md")
+
+
+def words(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_examples_can_be_asked_of_a_run(tmp_path):
+    rollouts = [
+        scored("a", 0, 0.0, components={"format": 1.0}, task={"difficulty": "hard"}),
+        scored("a", 1, 1.0, said="Sorry, I cannot", answer="A", details={"reason": "r"}),
+    ]
+    run = write_run(tmp_path / "run", rollouts=rollouts, failures=[failed("b")])
+    [block] = blocks("text", TEXT)
+    examples = block[1].splitlines()
+    assert len(examples) == 14
+    with open_index(run) as index:
+        found = {text: index.select(parse_filter(text)) for text in examples}
+    assert found['contains(text, "I cannot")'] == [1]
+    assert found["0 < avg < 1"] == [0, 1]
+    assert found['error in ("RateLimitError", "ServerError")'] == [2]
+    assert found['task.difficulty == "hard" and components.format >= 0.5'] == [0]
+
+
+def test_names_are_all_listed():
+    names = [name for row in table_rows("name |", TEXT) for name in words(row[0])]
+    plain = {name for name in names if "." not in name}
+    assert plain == {*ROW_NAMES, "text"}
+    assert {name.partition(".")[0] for name in names if "." in name} == set(OPEN_NAMES)
+
+
+def test_functions_and_signs_are_all_listed():
+    rows = dict(table_rows("what | how", TEXT))
+    assert {name.partition("(")[0] for name in words(rows["functions"])} == set(FUNCTIONS)
+    assert len(words(rows["compare"])) - 1 + len(words(rows["calculate"])) == 13
+    assert len(OPERATORS) == 13 + len(("in", "not in", "is", "is not", "not", "-x", "+x"))
+    assert f"{MAX_CHARACTERS:,} characters" in TEXT

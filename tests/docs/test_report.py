@@ -1,0 +1,23 @@
+"""What docs/report.md says of the page holds."""
+
+from gymcli.reporting.html import bins, breakdowns, comparison, tasks
+from tests.commands.running import gym
+from tests.docs.pages import page, table_rows
+
+TEXT = page("report.md")
+
+
+def test_the_limits_of_a_page_are_named():
+    limits = " ".join(cell for row in table_rows("of |", TEXT) for cell in row)
+    for limit in (bins.MAX_POINTS, tasks.MAX_TASKS, tasks.MAX_ATTEMPTS):
+        assert f"{limit:,} " in limits
+    assert f"{breakdowns.MAX_FLAKY} of each" in limits
+    assert breakdowns.MAX_FLAKY == comparison.MAX_TASKS
+    assert f"{breakdowns.MAX_DRAWN} bars or points" in limits
+
+
+def test_the_options_that_are_named_exist():
+    help_text = gym("report", "--help").stdout
+    for option in ("--env", "--by", "--gate", "--gate-on", "-o"):
+        assert option in help_text
+        assert option in TEXT

@@ -1,0 +1,42 @@
+"""What docs/statistics.md lists is what there is, and its table is the simulation's."""
+
+import re
+
+from bench.coverage import SCENARIOS, Scenario, observe, table
+from gymcli.metrics import EnvironmentFacts, Estimate, ScoredLine, aggregate
+from tests.docs.pages import page, table_rows
+
+TEXT = page("statistics.md")
+
+
+def test_keys_are_those_of_an_estimate():
+    rows = [row[0].strip("`") for row in table_rows("key | ", TEXT)]
+    assert rows == list(Estimate.__struct_fields__)
+
+
+def test_names_are_those_of_the_estimates():
+    lines = [
+        ScoredLine(
+            env="quiz",
+            task_id=str(task),
+            reward=1.0,
+            answer="x",
+            components={"NAME": 1.0},
+            metrics={"NAME": 1.0},
+        )
+        for task in range(3)
+    ]
+    found = aggregate(lines, facts={"quiz": EnvironmentFacts(max_reward=1.0)}).estimates
+    rows = [row[0].strip("`") for row in table_rows("name | ", TEXT)]
+    assert {name.replace("@K", "@1").replace("^K", "^1") for name in rows} == set(found)
+
+
+def test_coverage_table_is_what_the_simulation_gives():
+    """Its shape, and a cell of it anew."""
+    [size] = re.findall(r"95%, ([\d,]+) replications a cell, seed 0", TEXT)
+    scenario = Scenario(0.97, 10, 1, 0.1)
+    found = observe(scenario, num_replications=int(size.replace(",", "")))
+    shown = table_rows("p | tasks | ", TEXT)
+    assert len(shown) == len({one[:2] for one in SCENARIOS})
+    [row] = [row for row in shown if row[:2] == ["0.97", "10"]]
+    assert row[2] == table({scenario: found}).splitlines()[2].split(" | ")[2].removesuffix(" |")

@@ -1,0 +1,36 @@
+"""What docs/verify.md shows is what is printed, and the keys that it lists are there."""
+
+import re
+
+from gymcli.metrics.results import Effect
+from gymcli.runner.flips import EnvironmentFlips, RescoringReport
+from gymcli.runner.repeats import Disagreement, EnvironmentAgreement, RepeatReport
+from tests.docs.pages import missing_lines, page, shown_commands, table_rows
+
+TEXT = page("verify.md")
+
+
+def keys_of(table: str) -> set[str]:
+    rows = table_rows("key of `--json`", f"{table}\n\n")
+    return {name for row in rows for name in re.findall(r"`([a-z_]+)`", " | ".join(row))}
+
+
+def test_commands_print_what_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for command, shown in shown_commands(TEXT):
+        assert missing_lines(command, shown, tmp_path) == []
+
+
+def test_keys_are_those_of_the_reports():
+    flips, repeats = TEXT.split("\n## ")[1:]
+    expected = {*RescoringReport.__struct_fields__, *Effect.__struct_fields__, "num_others"}
+    assert keys_of(flips) == expected | {"effects"}
+    assert expected | {"effects"} >= set(EnvironmentFlips.__struct_fields__)
+    named = keys_of(repeats) | set(re.findall(r"\(`([a-z_]+)`\)", repeats))
+    assert named >= set(RepeatReport.__struct_fields__)
+    assert named >= set(EnvironmentAgreement.__struct_fields__)
+    assert named <= {
+        *RepeatReport.__struct_fields__,
+        *EnvironmentAgreement.__struct_fields__,
+        *Disagreement.__struct_fields__,
+    }

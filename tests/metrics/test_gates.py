@@ -1,0 +1,249 @@
+"""Gates are read as they are meant, and judged on the interval that there is."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.errors import FilterError, UsageError
+from gymcli.metrics import EnvironmentFacts, Estimate, Interval, RunMetrics, ScoredLine, aggregate
+from gymcli.metrics.comparison import Comparison, Difference, RunSide
+from gymcli.metrics.gates import GateVerdict, judge, parse_gate, with_differences
+from gymcli.metrics.thresholds import Threshold
+
+TURNED = {">=": "<", ">": "<=", "<": ">=", "<=": ">"}
+
+
+def measured(value: float, low: float, high: float, *, num_tasks: int = 50) -> RunMetrics:
+    """Give the numbers of a run whose pass@1 lies in an interval."""
+    interval = Interval(low=low, high=high, level=0.95, method="wilson-neff")
+    estimate = Estimate(
+        value=value,
+        estimator="mean of task means",
+        num_values=2 * num_tasks,
+        num_clusters=num_tasks,
+        standard_error=max(high - low, 0.001) / 4.0,
+        interval=interval,
+    )
+    return RunMetrics(num_scored=2 * num_tasks, estimates={"pass@1": estimate})
+
+
+def verdict(text: str, metrics: RunMetrics, on: str = "bound") -> str:
+    return judge(parse_gate(text), metrics, on=on).verdict
+
+
+def test_gate_is_a_name_and_what_it_has_to_reach():
+    gate = parse_gate("pass@1 >= 0.8")
+    assert (gate.name, gate.thresholds) == ("pass@1", (Threshold(">=", 0.8),))
+    assert (gate.env, gate.field, gate.value) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "thresholds"),
+    [
+        ("0.2 <= mean_reward <= 0.9", (Threshold(">=", 0.2), Threshold("<=", 0.9))),
+        ("0.9 > mean_reward > .2", (Threshold("<", 0.9), Threshold(">", 0.2))),
+        ("0.5 < coverage", (Threshold(">", 0.5),)),
+        ("cost<1e2", (Threshold("<", 100.0),)),
+        ("mean_reward >= -1", (Threshold(">=", -1.0),)),
+        ("failures.ServerError == 0", (Threshold("==", 0.0),)),
+    ],
+)
+def test_gate_may_be_turned_or_a_chain(text, thresholds):
+    assert parse_gate(text).thresholds == thresholds
+
+
+@pytest.mark.parametrize(
+    ("part", "env", "field", "value"),
+    [
+        ("[category=hard]", None, "category", "hard"),
+        ("[ env = mcqa ]", "mcqa", None, None),
+        ("[env=mcqa, task.level=3]", "mcqa", "task.level", "3"),
+        ('[category="a, [b]"]', None, "category", "a, [b]"),
+        ("[category='(none)']", None, "category", "(none)"),
+        ("[category=(none)]", None, "category", "(none)"),
+    ],
+)
+def test_gate_may_be_about_a_part(part, env, field, value):
+    gate = parse_gate(f"pass^4{part} > 0.5")
+    assert (gate.name, gate.env, gate.field, gate.value) == ("pass^4", env, field, value)
+
+
+def test_gate_reads_names_with_other_characters():
+    assert parse_gate('components["a=b c"] > 1').name == "components.a=b c"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is empty"),
+        ("pass@1", "no comparison"),
+        ("pass@1 = 0.8", "character 8: write =="),
+        ("pass@1 != 0.8", "compare with >=, >, <=, < or =="),
+        ("pass@1 >= 0.8 and cost < 3", "a --gate of its own"),
+        ("pass@1 >= cost", "compare a name with a number"),
+        ("1 <= 2", "compare a name with a number"),
+        ("True < cost", "compare a name with a number"),
+        ("mean_reward + 1 > 2", "compare a name with a number"),
+        ("pass@1 >= 0.5 <= 0.9", "compare a name with a number"),
+        ("pas@1 >= 0.8", 'did you mean "pass@1"?'),
+        ("pass@0 >= 0.8", 'there is no number "pass@0"'),
+        ("reward >= 0.8", "there is no number"),
+        ("xyz >= 0.8", "there are mean_reward, "),
+        ("components > 1", 'there is no number "components"'),
+        ("pass@1[a=1, b=2] > 0", "names 2 fields"),
+        ("pass@1[a=1, a=2] > 0", "names no part"),
+        ("pass@1[a=] > 0", "names no part"),
+        ("pass@1[hard] > 0", "cannot stand"),
+        (f"pass@1 >= {'9' * 400}", "compare a name with a number"),
+        ("pass@1 < 1e999", "compare a name with a number"),
+        ("pass@1 == 0.5", "equals nothing; write a chain such as 0.2 <= pass@1 <= 0.9"),
+        ("metrics.length == 5", "equals nothing"),
+        ("stop_reasons.stopped == 0", "stop_reasons has done, "),
+        ("tool_errors.broken == 0", "tool_errors has unknown_tool, "),
+        ("usage.tokens < 5", "usage has prompt_tokens, "),
+    ],
+)
+def test_gate_that_is_none_is_refused(text, reason):
+    with pytest.raises(FilterError) as raised:
+        parse_gate(text)
+    assert str(raised.value).startswith(f"--gate {text}: ")
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "on_bound", "on_point"),
+    [
+        ("pass@1 >= 0.7", "PASS", "PASS"),
+        ("pass@1 >= 0.75", "PASS", "PASS"),
+        ("pass@1 > 0.75", "INCONCLUSIVE", "PASS"),
+        ("pass@1 >= 0.8", "INCONCLUSIVE", "PASS"),
+        ("pass@1 >= 0.85", "INCONCLUSIVE", "FAIL"),
+        ("pass@1 >= 0.95", "FAIL", "FAIL"),
+        ("pass@1 <= 0.9", "PASS", "PASS"),
+        ("pass@1 <= 0.85", "INCONCLUSIVE", "PASS"),
+        ("pass@1 < 0.75", "FAIL", "FAIL"),
+        ("0.7 <= pass@1 <= 0.95", "PASS", "PASS"),
+        ("0.7 <= pass@1 <= 0.85", "INCONCLUSIVE", "PASS"),
+        ("0.92 <= pass@1 <= 0.95", "FAIL", "FAIL"),
+    ],
+)
+def test_gate_is_judged_on_the_end_that_matters(text, on_bound, on_point):
+    metrics = measured(0.82, 0.75, 0.9)
+    assert verdict(text, metrics) == on_bound
+    assert verdict(text, metrics, "point") == on_point
+
+
+NUMBERS = st.floats(0.0, 1.0).map(lambda number: round(number, 3))
+
+
+@given(st.lists(NUMBERS, min_size=3, max_size=3), NUMBERS, st.sampled_from(sorted(TURNED)))
+def test_gate_and_its_opposite_never_agree(ends, number, sign):
+    """What passes on the bound passes on the point; a gate passes where its opposite fails."""
+    low, value, high = sorted(ends)
+    metrics = measured(value, low, high)
+    found = verdict(f"pass@1 {sign} {number}", metrics)
+    opposite = verdict(f"pass@1 {TURNED[sign]} {number}", metrics)
+    on_point = verdict(f"pass@1 {sign} {number}", metrics, "point")
+
+    assert {found, opposite} in ({"PASS", "FAIL"}, {"INCONCLUSIVE"})
+    if found != "INCONCLUSIVE":
+        assert on_point == found
+
+
+@given(st.lists(NUMBERS, min_size=3, max_size=3), NUMBERS, NUMBERS)
+def test_gate_that_asks_less_is_no_worse(ends, number, other):
+    low, value, high = sorted(ends)
+    metrics, order = measured(value, low, high), ("FAIL", "INCONCLUSIVE", "PASS")
+    least, most = sorted((number, other))
+    assert order.index(verdict(f"pass@1 >= {least}", metrics)) >= order.index(
+        verdict(f"pass@1 >= {most}", metrics)
+    )
+
+
+def test_gate_on_a_number_without_interval_is_judged_as_it_is():
+    metrics = RunMetrics(num_scored=9, coverage=0.9, failures={"ServerError": 1})
+    found = judge(parse_gate("coverage >= 0.95"), metrics)
+    assert (found.verdict, found.value, found.judged_on) == ("FAIL", 0.9, "number")
+    assert verdict("failures.ServerError == 0", metrics) == "FAIL"
+    assert verdict("failures == 1", metrics) == "PASS"
+
+
+@pytest.mark.parametrize(("num_tasks", "reason"), [(1, "one task says"), (5, "got the same")])
+def test_gate_on_an_estimate_without_interval_is_inconclusive(num_tasks, reason):
+    metrics = measured(0.9, 0.8, 1.0, num_tasks=num_tasks)
+    metrics.estimates["pass@1"].interval = None
+    found = judge(parse_gate("pass@1 >= 0.2"), metrics)
+    assert found.verdict == "INCONCLUSIVE"
+    assert reason in found.way_out
+    assert "--gate-on point" in found.way_out
+    assert verdict("pass@1 >= 0.2", metrics, "point") == "PASS"
+
+
+def test_gate_says_what_would_decide():
+    found = judge(parse_gate("pass@1 >= 0.8"), measured(0.85, 0.75, 0.92))
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.tasks_needed > 50
+    assert found.way_out == f"about {found.tasks_needed} tasks such as these would decide"
+
+
+def test_gates_of_a_run():
+    """Of environments and of slices, by the numbers that lines come to."""
+    lines = [
+        ScoredLine(env=env, task_id=str(task), attempt=attempt, reward=float(task % 4 > 0 or easy))
+        for env, easy in (("easy", 1), ("hard", 0))
+        for task in range(40)
+        for attempt in range(2)
+    ]
+    facts = {env: EnvironmentFacts(max_reward=1.0) for env in ("easy", "hard")}
+    metrics = aggregate(lines, facts=facts)
+
+    assert verdict("pass@1[env=easy] >= 0.9", metrics) == "PASS"
+    assert verdict("pass@1[env=hard] >= 0.9", metrics) == "FAIL"
+    assert verdict("0.7 <= mean_reward <= 0.97", metrics) == "PASS"
+    with pytest.raises(UsageError, match='no task has env=hart; did you mean "hard"'):
+        verdict("pass@1[env=hart] >= 0.9", metrics)
+
+
+def test_gate_is_about_a_slice_of_an_environment():
+    slices = {"level": {"3": measured(0.5, 0.4, 0.6)}}
+    own = msgspec.structs.replace(measured(0.9, 0.8, 1.0), slices=slices)
+    metrics = msgspec.structs.replace(own, environments={"mcqa": own})
+
+    for part in ("level=3", "task.level=3", "env=mcqa, level=3"):
+        assert verdict(f"pass@1[{part}] <= 0.7", metrics) == "PASS"
+    with pytest.raises(UsageError, match="no task has level=4; there are 3"):
+        verdict("pass@1[level=4] <= 0.7", metrics)
+    with pytest.raises(UsageError, match="no task has colour=red; there are none"):
+        verdict("pass@1[colour=red] <= 0.7", metrics)
+
+
+def test_gate_on_the_difference_to_a_baseline():
+    """It is judged by the interval that decides in a comparison."""
+    metrics = measured(0.8, 0.7, 0.9)
+    with pytest.raises(UsageError, match="takes --baseline RUN"):
+        verdict("difference > -0.02", metrics)
+
+    found = metrics.estimates["pass@1"]
+    deciding = Interval(low=-0.01, high=0.05, level=0.9, method="t")
+    part = Difference(difference=found, deciding_interval=deciding)
+    comparison = Comparison(
+        a=RunSide(run="a"),
+        b=RunSide(run="b"),
+        difference=found,
+        deciding_interval=deciding,
+        slices={"level": {"3": part}},
+    )
+    sliced = msgspec.structs.replace(metrics, slices={"level": {"3": metrics, "4": metrics}})
+    known = with_differences(sliced, comparison)
+    for text in ("difference > -0.02", "difference[level=3] > -0.02"):
+        assert verdict(text, known) == "PASS"
+    assert verdict("difference > 0", known) == "INCONCLUSIVE"
+    with pytest.raises(UsageError, match="takes --baseline"):
+        verdict("difference[level=4] > 0", known)
+    assert "difference" not in metrics.estimates
+
+
+def test_verdict_is_what_json_has():
+    found = judge(parse_gate("pass@1 >= 0.1"), measured(0.5, 0.4, 0.6))
+    assert msgspec.json.decode(msgspec.json.encode(found), type=GateVerdict) == found

@@ -1,0 +1,77 @@
+"""Runs with passed, failed, flaky and unscored tasks, for the tests of what is reported of them."""
+
+from pathlib import Path
+
+import msgspec
+
+from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.metrics.aggregate import Aggregator
+from gymcli.metrics.gates import GateProblem, judge, parse_gate
+from gymcli.reporting.run_report import RunReport
+
+HOSTILE = (
+    "| `x` <img src=x onerror=alert(1)> @someone #12 ![i](http://e.vil) [l](javascript:1) "
+    "https://e.vil ]]> -->\n\n# head\x00\x1b[31m\u202e\ufffe & \"q\" 'a' =1+1 $x$ ~~s~~ \\|"
+)
+"""Text as a model may write it into an answer, or a provider into an error."""
+
+FACTS = {"sums": EnvironmentFacts(max_reward=1.0, num_expected=10)}
+
+
+def report_of(
+    scored: list[ScoredLine],
+    failures: list[FailureLine] = (),
+    *,
+    gates: tuple[str, ...] = (),
+    facts: dict[str, EnvironmentFacts] = FACTS,
+    problems: tuple[GateProblem, ...] = (),
+    **more: object,
+) -> RunReport:
+    """Give the report of these lines."""
+    aggregator = Aggregator(facts)
+    aggregator.add_scored_lines(scored)
+    for failure in failures:
+        aggregator.add_failure(failure)
+    metrics = aggregator.metrics()
+    verdicts = [judge(parse_gate(gate), metrics) for gate in gates]
+    return RunReport(
+        run=str(more.pop("run", "runs/a")),
+        metrics=metrics,
+        tasks=aggregator.task_rows(),
+        gates=verdicts,
+        problems=problems,
+        **more,
+    )
+
+
+def sums(rewards: dict[str, list[float]], **more: object) -> list[ScoredLine]:
+    """Give the lines of tasks by id with the rewards of their attempts."""
+    return [
+        ScoredLine(env="sums", task_id=task_id, attempt=attempt, reward=reward, **more)
+        for task_id, own in rewards.items()
+        for attempt, reward in enumerate(own)
+    ]
+
+
+def write_run(
+    folder: Path, lines: list[dict], failures: list[dict] = (), env: str = "sums"
+) -> Path:
+    """Write a run directory with these scores and failures, each with the fields that matter."""
+    folder.mkdir(parents=True)
+    common = {"schema_version": 1, "env": env, "model": "m", "num_prompt_messages": 1}
+    said = {"messages": [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]}
+    manifest = {
+        "schema_version": 1,
+        "model": "m",
+        "num_expected": len(lines) + len(failures),
+        "started_at": 1_700_000_000.0,
+        "environments": {
+            env: {"max_reward": 1.0, "num_expected": len(lines) + len(failures), "version": "1"}
+        },
+    }
+    (folder / "run.json").write_bytes(msgspec.json.encode(manifest))
+    for name, records in (("rollouts.jsonl", lines), ("failures.jsonl", failures)):
+        more = said if name == "rollouts.jsonl" else {}
+        encoded = [msgspec.json.encode({**common, **more, **record}) for record in records]
+        (folder / name).write_bytes(b"".join(line + b"\n" for line in encoded))
+    return folder

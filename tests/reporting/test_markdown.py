@@ -1,0 +1,223 @@
+"""The summary leads with the verdict, fits where it is posted, and takes no text for Markdown."""
+
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.metrics.comparison import Comparison, Difference, Drift, RunSide
+from gymcli.metrics.gates import GateProblem
+from gymcli.reporting.markdown import MAX_CHARACTERS, comparison_markdown, markdown
+from gymcli.types import ErrorRecord
+from tests.reporting.reports import HOSTILE, report_of, sums
+
+REWARDS = {**{f"t{n}": [1.0, 1.0] for n in range(20)}, "flaky": [0.0, 1.0], "bad": [0.0, 0.0]}
+
+
+def failure(name: str = "ServerError", task_id: str = "x", env: str = "sums") -> FailureLine:
+    return FailureLine(env=env, task_id=task_id, error=ErrorRecord(error_class=name, phase="model"))
+
+
+def text_of(*reports) -> str:
+    return markdown(reports, clean=lambda text: text)
+
+
+def outside_code(text: str) -> str:
+    """Give the text without its code spans, and check that these are closed on their line."""
+    for line in text.splitlines():
+        assert line.count("`") % 2 == 0, line
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+@pytest.mark.parametrize(
+    ("gates", "verdict"),
+    [
+        (("pass@1 >= 0.5",), "PASS"),
+        (("pass@1 >= 0.9", "pass@1 >= 0.5"), "INCONCLUSIVE"),
+        (("pass@1 >= 0.9", "flaky == 0"), "FAIL"),
+    ],
+)
+def test_verdict_comes_first(gates, verdict):
+    report = report_of(sums(REWARDS), gates=gates, model="m")
+    assert text_of(report).splitlines()[0] == f"## **{verdict}**: `runs/a` of `m`"
+
+
+def test_gates_are_a_table():
+    problem = GateProblem(what="cost < 1", reason="what it cost is not known")
+    report = report_of(sums(REWARDS), gates=("pass@1 >= 0.9", "flaky <= 3"), problems=(problem,))
+    lines = text_of(report).splitlines()
+    assert lines[0] == "## **NOT JUDGED**: `runs/a`"
+    assert lines[2] == "| gate | verdict | value | interval |  |"
+    assert re.fullmatch(
+        r"\| `pass@1 >= 0.9` \| \*\*INCONCLUSIVE\*\* \| 0.932 \| 0.\d+ .. 0.\d+ \(95 %\) \| about "
+        r"[\d,]+ tasks such as these.* would decide \|",
+        lines[4],
+    )
+    assert lines[5] == "| `flaky <= 3` | PASS | 1 | - |  |"
+    assert lines[6] == "| `cost < 1` | **NOT JUDGED** | - | - | what it cost is not known |"
+
+
+def test_numbers_failures_and_flaky_tasks_are_tables():
+    report = report_of(sums(REWARDS), [failure(), failure("RateLimitError", "y")])
+    text = text_of(report)
+    assert text.startswith("## Run: `runs/a`\n")
+    assert "| `sums` | 10 | 44 | 440.0% | unknown | 0 |" in text
+    assert "| `sums` | `mean_reward` | 0.932 | " in text
+    assert "avg@1" not in text
+    assert "### Attempts without a score\n\n|  | number |\n| --- | --- |\n| `RateLimit" in text
+    assert "| `sums` | `flaky` | 1/2 |" in text
+    assert "| `sums` | `bad` |" not in text
+
+
+def test_slices_are_tables():
+    report = report_of(sums(REWARDS))
+    report.metrics.slices["level"] = {"3": report.metrics.environments["sums"]}
+    text = text_of(report)
+    assert "### By `level`\n\n| `level` | `scored` | `coverage` | `mean_reward` | " in text
+    assert re.search(r"\| `3` \| 44 \| 440.0% \| 0.932 in 0.\d+ .. 0.\d+ \|", text)
+
+
+def test_slices_of_environments_that_share_no_scale_are_their_own():
+    facts = {"a": EnvironmentFacts(max_reward=1.0), "b": EnvironmentFacts(max_reward=2.0)}
+    lines = [ScoredLine(env=env, task_id=str(n), reward=1.0) for env in "ab" for n in range(3)]
+    report = report_of(lines, facts=facts)
+    for own in report.metrics.environments.values():
+        own.slices["level"] = {"3": own}
+    text = text_of(report)
+    assert "### `a` by `level`" in text
+    assert "### `b` by `level`" in text
+    assert "| `all` |" in text
+
+
+def test_difference_to_a_baseline_is_a_section():
+    report = report_of(sums(REWARDS))
+    found = report.metrics.estimates["mean_reward"]
+    part = Difference(num_tasks=3, mean_a=0.5, mean_b=0.6, difference=found, p_adjusted=0.5)
+    comparison = Comparison(
+        a=RunSide(run="main"),
+        b=RunSide(run="runs/a"),
+        num_tasks=22,
+        mean_a=0.9,
+        mean_b=0.93,
+        difference=found,
+        p_value=0.04,
+        verdict="FAIL",
+        way_out="about 30 tasks would decide",
+        broken=["t1"],
+        num_broken=1,
+        fixed=[f"f{n}" for n in range(40)],
+        num_fixed=50,
+        drift=[Drift(kind="prompt", env="sums", name="prompt")],
+        slices={"level": {"3": part}},
+    )
+    text = text_of(report._replace(comparison=comparison))
+    assert text.startswith("## **FAIL**, compared with the baseline: `runs/a`")
+    assert "### Compared with `main`: FAIL" in text
+    assert "not the model alone differs: `sums: prompt`" in text
+    assert re.search(r"\| `all` \| 22 \| 0.900 \| 0.930 \| \+0.932 \| .* \| 0.040 \| FAIL \|", text)
+    assert "| `level=3` | 3 | 0.500 | 0.600 |" in text
+    assert "Broken: `t1`\n" in text
+    assert text.split("Fixed: ")[1].splitlines()[0].endswith("`f29` and 20 more")
+
+
+def hostile_report(text: str):
+    """Give a report with a text wherever one comes from outside."""
+    own = text or "env"
+    facts = {own: EnvironmentFacts(max_reward=1.0), "another": EnvironmentFacts(max_reward=2.0)}
+    lines = [
+        ScoredLine(
+            env=env,
+            task_id=f"{text}{task}",
+            attempt=attempt,
+            reward=float(attempt),
+            components={text: 1.0},
+            metrics={text: 1.0},
+            tool_errors={text: 1},
+        )
+        for env in (own, "another")
+        for task in range(3)
+        for attempt in range(2)
+    ]
+    report = report_of(
+        lines,
+        [failure(text, f"{text}x", own)],
+        facts=facts,
+        problems=(GateProblem(what=text, reason=text),),
+        model=text,
+        run=text,
+    )
+    part = report.metrics.environments[own]
+    report.metrics.environments[own].slices[text] = {text: part}
+    report.metrics.environments["another"].advice.append(text)
+    comparison = Comparison(
+        metric=text,
+        a=RunSide(run=text),
+        b=RunSide(run=text),
+        way_out=text,
+        broken=[text],
+        num_broken=1,
+        drift=[Drift(kind="prompt", name=text)],
+        slices={text: {text: Difference()}},
+    )
+    return report._replace(comparison=comparison)
+
+
+def check_harmless(text: str) -> None:
+    """Check that nothing is left outside of code spans that Markdown or a forge would act on."""
+    rest = outside_code(text)
+    rest = re.sub(r"\\[\\`*_\[\]#|~$]", "", rest)
+    assert not re.search(r"[<>]|\]\(|!\[|@\w|\$|~~|://|www\.", rest.replace("**", ""))
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202e\ud800-\udfff]", text)
+    for line in text.splitlines():
+        if line.startswith("| "):
+            assert line.endswith(" |")
+    for table in re.findall(r"(?:^\|.*\n)+", text + "\n", re.MULTILINE):
+        widths = {re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}
+        assert len(widths) == 1, table
+
+
+def test_hostile_text_is_text():
+    text = text_of(hostile_report(HOSTILE))
+    check_harmless(text)
+    assert "<img src=x onerror=alert(1)>" in text  # in code spans, as it was
+
+
+def test_hostile_comparison_is_text():
+    comparison = hostile_report(HOSTILE).comparison
+    text = comparison_markdown(comparison, clean=lambda text: text)
+    assert text.startswith("## **INCONCLUSIVE**: `")
+    check_harmless(text)
+
+
+@given(st.text(st.sampled_from("`|\\*_[]()<>!#@$~&\n\t ab1-=:/."), max_size=30))
+def test_no_text_has_a_meaning(text):
+    check_harmless(text_of(hostile_report(text)))
+
+
+def test_summary_fits_and_says_what_was_left_out():
+    rewards = {f"{'long name ' * 20}{n}": [0.0, 1.0] for n in range(500)}
+    report = report_of(sums(rewards))
+    text = text_of(report)
+    assert "450 more are left out.\n" in text
+    assert len(text) < 10_000
+
+    many = text_of(*[report] * 30)
+    assert len(many) <= MAX_CHARACTERS < 65_536
+    assert len(many.encode()) < 1 << 20
+    assert re.search(r"\d+ more sections did not fit; `gym metrics` prints everything.\n$", many)
+
+
+def test_secrets_are_taken_out():
+    report = report_of(sums({"secret": [0.0, 1.0]}), model="secret", run="secret")
+    text = markdown([report], clean=lambda text: text.replace("secret", "[redacted]"))
+    assert "secret" not in text
+    assert "`[redacted]`" in text
+
+
+def test_nothing_scored_is_told_too():
+    text = text_of(report_of([], [failure()]))
+    assert "| `sums` | 10 | 0 | 0.0% |" in text
+    assert msgspec.json.encode(text)
