@@ -67,8 +67,8 @@ class EnvironmentFlips(Flips, kw_only=True):
     """The changed rewards by `old reason -> new reason`."""
     effects: dict[str, Effect] = {}
     """What that does to the numbers, by the names that gates use; components and other numbers that
-    are not here are as they were. `micro_mean_reward`, `avg@K`, `best@K`, `majority@K` and what
-    `Environment.metrics` computes are not told."""
+    are not here are as they were. `majority@K`, which would take the answers of all rollouts by
+    both verifiers, and what `Environment.metrics` computes are not told."""
 
 
 class RescoringReport(Flips, kw_only=True):

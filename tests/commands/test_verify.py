@@ -70,8 +70,10 @@ def test_verify_says_what_changes_do_to_every_number(run):
         "\n"
         "arithmetic                       before  after  change              95 %  tasks\n"
         "mean_reward                       0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
+        "micro_mean_reward                 0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
         "strict_mean_reward                0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
         "pass@1                            0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
+        "avg@1                             0.833  1.000  +0.167  -0.262 .. +0.595      6\n"
         "components.a component with a …   1.000      -       -                 -      -\n"
     )
     report = msgspec.json.decode(gym("verify", run, "--json").stdout)
