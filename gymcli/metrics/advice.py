@@ -116,5 +116,5 @@ def _flaky(metrics: Metrics) -> Iterator[str]:
         verb = "passes" if metrics.num_flaky_tasks == 1 else "pass"
         yield (
             f"{metrics.num_flaky_tasks:,} of {metrics.num_clusters:,} tasks {verb} at some "
-            "attempts and not at others: --by-task lists them"
+            "attempts and not at others: gym metrics --by-task lists them"
         )
