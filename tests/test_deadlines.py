@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -673,6 +674,30 @@ def test_alarm_leaves_the_signals_of_a_loop_alone(runner):
             await heard.wait()
 
     runner(main())
+
+
+def test_alarm_lets_weak_references_end():
+    """An exception in what they call is lost, and Python tells of it."""
+    names = {"__name__": "_weakrefset", "monotonic": time.monotonic}
+    exec(
+        "def remove(reference):\n"
+        "    ends = monotonic() + 0.2\n"
+        "    while monotonic() < ends: pass\n",
+        names,
+    )
+
+    class Thing:
+        pass
+
+    def compute():
+        thing = Thing()
+        reference = weakref.ref(thing, names["remove"])
+        del thing
+        while reference() is None:
+            pass
+
+    with Alarm() as alarm, pytest.raises(OverrunError):
+        alarm.call(0.05, compute)
 
 
 def test_alarm_lets_coverage_give_its_lock_back():

@@ -27,11 +27,12 @@ _NUM_CALM_RINGS = 4
 
 _BUSY_SECONDS = {
     **dict.fromkeys(("gymcli", "asyncio", "logging", "threading", "traceback"), 1.0),
-    **dict.fromkeys(("coverage", "importlib"), 60.0),
+    **dict.fromkeys(("_weakrefset", "coverage", "importlib", "weakref"), 60.0),
 }
 """How much longer an alarm waits, by package, where the code that is limited has called there: an
 exception in the middle of such a call would leave something half done that others use as well.
-Code that is measured calls coverage on any line, and that holds a lock."""
+Code that is measured calls coverage on any line, and that holds a lock. Weak references call what
+waits for their end on any line, and an exception there is lost, and told of."""
 
 _INTERRUPTIBLE = (
     "gymcli.deadlines.",
