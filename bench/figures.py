@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from gymcli.commands.console import print_table
 
-__all__ = ["TIMES", "Figure", "cells", "print_figures", "save"]
+__all__ = ["TIMES", "Figure", "cells", "print_figures", "run_script", "save"]
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """The unit of a ratio."""
@@ -63,6 +64,18 @@ def cells(figure: Figure) -> tuple[str, str, str, str, str]:
 def save(figures: Sequence[Figure], path: Path) -> None:
     """Write figures to a file as JSON."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(list(figures))) + b"\n")
+
+
+def run_script(description: str, measure: Callable[[float], list[Figure]]) -> None:
+    """Measure at the scale of the command line, print the figures, and write them where asked."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--scale", type=float, default=1.0, help="1: 100,000 rollouts, 2 GB")
+    parser.add_argument("--json", type=Path, help="where the figures are written")
+    options = parser.parse_args()
+    figures = measure(options.scale)
+    print_figures(figures)
+    if options.json is not None:
+        save(figures, options.json)
 
 
 def _shown(value: float | str | list[float] | None) -> str:

@@ -11,7 +11,6 @@ scale 1. It lies in the page cache. What is measured in turns, each in a process
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -21,10 +20,10 @@ from statistics import median
 
 import msgspec
 
-from bench.figures import Figure, print_figures, save
+from bench.figures import Figure, run_script
 from gymcli.types import SCHEMA_VERSION, FunctionCall, Message, Rollout, ToolCall, Usage
 
-__all__ = ["main", "measure", "write_run"]
+__all__ = ["measure", "write_run"]
 
 _NUM_ROLLOUTS = 100_000
 _ATTEMPTS = 8
@@ -147,17 +146,5 @@ def _run(program: str, *arguments: str) -> list[float]:
     return msgspec.json.decode(done.stdout, type=list[float])
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--scale", type=float, default=1.0, help="1: 100,000 rollouts, 2 GB")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
-    figures = measure(options.scale)
-    print_figures(figures)
-    if options.json is not None:
-        save(figures, options.json)
-
-
 if __name__ == "__main__":
-    main()
+    run_script((__doc__ or "").split("\n", 1)[0], measure)

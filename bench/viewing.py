@@ -8,7 +8,6 @@ doing nothing with it.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import subprocess
@@ -24,7 +23,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from bench.figures import Figure, print_figures, save
+from bench.figures import Figure, run_script
 from gymcli.store.manifest import MANIFEST, EnvironmentRecord, Manifest
 from gymcli.store.records import ROLLOUTS
 from gymcli.types import (
@@ -238,19 +237,5 @@ def _reading_seconds(file: Path) -> float:
     return max(float(done.stdout), 1e-6)
 
 
-def main() -> None:
-    """Measure, print the table, and write the figures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.viewing", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of rollouts")
-    parser.add_argument("--json", type=Path, help="where the figures are written")
-    options = parser.parse_args()
-    figures = measure(options.scale)
-    print_figures(figures)
-    if options.json is not None:
-        save(figures, options.json)
-
-
 if __name__ == "__main__":
-    main()
+    run_script((__doc__ or "").split("\n", 1)[0], measure)

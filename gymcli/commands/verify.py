@@ -74,7 +74,7 @@ def verify(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the totals.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Score stored rollouts again and say what changed, and what that does to every number.
+    """Score stored rollouts again and say what changed, and what that does to the numbers.
 
     Conversations that wait for their score get it, as the run was made to score them, and what
     judges newly answer is added to the run's verdicts; no score is altered. Rescored lines go to

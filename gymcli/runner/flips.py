@@ -1,4 +1,4 @@
-"""What rescoring a file changed, counted as it goes, and what that does to every number."""
+"""What rescoring a file changed, counted as it goes, and what that does to the numbers."""
 
 from __future__ import annotations
 
