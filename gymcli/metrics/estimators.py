@@ -89,7 +89,7 @@ def clustered_standard_error(tasks: Collection[Alike]) -> float | None:
     for task in tasks:
         for reward in task.rewards:
             values.add(reward, task.num_tasks)
-    centre = values.value
+    centre = values.mean
     squares = terms(
         (math.fsum([reward - centre for reward in task.rewards]) ** 2, task.num_tasks)
         for task in tasks

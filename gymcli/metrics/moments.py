@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from gymcli.metrics.sums import RunningSum
+from gymcli.metrics.sums import RunningMean, RunningSum
 from gymcli.metrics.weighted import terms
 
 __all__ = ["Moments"]
 
-_MAX_PARTS = 1000
 _SPLITTER = 134_217_729.0
 """2^27 + 1: what a double is multiplied by to be cut into two halves of 26 bits."""
 _TOO_LARGE = 1e150
 """Values whose squares no double holds; there is no standard error with one of them."""
 
 
-class Moments:
+class Moments(RunningMean):
     """The mean and the standard error of values, each of a task, whatever their order.
 
     Sums of values and of squares are kept without any rounding, so that their difference is exact
@@ -25,26 +24,10 @@ class Moments:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.num_attempts = 0
         """The attempts that the values were made of."""
-        self._newest: list[float] = []
-        self._num_others = 0
-        self._sum = RunningSum()
         self._squares = RunningSum()
-        self._low = math.inf
-        self._high = -math.inf
-
-    @property
-    def num_values(self) -> int:
-        """How many values there are: tasks."""
-        return self._num_others + len(self._newest)
-
-    @property
-    def mean(self) -> float:
-        """The mean of at least one value, as `estimators.mean` gives it."""
-        self._fold()
-        # The mean of equal values is that value, also where the quotient is rounded beside it.
-        return min(max(self._sum.total / self._num_others, self._low), self._high)
 
     @property
     def lowest(self) -> float:
@@ -72,12 +55,8 @@ class Moments:
         """Add a value of `num_attempts` attempts, as if it came so many times."""
         self.num_attempts += times * num_attempts
         if times > 1:
-            self._sum.add_values(terms([(value, times - 1)]))
             self._squares.add_values(terms((part, times - 1) for part in _squares([value])))
-            self._num_others += times - 1
-        self._newest.append(value)
-        if len(self._newest) > _MAX_PARTS:
-            self._fold()
+        super().add(value, times)
 
     def add_all(self, other: Moments) -> None:
         """Add the values of another one, as if they had come here."""
@@ -90,14 +69,8 @@ class Moments:
         self._squares.add_all(other._squares)
 
     def _fold(self) -> None:
-        if not self._newest:
-            return
-        self._num_others += len(self._newest)
-        self._low = min(self._low, min(self._newest))
-        self._high = max(self._high, max(self._newest))
-        self._sum.add_values(self._newest)
         self._squares.add_values(_squares(self._newest))
-        self._newest.clear()
+        super()._fold()
 
 
 def _squares(values: Sequence[float]) -> Iterable[float]:

@@ -146,7 +146,7 @@ class _Pairs:
             for means, tally in zip((first, second), self._together(is_whole), strict=True):
                 for task in tally.alike():
                     means.add(mean(task.rewards), task.num_tasks)
-        return first.value, second.value
+        return first.mean, second.mean
 
     def _rows(self) -> Iterator[_Row]:
         """Give each piece."""

@@ -75,7 +75,7 @@ class RunningMean:
         return self._num_others + len(self._newest)
 
     @property
-    def value(self) -> float:
+    def mean(self) -> float:
         """The mean of at least one value."""
         self._fold()
         # The mean of equal values is that value, also where the quotient is rounded beside it.
@@ -91,8 +91,10 @@ class RunningMean:
             self._fold()
 
     def _fold(self) -> None:
+        if not self._newest:
+            return
         self._num_others += len(self._newest)
-        self._low = min(self._low, min(self._newest, default=math.inf))
-        self._high = max(self._high, max(self._newest, default=-math.inf))
+        self._low = min(self._low, min(self._newest))
+        self._high = max(self._high, max(self._newest))
         self._sum.add_values(self._newest)
         self._newest.clear()

@@ -256,8 +256,8 @@ class _Noise:
         if not num_tasks:
             return
         agreement.mean_rewards = [moments.mean for moments in self._means]
-        agreement.within_variance = self._of_rollouts.value
-        of_mean = self._of_tasks.value / num_tasks
+        agreement.within_variance = self._of_rollouts.mean
+        of_mean = self._of_tasks.mean / num_tasks
         agreement.verifier_error = math.sqrt(of_mean)
         errors = [moments.standard_error for moments in self._means]
         squares = [error**2 for error in errors if error is not None]

@@ -38,7 +38,7 @@ def test_sums_of_parts_add_up_to_that_of_all_rounded_once(first, second):
 
 @given(st.lists(numbers, min_size=1, max_size=20))
 def test_running_mean_is_the_mean(values):
-    assert mean_of(values).value == mean(values)
+    assert mean_of(values).mean == mean(values)
 
 
 @pytest.mark.parametrize("num_values", [1_000, 1_001, 2_002, 5_000])
@@ -51,12 +51,12 @@ def test_many_values_are_rounded_once(num_values):
     random.shuffle(values)
 
     assert sum_of(values).total == math.fsum(values)
-    assert mean_of(values).value == mean(values)
+    assert mean_of(values).mean == mean(values)
     assert mean_of(values).num_values == len(values)
 
 
 def test_running_mean_of_many_equal_values_is_exact():
-    assert mean_of([0.1] * 2_500).value == 0.1
+    assert mean_of([0.1] * 2_500).mean == 0.1
 
 
 @given(st.lists(st.tuples(numbers, st.integers(1, 1_500)), min_size=1, max_size=5))
@@ -66,15 +66,15 @@ def test_running_mean_takes_a_value_as_if_it_came_so_many_times(pairs):
         found.add(value, times)
 
     values = [value for value, times in pairs for _ in range(times)]
-    assert (found.value, found.num_values) == (mean(values), len(values))
+    assert (found.mean, found.num_values) == (mean(values), len(values))
 
 
 def test_running_mean_may_be_asked_while_values_come():
     found = mean_of([1.0, 0.0])
-    assert found.value == 0.5
+    assert found.mean == 0.5
     found.add(0.5)
     found.add(0.5)
-    assert (found.value, found.num_values) == (0.5, 4)
+    assert (found.mean, found.num_values) == (0.5, 4)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])

@@ -117,12 +117,12 @@ class Within:
     @property
     def variance(self) -> float | None:
         """Of one attempt around its task's mean; None where no task has two."""
-        return self._variances.value if self._variances.num_values else None
+        return self._variances.mean if self._variances.num_values else None
 
     @property
     def mean_inverse(self) -> float:
         """The mean of 1 / K over tasks of K attempts."""
-        return self._inverses.value
+        return self._inverses.mean
 
 
 class PairedValues:
