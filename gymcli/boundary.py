@@ -1,26 +1,28 @@
-"""Where somebody else's code is called: whatever it raises is attributed to one phase."""
+"""The border to somebody else's code: whatever it raises is attributed to one phase."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from types import TracebackType
 
 from gymcli.errors import AttemptError, RunError, UsageError
 
-__all__ = ["boundary", "described", "is_cancellation"]
+__all__ = ["boundary", "described", "is_cancellation", "leave_copy"]
 
 
 class _Boundary:
     """Attribute whatever somebody else's code raises in the block to one phase of an attempt.
 
-    `sys.exit` counts, and so does a cancellation that nobody asked of this task: each ends the
-    attempt, never the run. What ends a run does so from in here as well: a disk that is full
-    where a judge's answer is written down, a package that is missing.
+    `sys.exit` counts, and so does a panic of a Rust extension or the outcome of a test framework,
+    which are no `Exception`: each ends the attempt, never the run. What ends a run does so from in
+    here as well: a disk that is full where a judge's answer is written down, a missing package.
+    A cancellation passes where the task was asked to end; whoever awaits the task knows by whom.
 
     Raises:
         AttemptError: Ours as they are; all others as `error_class`, in one line.
-        RunError, UsageError: As they are.
+        RunError, UsageError, KeyboardInterrupt: As they are.
 
     """
 
@@ -30,7 +32,7 @@ class _Boundary:
         self._error_class = error_class
 
     def __enter__(self) -> None:
-        """Begin the block."""
+        pass
 
     def __exit__(
         self,
@@ -38,29 +40,43 @@ class _Boundary:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Look at what the block raised."""
         if error is None or isinstance(error, (AttemptError, RunError, UsageError)):
             return
-        if not isinstance(error, (Exception, SystemExit, asyncio.CancelledError)):
+        if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or is_cancellation(error):
             return
-        if not is_cancellation(error):
-            raise self._error_class(described(error)) from error
+        raise self._error_class(described(error)) from error
 
 
 boundary = functools.cache(_Boundary)
-"""Gives the boundary of a phase, `with boundary(SetupError):`; always the same, which keeps nothing
-of a block."""
+"""Returns the boundary of a phase, `with boundary(SetupError):`. It holds no state of a block, so
+one object serves all."""
 
 
 def described(error: BaseException) -> str:
     """Name an exception of somebody else's code in one line: its class, and its text if any."""
-    text = " ".join(str(error).split())
     name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except BaseException as failed:  # noqa: BLE001  # its class says how it is put into words
+        return f"{name} (its text cannot be read: {type(failed).__name__})"
     return f"{name}: {text}" if text else name
 
 
+def leave_copy(process: int) -> None:
+    """End this process at once if it is a forked copy that came back from somebody else's code.
+
+    A copy that went on would be a second writer of the run.
+
+    Args:
+        process: The id of the process that made the call.
+
+    """
+    if os.getpid() != process:
+        os._exit(0)
+
+
 def is_cancellation(error: BaseException) -> bool:
-    """Say whether an error is the cancellation of this task, not one that leaked from another."""
+    """Return whether an error is a cancellation that this task was asked for by anybody."""
     if not isinstance(error, asyncio.CancelledError):
         return False
     task = asyncio.current_task()

@@ -33,10 +33,12 @@ GymError                      1   a bug of ours unless a child says otherwise
     ├── SetupError                phase "setup"
     │   └── SetupTimeoutError         building the state took too long
     ├── EpisodeError              phase "environment"
-    │   └── EnvironmentTimeoutError   the environment took too long over a step
+    │   ├── EnvironmentTimeoutError   the environment took too long over a step
+    │   └── CrashedAttemptError       the process of the run died twice while it was played
     ├── RoleError                 phase "role"
     ├── VerifierError             phase "verify"
     │   ├── VerifierTimeoutError      the verifier took too long
+    │   ├── VerifierCrashedError      the process of the verifier died, or needed too much memory
     │   ├── IncompleteGroupError      another attempt of the task has no score yet
     │   └── ReplayDivergedError       replaying the record gave other results
     └── UnfinishedAttemptError    the run ended first; the phase is the one it was in
@@ -56,6 +58,7 @@ __all__ = [
     "CancelledAttemptError",
     "ConfigError",
     "ContextOverflowError",
+    "CrashedAttemptError",
     "EndpointConnectionError",
     "EndpointGoneError",
     "EndpointTimeoutError",
@@ -90,6 +93,7 @@ __all__ = [
     "UnknownNameError",
     "UnknownUsageError",
     "UsageError",
+    "VerifierCrashedError",
     "VerifierError",
     "VerifierTimeoutError",
 ]
@@ -261,6 +265,10 @@ class EnvironmentTimeoutError(EpisodeError):
     """Raised when an environment takes too long over a step, or to close."""
 
 
+class CrashedAttemptError(EpisodeError):
+    """Raised when the process of a run died twice with this attempt, the second time with no other."""
+
+
 class RoleError(AttemptError):
     """Raised when a judge, a simulated user or a reward model fails."""
 
@@ -275,6 +283,10 @@ class VerifierError(AttemptError):
 
 class VerifierTimeoutError(VerifierError):
     """Raised when a verifier takes longer than it is allowed to."""
+
+
+class VerifierCrashedError(VerifierError):
+    """Raised when the process of a verifier dies, or needs more memory than it may."""
 
 
 class IncompleteGroupError(VerifierError):
