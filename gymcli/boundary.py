@@ -42,7 +42,7 @@ class _Boundary:
     ) -> None:
         if error is None or isinstance(error, (AttemptError, RunError, UsageError)):
             return
-        if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or is_cancellation(error):
+        if isinstance(error, KeyboardInterrupt) or is_cancellation(error) or _is_closed(error):
             return
         raise self._error_class(described(error)) from error
 
@@ -73,6 +73,16 @@ def leave_copy(process: int) -> None:
     """
     if os.getpid() != process:
         os._exit(0)
+
+
+def _is_closed(error: BaseException) -> bool:
+    """Return whether a coroutine that runs no more is being closed."""
+    if not isinstance(error, GeneratorExit):
+        return False
+    try:
+        return asyncio.current_task() is None
+    except RuntimeError:
+        return True
 
 
 def is_cancellation(error: BaseException) -> bool:

@@ -88,7 +88,7 @@ async def _caught(
     process = os.getpid()
     try:
         return await coroutine, None
-    except (KeyboardInterrupt, GeneratorExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  # it is raised where the call is awaited
         return None, error

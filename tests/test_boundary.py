@@ -1,10 +1,11 @@
 """Somebody else's code ends one attempt, in its phase, and never the run."""
 
 import asyncio
+import os
 
 import pytest
 
-from gymcli.boundary import boundary, is_cancellation
+from gymcli.boundary import boundary, is_cancellation, leave_copy
 from gymcli.errors import (
     EpisodeError,
     MissingPackageError,
@@ -14,12 +15,27 @@ from gymcli.errors import (
 )
 
 
+class PanicException(BaseException):  # noqa: N818  # the name that PyO3 gives it
+    """What a Rust extension raises when it panics."""
+
+
+class Unspeakable(Exception):
+    """An exception that cannot be put into words."""
+
+    def __str__(self):
+        return str(1 / 0)
+
+
 @pytest.mark.parametrize(
     ("raised", "words"),
     [
         (ValueError("two\nlines"), "ValueError: two lines"),
         (ZeroDivisionError(), "ZeroDivisionError"),
         (SystemExit(0), "SystemExit: 0"),
+        (GeneratorExit(), "GeneratorExit"),
+        (PanicException("index out of bounds"), "PanicException: index out of bounds"),
+        (pytest.fail.Exception("no"), "Failed: no"),
+        (Unspeakable(1), "Unspeakable (its text cannot be read: ZeroDivisionError)"),
         (asyncio.CancelledError(), "CancelledError"),
     ],
 )
@@ -65,6 +81,16 @@ def test_boundary_lets_the_cancellation_of_its_own_task_through():
             await task
 
     asyncio.run(run())
+
+
+def test_leave_copy_ends_a_forked_process_and_no_other():
+    leave_copy(os.getpid())
+    process = os.getpid()
+    copy = os.fork()
+    if copy == 0:
+        leave_copy(process)
+        os._exit(1)
+    assert os.waitpid(copy, 0)[1] == 0
 
 
 def test_a_cancellation_outside_of_any_task_is_one():

@@ -1,6 +1,7 @@
 """One episode: how it ends, what is recorded, and what happens when something fails."""
 
 import asyncio
+import contextlib
 import time
 
 import msgspec
@@ -12,6 +13,7 @@ from gymcli.environment import Environment, EnvironmentOptions, Step, Task, tool
 from gymcli.errors import (
     ContextOverflowError,
     EndpointTimeoutError,
+    EnvironmentTimeoutError,
     EpisodeError,
     ModelError,
     RoleError,
@@ -519,15 +521,6 @@ def test_failure_of_the_model_is_of_that_phase_and_keeps_record_and_retries(erro
     assert failure.rollout.timing.model_seconds > 0
 
 
-class SteppedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock goes on beside its own where the test says so."""
-
-    now = 0.0
-
-    def time(self):
-        return super().time() + self.now
-
-
 class Stalling:
     """A policy that never answers, after tries that failed."""
 
@@ -580,45 +573,94 @@ def test_the_time_of_an_episode_ends_a_request_within_a_longer_time_limit():
     assert rollout.stop_reason == "episode_time"
 
 
-@pytest.mark.parametrize("max_seconds", [1.0, 600.0])
-def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment(max_seconds):
+def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment():
     """Who cancels the task as well wants all of it ended, not only the request."""
 
     class Cancelled(Stalling):
         async def answer(self, request):
-            loop.now += 3600.0
-            episode.started -= 3600.0
-            loop.call_soon(asyncio.current_task().cancel)
-            await super().answer(request)
+            try:
+                await super().answer(request)
+            except asyncio.CancelledError:
+                outer.cancel()
+                raise
 
     async def main():
-        task = asyncio.create_task(play(plan, Cancelled(), episode))
-        await asyncio.wait([task])
-        return task.cancelled(), task.cancelling()
+        nonlocal outer
+        outer = asyncio.create_task(play(plan, Cancelled(), episode))
+        await asyncio.wait([outer])
+        await episode.flight.gone()
+        return outer.cancelled()
 
+    outer = None
     environment, instances = world()
-    plan = plan_of(environment, limits=EpisodeLimits(max_seconds=max_seconds))
-    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
-        loop, episode = runner.get_loop(), Episode(plan)
-        assert runner.run(main()) == (True, 1)
+    plan = plan_of(environment, limits=EpisodeLimits(max_seconds=0.01))
+    episode = Episode(plan)
+    assert asyncio.run(main())
     assert [instance.num_closed for instance in instances] == [1]
 
 
-def test_the_time_of_an_episode_that_is_long_ends_it_too():
-    class Slow(Stalling):
-        async def answer(self, request):
-            loop.now += 3600.0
-            episode.started -= 3600.0
-            await super().answer(request)
+def test_play_fails_where_the_environment_waits_too_long_and_closes_it():
+    async def reply(self, rollout):
+        await asyncio.Event().wait()
+
+    failure = failed(Scripted(says()), reply=reply, step_timeout=0.01)
+    assert isinstance(failure.error, EnvironmentTimeoutError)
+    assert str(failure.error) == "step took longer than 0.01 seconds (step_timeout)"
+    assert roles(failure.rollout) == ["user", "assistant"]
+
+
+def test_play_lets_clean_up_run_to_its_end():
+    """Nothing is thrown into `finally` again, however long it takes within `close_timeout`."""
+    tidied = []
+
+    async def reply(self, rollout):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.5)
+            tidied.append("all")
+
+    failed(Scripted(says()), reply=reply, step_timeout=0.01)
+    assert tidied == ["all"]
+
+
+def test_play_leaves_a_task_that_does_not_end_behind(caplog):
+    async def reply(self, rollout):
+        for _ in range(2):  # the last one is that of asyncio.run, which waits for its end
+            with contextlib.suppress(BaseException):
+                await asyncio.Event().wait()
+
+    failure = failed(Scripted(says()), reply=reply, step_timeout=0.01, close_timeout=0.01)
+    assert isinstance(failure.error, EnvironmentTimeoutError)
+    assert "was cancelled and goes on after 0.01 seconds; it is left behind" in caplog.text
+
+
+def test_play_goes_no_further_where_the_environment_swallows_its_end():
+    async def reply(self, rollout):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "and on it goes"
+
+    failure = failed(Scripted(says(), says()), reply=reply, step_timeout=0.01)
+    assert isinstance(failure.error, EnvironmentTimeoutError)
+    assert roles(failure.rollout) == ["user", "assistant"]
+
+
+def test_a_task_group_that_fails_ends_its_own_attempt_alone():
+    """Its task keeps a cancellation that was never taken back; see asyncio.Task.cancelling."""
+
+    async def reply(self, rollout):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
 
     async def main():
-        rollout = await play(plan, Slow(), episode)
-        return rollout.stop_reason, asyncio.current_task().cancelling()
+        environment, _ = world(reply=reply)
+        try:
+            await play(plan_of(environment), Scripted(says()))
+        except EpisodeFailedError as error:
+            return str(error), asyncio.current_task().cancelling()
 
-    plan = plan_of(world()[0], limits=EpisodeLimits(max_seconds=3600.0))
-    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
-        loop, episode = runner.get_loop(), Episode(plan)
-        assert runner.run(main()) == ("episode_time", 0)
+    assert asyncio.run(main()) == ("CancelledError, which nobody asked for", 0)
 
 
 def test_failure_before_a_failing_close_is_the_one_that_is_told():

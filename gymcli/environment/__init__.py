@@ -2,7 +2,7 @@
 
 from gymcli.environment.boxes import last_boxed, without_text_commands
 from gymcli.environment.context import Context, Model
-from gymcli.environment.contract import Environment
+from gymcli.environment.contract import Environment, make
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
 from gymcli.environment.tool import Tool, ToolCallError, tool
 
@@ -17,6 +17,7 @@ __all__ = [
     "Tool",
     "ToolCallError",
     "last_boxed",
+    "make",
     "tool",
     "without_text_commands",
 ]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gymcli.boundary import described, is_cancellation
-from gymcli.deadlines import limit_of, within
+from gymcli.boundary import described
 from gymcli.environment.parts import Task
 from gymcli.environment.tool import Tool, ToolCallError, function_names, shortened
 from gymcli.errors import AttemptError, RunError
 from gymcli.gathering import gather_all
+from gymcli.limits import LateError, within
 from gymcli.types import JSONObject, ToolCall
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ TaskT = TypeVar("TaskT", bound=Task)
 
 _SLOW_SECONDS = 0.05
 """After a tool that computed so long, other episodes get their turn."""
-
-
-class _LateToolError(Exception):
-    """Raised when a tool does not finish in time."""
 
 
 class Calling:
@@ -98,26 +94,31 @@ class Calling:
             )
         environment = self._environment
         seconds = found.timeout or environment.tool_timeout
-        limit = limit_of(call.name, seconds, seconds, _LateToolError)
         try:
             result = await within(
-                environment.computing_alarm, limit, self._call, found, call.arguments
+                seconds,
+                self._call(found, call.arguments),
+                close_timeout=environment.close_timeout,
+                now=environment.now,
             )
             return result if isinstance(result, str) else msgspec.json.encode(result).decode()
-        except (ToolCallError, AttemptError, RunError):
+        except (ToolCallError, AttemptError, RunError, KeyboardInterrupt):
             raise
-        except _LateToolError as error:
+        except LateError as error:
             reason = f"{call.name} did not finish within {seconds:g} seconds."
             raise ToolCallError("timeout", reason) from error
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if is_cancellation(error):
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
                 raise
             raise ToolCallError("raised", f"{call.name} failed: {described(error)}.") from error
 
     async def _call(self, found: Tool, arguments: str) -> object:
         """Read the arguments of a call and make it; a row's schema may be slow to check as well."""
         is_lax = self._environment.reads_arguments_laxly
-        result = self._bind(found)(**found.parse(arguments, is_lax=is_lax))
+        function, keywords = self._bind(found), found.parse(arguments, is_lax=is_lax)
+        if found.in_thread:
+            return await asyncio.to_thread(function, **keywords)
+        result = function(**keywords)
         return await result if inspect.isawaitable(result) else result
 
 

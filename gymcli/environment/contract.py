@@ -7,7 +7,8 @@ The order of events of an episode, which `gymcli.rollout` drives:
 3. for every message of the model, `step` answers: by default the results of its tool calls, or
    the next user turn from `reply`; when there is neither, the episode is done;
 4. `final_state` is recorded, unless something failed, and `close` is called in any case;
-5. `verify` scores the record, now or any time later, in this process or another;
+5. `verify` scores the record, now or any time later: in a worker process, or in the event loop
+   where it waits for the model of a role or a server;
 6. `verify_group`, where the class has one, scores all attempts of a task relative to each other;
 7. `metrics`, where the class has one, takes the scores of a run and gives numbers of its own.
 """
@@ -15,6 +16,7 @@ The order of events of an episode, which `gymcli.rollout` drives:
 from __future__ import annotations
 
 import functools
+import os
 import time
 import typing
 from collections import Counter
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from gymcli.deadlines import NO_ALARM
+from gymcli.boundary import leave_copy
 from gymcli.environment.calling import Calling, shown_of
 from gymcli.environment.context import Context, Model
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
@@ -34,7 +36,7 @@ from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 if TYPE_CHECKING:
     from gymcli.metrics.groups import Group
 
-__all__ = ["Environment"]
+__all__ = ["Environment", "make"]
 
 TaskT = TypeVar("TaskT", bound=Task)
 
@@ -60,20 +62,21 @@ class Environment(Generic[TaskT]):
     close_timeout: ClassVar[float] = 30.0
     """Seconds that `close` may take."""
     tool_timeout: ClassVar[float] = 60.0
-    """Seconds that one tool call may take, whether it waits or computes."""
-    blocking_timeout: ClassVar[float] = 10.0
-    """Seconds that all but tools and `verify` may compute without awaiting anything: as long, every
-    other episode stands still."""
+    """Seconds that one tool call may wait. A call that computes holds up every other episode, and
+    is not late once it has returned."""
+    blocking_timeout: ClassVar[float] = 60.0
+    """Seconds that code in the process of the run may compute without awaiting anything. After as
+    long, `gym collect` ends its process and starts it again."""
     verify_timeout: ClassVar[float] = 60.0
-    """Seconds that `verify` or `verify_group` may compute."""
+    """Seconds that `verify` or `verify_group` may take in a worker process."""
     scoring_timeout: ClassVar[float] = 1800.0
-    """Seconds that either may take where it waits: for models, workers or a server."""
+    """Seconds that either may take in the event loop of the run, where it waits for models or a
+    server."""
     verify_memory_mb: ClassVar[int] = 2048
-    """Megabytes that either may need in a worker process (Linux only)."""
+    """Megabytes that either may need in a worker process, beyond what the worker has after its
+    imports (Linux only)."""
     verifies_in_worker: ClassVar[bool] = False
-    """Both run in a worker process at once, which can be killed whatever they do: for those that
-    calculate with numbers or build structures that the model says. Others go there when they turn
-    out to be slow."""
+    """Has no effect any more: every verifier that waits for nothing runs in a worker process."""
     max_tool_output: ClassVar[int] = 100_000
     """Characters of a tool result; what is longer is cut, with a marker."""
     rescore: ClassVar[Literal["verify", "recorded"]] = "verify"
@@ -124,8 +127,8 @@ class Environment(Generic[TaskT]):
         """The tools that the model was shown, and only may call; None: all of `tools()`."""
         self.reads_arguments_laxly = False
         """For replaying records of other programs, whose servers converted what they could."""
-        self.computing_alarm = NO_ALARM
-        """Ends code that computes too long; the driver gives one that is open."""
+        self.now: Callable[[], float] = time.monotonic
+        """The clock of time limits; the driver sets one that stands still while the loop does."""
         self.tool_seconds = 0.0
         self._own_usable: tuple[list[JSONObject] | None, Mapping[str, Tool]]
         self._own_usable = None, self._method_tools
@@ -297,3 +300,29 @@ class Environment(Generic[TaskT]):
         if found is self._method_tools.get(found.name):
             return typing.cast("Callable[..., object]", getattr(self, found.function.__name__))
         return found.function
+
+
+def make(
+    environment: type[Environment[Task]],
+    fields: JSONObject,
+    *,
+    options: EnvironmentOptions,
+    roles: Mapping[str, Model],
+    rng: Random | int,
+) -> Environment[Task]:
+    """Type a row's fields and return the instance that plays them.
+
+    Args:
+        environment: Its class.
+        fields: The row's fields.
+        options: The options of the instance.
+        roles: The models that it may ask.
+        rng: Its random generator, or the seed of one.
+
+    """
+    if isinstance(rng, int) and environment.__init__ is not Environment.__init__:
+        rng = Random(rng)  # an `__init__` of its own may use it
+    process = os.getpid()
+    instance = environment(environment.parse_task(fields), options=options, roles=roles, rng=rng)
+    leave_copy(process)
+    return instance

@@ -64,6 +64,7 @@ class Tool:
         description: str = "",
         parameters: JSONObject | None = None,
         reads_only: bool = False,
+        in_thread: bool = False,
         timeout: float | None = None,
     ) -> None:
         self.function = function
@@ -71,6 +72,8 @@ class Tool:
         self.description = description or inspect.cleandoc(function.__doc__ or "")
         self.reads_only = reads_only
         """It changes nothing, so calls of one message may run in parallel."""
+        self.in_thread = in_thread
+        """It blocks, and runs in a thread so that other episodes go on meanwhile."""
         self.timeout = timeout
         """Seconds that one call may take; None: the environment's `tool_timeout`."""
         self._parameters = parameters
@@ -204,12 +207,13 @@ class Tool:
 def tool(function: Callable[P, R]) -> Callable[P, R]: ...
 @overload
 def tool(
-    *, reads_only: bool = False, timeout: float | None = None
+    *, reads_only: bool = False, in_thread: bool = False, timeout: float | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
     *,
     reads_only: bool = False,
+    in_thread: bool = False,
     timeout: float | None = None,
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
     """Mark a method of an environment as a tool; its docstring is what the model reads.
@@ -217,17 +221,23 @@ def tool(
     Args:
         function: The method, where the decorator is used bare.
         reads_only: The tool changes nothing; calls of one message may run in parallel.
+        in_thread: The tool blocks (`requests`, `subprocess.run`, a database): it runs in a thread,
+            so that other episodes go on meanwhile. A late call goes on there, unheard.
         timeout: Seconds that a call may take, in place of the environment's `tool_timeout`.
 
     Raises:
-        TypeError: The method has no docstring.
+        TypeError: The method has no docstring, or is `async` and to run in a thread.
 
     """
 
     def mark(method: Callable[P, R]) -> Callable[P, R]:
         if not (method.__doc__ or "").strip():
             raise TypeError(f"the tool {method.__name__} needs a docstring: the model reads it")
-        method.__tool__ = Tool(method, reads_only=reads_only, timeout=timeout)  # type: ignore[attr-defined]
+        if in_thread and inspect.iscoroutinefunction(method):
+            raise TypeError(f"the tool {method.__name__} is async: it awaits, and needs no thread")
+        method.__tool__ = Tool(  # type: ignore[attr-defined]
+            method, reads_only=reads_only, in_thread=in_thread, timeout=timeout
+        )
         return method
 
     return mark if function is None else mark(function)

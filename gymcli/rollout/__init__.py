@@ -1,5 +1,6 @@
 """One episode: the loop between model and environment, recorded as it goes."""
 
+from gymcli.rollout.flight import Flight
 from gymcli.rollout.plan import (
     Episode,
     EpisodeFailedError,
@@ -9,6 +10,7 @@ from gymcli.rollout.plan import (
     attempt_seed,
 )
 from gymcli.rollout.playing import DEFAULT_MAX_TURNS, play
+from gymcli.rollout.watchdog import Watchdog
 
 __all__ = [
     "DEFAULT_MAX_TURNS",
@@ -16,7 +18,9 @@ __all__ = [
     "EpisodeFailedError",
     "EpisodeLimits",
     "EpisodePlan",
+    "Flight",
     "Policy",
+    "Watchdog",
     "attempt_seed",
     "play",
 ]

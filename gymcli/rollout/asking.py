@@ -5,22 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from types import TracebackType
 
 from gymcli.boundary import boundary
-from gymcli.environment import Environment, Task, limited
-from gymcli.errors import EndpointTimeoutError, EpisodeError, ModelError, UnknownUsageError
+from gymcli.errors import EndpointTimeoutError, ModelError, UnknownUsageError
+from gymcli.rollout.flight import Flight
 from gymcli.rollout.plan import Episode, EpisodePlan, Policy
 from gymcli.types import Answer, Request, StopReason, Tries, Usage
 
 __all__ = ["OutOfTimeError", "ask", "cost_of", "limit_reached"]
-
-
-_LONG = 2.0
-"""Seconds from which on the end of an episode's time is not waited for with a timer of its own."""
-
-_SHORTEST_LOOK = 0.05
-"""Seconds between two looks at an episode that has less left, while its request waits."""
 
 
 class OutOfTimeError(Exception):
@@ -58,29 +50,28 @@ def cost_of(episode: Episode, plan: EpisodePlan) -> float | None:
     return plan.cost(episode.rollout.usage)
 
 
-async def ask(
-    environment: Environment[Task], plan: EpisodePlan, policy: Policy | None, episode: Episode
-) -> Answer:
-    """Ask the model for one message and count what that took."""
+async def ask(plan: EpisodePlan, policy: Policy, episode: Episode, flight: Flight) -> Answer:
+    """Ask the model for one message and count what that took.
+
+    Raises:
+        ModelError: There is no usable answer.
+        OutOfTimeError: The time of the episode was over first.
+
+    """
     rollout = episode.rollout
-    if policy is None:
-        message = await limited.oracle(environment, rollout)
-        if message is None:
-            raise EpisodeError(f"{rollout.env} has no oracle for this task")
-        return Answer(message=message)
     params = rollout.sampling
     if plan.sends_seed:
         params = {**params, "seed": rollout.seed}
     request = Request(messages=rollout.messages, tools=rollout.tools, params=params)
     started = time.perf_counter()
     episode.phase = "model"
+    max_seconds = plan.limits.max_seconds
     try:
-        if plan.limits.max_seconds is None:
+        if max_seconds is None:
             with boundary(ModelError):
                 answer = await policy.answer(request)
         else:
-            with _Cut(policy, request, episode, plan), boundary(ModelError):
-                answer = await policy.answer(request)
+            answer = await _answer_in_time(policy, request, episode, flight, max_seconds)
     finally:
         rollout.timing.model_seconds += time.perf_counter() - started
         episode.phase = "environment"
@@ -91,82 +82,44 @@ async def ask(
     return answer
 
 
-class _Cut:
-    """Cancels a request when the time of its episode is over; waiting in line takes none of it.
-
-    As `asyncio.timeout` it takes that back at its end, but costs a fifth where nothing is cut off:
-    no timer of its own, and no cycle of references that would keep a conversation until the next
-    collection.
+async def _answer_in_time(
+    policy: Policy, request: Request, episode: Episode, flight: Flight, max_seconds: float
+) -> Answer:
+    """Ask for an answer within the time of the episode; waiting in line takes none of it.
 
     Raises:
         EndpointTimeoutError: The time is over, and a try failed before.
         OutOfTimeError: The time is over, and nothing but the model took it.
 
     """
+    task = flight.task
+    assert task is not None, "an episode is played in a task"
+    num_before = task.cancelling()
+    is_cut = False
 
-    __slots__ = (
-        *("_episode", "_is_cut", "_max_seconds", "_num_before", "_policy", "_reminder"),
-        *("_reminders", "_request", "_task", "_timer"),
-    )
-
-    def __init__(
-        self, policy: Policy, request: Request, episode: Episode, plan: EpisodePlan
-    ) -> None:
-        self._policy = policy
-        self._request = request
-        self._episode = episode
-        self._max_seconds = plan.limits.max_seconds or 0.0
-        self._reminders = plan.reminders
-        self._reminder: int | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_cut = False
-        if episode.task is None:
-            episode.task = asyncio.current_task()
-            assert episode.task is not None, "an episode is played in a task"
-        self._task = episode.task
-        self._num_before = self._task.cancelling()
-
-    def __enter__(self) -> None:
-        left = _seconds_left(self._episode, self._max_seconds, self._episode.waited)
-        if left > _LONG:
-            self._reminder = self._reminders.add(self, left)
+    def look() -> None:
+        nonlocal is_cut
+        left = _seconds_left(episode, max_seconds, _waited(policy))
+        if left > 0:
+            flight.call_late(left, look)
         else:
-            self._timer = self._task.get_loop().call_later(left, self.remind)
+            is_cut = True
+            task.cancel()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._reminder is not None:
-            self._reminders.forget(self, self._reminder)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._episode.waited = _waited(self._policy)
-        if not self._is_cut:
-            return
-        num_left = self._task.cancelling()
-        if num_left > self._num_before:
-            num_left = self._task.uncancel()
-        if kind is not asyncio.CancelledError or num_left > self._num_before:
-            return  # there was an answer or an error, or somebody else cancelled it as well
-        if failed := ", ".join(self._request.tries.retries):
+    flight.call_late(_seconds_left(episode, max_seconds, episode.waited), look)
+    try:
+        with boundary(ModelError):
+            return await policy.answer(request)
+    except asyncio.CancelledError as error:
+        if not is_cut or task.uncancel() > num_before:
+            raise  # somebody else wants all of it ended
+        if failed := ", ".join(request.tries.retries):
             text = f"the time of the episode was over before it was answered ({failed} before)"
             raise EndpointTimeoutError(text) from error
         raise OutOfTimeError from error
-
-    def remind(self) -> None:
-        """Cancel the request if the time is over; else look again when it should be."""
-        left = _seconds_left(self._episode, self._max_seconds, _waited(self._policy))
-        if left > 0:
-            left = max(left, _SHORTEST_LOOK)
-            self._timer = self._task.get_loop().call_later(left, self.remind)
-        else:
-            self._is_cut = True
-            self._timer = None
-            self._task.cancel()
+    finally:
+        episode.waited = _waited(policy)
+        flight.unlimit()
 
 
 def _seconds_left(episode: Episode, max_seconds: float, waited: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping
@@ -10,9 +9,10 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gymcli.deadlines import Alarm, Reminders
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import AttemptError, Phase
+from gymcli.rollout.flight import Flight
+from gymcli.rollout.watchdog import Watchdog
 from gymcli.types import (
     SCHEMA_VERSION,
     Answer,
@@ -82,10 +82,8 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What tokens of the policy cost; None: nobody knows."""
     spend: Callable[[Usage, float | None], None] | None = None
     """Told of every answer's tokens and their cost, as it comes."""
-    alarm: Alarm = Alarm()
-    """Ends code of the environment that computes too long, where it is open."""
-    reminders: Reminders = msgspec.field(default_factory=Reminders)
-    """Tell when the time of an episode is over; best those of the whole run."""
+    watchdog: Watchdog | None = None
+    """Keeps the limits of what waits. None: the episode has one of its own."""
 
 
 class Episode:
@@ -100,8 +98,8 @@ class Episode:
         """Messages of the model on record."""
         self.has_known_usage = True
         """False where an answer did not say what it took."""
-        self.task: asyncio.Task[object] | None = None
-        """Plays it; noted by whoever asks for it first: on Python 3.11 asyncio is slow to say."""
+        self.flight: Flight | None = None
+        """The task that plays it, once it is played."""
         self.started = time.perf_counter()
         self.waited = 0.0
         """Seconds since then that its requests waited for others, or for an endpoint that is gone;

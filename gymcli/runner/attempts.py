@@ -10,7 +10,6 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.client import Client
-from gymcli.deadlines import Alarm
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import (
     AttemptError,
@@ -18,7 +17,7 @@ from gymcli.errors import (
     UnfinishedAttemptError,
 )
 from gymcli.role_models import RoleModels, waits_to_score
-from gymcli.rollout import Episode, EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout import Episode, EpisodeFailedError, EpisodePlan, Watchdog, play
 from gymcli.runner.asking import Asking
 from gymcli.runner.failing import failure_of, fatal_error
 from gymcli.runner.stopping import Stopping, UnderWay
@@ -63,8 +62,8 @@ class Shared(NamedTuple):
     """Writes a finished conversation down before a verifier starts that waits for anything."""
     stopping: Stopping
     """Tells the attempts that the run ends early."""
-    alarm: Alarm = Alarm()
-    """Ends code of environments that computes too long."""
+    watchdog: Watchdog
+    """Keeps the limits of code of environments that waits."""
 
 
 class Outcome(NamedTuple):
@@ -109,7 +108,7 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
     use: dict[str, RoleUse] = {}
     asking = Asking()
     roles = _roles(attempt, attempt.plan.row.fields, shared, asking, use)
-    plan = msgspec.structs.replace(attempt.plan, roles=roles, alarm=shared.alarm)
+    plan = msgspec.structs.replace(attempt.plan, roles=roles, watchdog=shared.watchdog)
     episode = Episode(plan)
     rollout = episode.rollout
     rollout.role_usage = use
@@ -117,7 +116,6 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
     under_way = shared.stopping.under_way(lambda: asking.phase(episode.phase))
     try:
         with under_way:
-            episode.task = under_way.task
             policy = None if shared.policy is None else shared.policy.conversation()
             await play(plan, policy, episode)
     except EpisodeFailedError as failed:
@@ -128,8 +126,10 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
         if episode.is_finished:
             shared.save(rollout)
         raise
-    is_slow = attempt.environment in shared.workers.slow
-    is_saved = is_slow or waits_to_score(attempt.environment, shared.roles.sources)
+    finally:
+        if episode.flight is not None and not episode.flight.is_over:
+            shared.stopping.add_closing(episode.flight)
+    is_saved = waits_to_score(attempt.environment, shared.roles.sources)
     if is_saved:
         shared.save(rollout)
     episode.phase = "verify"
@@ -187,7 +187,6 @@ async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
                 options=attempt.options,
                 roles=_roles(attempt, rollout.task, shared, asking, use),
                 workers=shared.workers,
-                alarm=shared.alarm,
                 save=save,
             )
     except AttemptError as error:
@@ -262,7 +261,6 @@ async def _scored_together(
             for member, use in zip(members, uses, strict=True)
         ],
         workers=shared.workers,
-        alarm=shared.alarm,
     )
     seconds = time.perf_counter() - started
     for rollout, use in zip(scored, uses, strict=True):

@@ -66,6 +66,7 @@ async def run_attempts(
         working.cancel()
         with suppress(asyncio.CancelledError):
             await working
+        await shared.stopping.closed()
     cause = shared.stopping.cause
     if cause is not None:
         raise cause from cause.__cause__
@@ -92,6 +93,8 @@ class _Work:
         self._clock = clock
         self._turned_at = clock()
         self._longest_turn = _FIRST_TURN
+        self._num_begun = 0
+        self._num_ended = 0
 
     async def do_all(self) -> None:
         """Run every attempt, then end the groups that never became complete."""
@@ -99,6 +102,9 @@ class _Work:
             await _all_of(self._do() for _ in range(self._concurrency))
             for members in self._groups.left():
                 await self._give(await score_members(members, self._shared))
+            assert self._num_ended == self._num_begun, (
+                f"{self._num_begun} attempts were begun and {self._num_ended} have an outcome"
+            )
         finally:
             self.ended.close()
 
@@ -110,6 +116,7 @@ class _Work:
             attempt = next(self._attempts, None)
             if attempt is None:
                 break
+            self._num_begun += not attempt.is_done
             one = await play_attempt(attempt, shared)
             if one.outcome is not None:
                 await self._give([one.outcome])
@@ -132,6 +139,7 @@ class _Work:
 
     async def _give(self, outcomes: list[Outcome]) -> None:
         kept = []
+        self._num_ended += len(outcomes)
         for outcome in outcomes:
             kept.append(self._keep(outcome))
             cause = self._fuse.burnt_by(outcome)

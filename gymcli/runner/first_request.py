@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from gymcli.deadlines import Alarm
 from gymcli.errors import ModelError, RunError
 from gymcli.rollout import EpisodeFailedError, EpisodePlan, play
 from gymcli.types import Answer, Request
@@ -31,8 +28,7 @@ async def first_request(plan: EpisodePlan) -> Request:
     """
     bystander = _Bystander()
     try:
-        with Alarm() as alarm:
-            await play(msgspec.structs.replace(plan, alarm=alarm), bystander)
+        await play(plan, bystander)
     except EpisodeFailedError as failed:
         if bystander.request is None:
             raise RunError(f"the first attempt cannot start: {failed}") from failed.error

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from gymcli.client import Endpoint
-from gymcli.deadlines import Alarm
 from gymcli.role_models import ModelPool, RoleModels, RoleSource
+from gymcli.rollout import Watchdog
 from gymcli.runner.attempts import Shared
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping
@@ -64,6 +64,7 @@ async def judging(
     *,
     save: Callable[[Rollout], None] = lambda _: None,
     stopping: Stopping | None = None,
+    watchdog: Watchdog | None = None,
     spend: Callable[[Usage, float | None], None] | None = None,
     asks_anew: bool = False,
 ) -> AsyncIterator[Shared]:
@@ -74,15 +75,19 @@ async def judging(
         verdicts: What they said before.
         save: Writes down a conversation that waits for its score.
         stopping: Ends the run early; without it only what a judge's endpoint refuses does.
+        watchdog: That of the running event loop; without it one is started.
         spend: Told what every answer of a judge took.
         asks_anew: Judges are asked again what they have answered.
 
     """
     async with AsyncExitStack() as stack:
         stack.callback(verdicts.close)
+        if watchdog is None:
+            watchdog = await stack.enter_async_context(Watchdog())
         pool = await stack.enter_async_context(ModelPool(judges.concurrency))
-        workers = Workers(scrubber=judges.scrubber())
-        stack.callback(workers.close)
+        workers = await stack.enter_async_context(
+            Workers(scrubber=judges.scrubber(), now=watchdog.now)
+        )
         roles = RoleModels(
             judges.sources,
             params=judges.params,
@@ -91,5 +96,4 @@ async def judging(
             spend=spend,
             asks_anew=asks_anew,
         )
-        alarm = stack.enter_context(Alarm())
-        yield Shared(None, roles, workers, save, stopping or Stopping(), alarm)
+        yield Shared(None, roles, workers, save, stopping or Stopping(), watchdog)

@@ -19,11 +19,12 @@ from gymcli.errors import (
     Phase,
     UnfinishedAttemptError,
 )
+from gymcli.rollout import Flight
 
-__all__ = ["AGAIN_SECONDS", "Stopping", "UnderWay"]
+__all__ = ["Stopping", "UnderWay"]
 
-AGAIN_SECONDS = 2.0
-"""Between two cuts: so long may an attempt that was cut off take to close what it opened."""
+_HURRIED_SECONDS = 2.0
+"""How long an attempt that was cut off may take to close after a second signal."""
 
 
 class Stopping:
@@ -31,7 +32,7 @@ class Stopping:
 
     The cause is the error that the run will end with. Once there is one, no attempt is started;
     those in flight have `grace` seconds to end by themselves and are then cut off, each with an
-    error that says so.
+    error that says so. Its record is written then, and its environment closes afterwards.
     """
 
     def __init__(self, grace: float = 0.0) -> None:
@@ -40,7 +41,10 @@ class Stopping:
         self.num_elsewhere = 0
         """Attempts that are played or scored in other processes."""
         self._is_cut = False
+        self._is_hurried = False
         self._in_flight: set[UnderWay] = set()
+        self._closing: set[Flight] = set()
+        """Attempts that have their record, and whose environments still close."""
         self._cut_at = math.inf
         self._timer: asyncio.Handle | None = None
 
@@ -54,12 +58,24 @@ class Stopping:
         """Until what is in flight is cut off; without end where nothing stops the run."""
         return 0.0 if self._is_cut else self._cut_at - asyncio.get_running_loop().time()
 
-    def stop(self, cause: GymError, *, grace: float | None = None) -> None:
+    def stop(
+        self, cause: GymError, *, grace: float | None = None, is_hurried: bool = False
+    ) -> None:
         """Start nothing from now on, and cut off what is in flight once the grace is over.
 
         May be called again: the graver cause and the earlier end count. It must be called in the
         thread of the run's event loop.
+
+        Args:
+            cause: The error that the run ends with.
+            grace: Seconds for what is in flight; that of the run if not given.
+            is_hurried: Environments have not `close_timeout` to close, but two seconds.
+
         """
+        if is_hurried:
+            self._is_hurried = True
+            for flight in self._closing:
+                flight.hurry(_HURRIED_SECONDS)
         if self.cause is None or _gravity(cause) > _gravity(self.cause):
             self.cause = cause
         if self._is_cut:
@@ -103,15 +119,25 @@ class Stopping:
             self._timer.cancel()
             self._timer, self._cut_at = None, math.inf
 
+    def add_closing(self, flight: Flight) -> None:
+        """Take an attempt that has its record while its environment still closes."""
+        self._closing.add(flight)
+        if self._is_hurried:
+            flight.hurry(_HURRIED_SECONDS)
+
+    async def closed(self) -> None:
+        """Wait until every attempt that was cut off has closed its environment, or was left."""
+        while self._closing:
+            flight = self._closing.pop()
+            self._closing.add(flight)  # `stop` may hurry it meanwhile
+            await flight.gone()
+            self._closing.discard(flight)
+
     def _cut(self) -> None:
         self._is_cut = True
+        self._timer = None
         for one in self._in_flight:
             one.cut()
-        self._timer = None
-        if self._in_flight:
-            # The first cut ended what was waited for, the next ones end a close that hangs.
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(AGAIN_SECONDS, self._cut)
 
 
 class UnderWay:
@@ -123,33 +149,32 @@ class UnderWay:
 
     """
 
-    __slots__ = ("_num_before", "_num_cuts", "_phase", "_phase_at_cut", "_stopping", "task")
+    __slots__ = ("_is_cut", "_num_before", "_phase", "_phase_at_cut", "_stopping", "_task")
 
     def __init__(self, stopping: Stopping, phase: Callable[[], Phase]) -> None:
         self._stopping = stopping
         self._phase = phase
         self._phase_at_cut: Phase = "setup"
-        self._num_cuts = 0
+        self._is_cut = False
         self._num_before = 0
-        self.task: asyncio.Task[object] | None = None
+        self._task: asyncio.Task[object] | None = None
         """Whose work it is, once that was begun."""
 
     def cut(self) -> None:
         """Cancel what the attempt waits for."""
-        assert self.task is not None, "what was not entered is not in flight"
-        if not self._num_cuts:
-            self._phase_at_cut = self._phase()
-        self._num_cuts += 1
-        self.task.cancel()
+        assert self._task is not None, "what was not entered is not in flight"
+        self._phase_at_cut = self._phase()
+        self._is_cut = True
+        self._task.cancel()
 
     def __enter__(self) -> Self:
         if self._stopping._is_cut:  # noqa: SLF001  # the two are one mechanism
             raise self._stopping.error(self._phase())
-        if self.task is None:  # asked once: on Python 3.11 it is slow to say
-            self.task = asyncio.current_task()
-            assert self.task is not None, "attempts run in tasks"
-        self._num_cuts = 0
-        self._num_before = self.task.cancelling()
+        if self._task is None:  # asked once: on Python 3.11 it is slow to say
+            self._task = asyncio.current_task()
+            assert self._task is not None, "attempts run in tasks"
+        self._is_cut = False
+        self._num_before = self._task.cancelling()
         self._stopping._in_flight.add(self)  # noqa: SLF001
         return self
 
@@ -160,12 +185,10 @@ class UnderWay:
         traceback: TracebackType | None,
     ) -> None:
         self._stopping._in_flight.discard(self)  # noqa: SLF001
-        if not self._num_cuts:
+        if not self._is_cut:
             return
-        assert self.task is not None, "left before it was entered"
-        num_left = 0
-        for _ in range(self._num_cuts):
-            num_left = self.task.uncancel()
+        assert self._task is not None, "left before it was entered"
+        num_left = self._task.uncancel()
         if isinstance(error, asyncio.CancelledError) and num_left <= self._num_before:
             raise self._stopping.error(self._phase_at_cut) from error
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import takewhile
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from gymcli.boundary import boundary
-from gymcli.environment import Environment, Task, limited
-from gymcli.errors import EpisodeError, GymError
+from gymcli.environment import Environment, Task
+from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError
 from gymcli.gathering import gather_all
+from gymcli.limits import LateError, within
 from gymcli.role_models import RoleModels
 from gymcli.serving.messages import RefusedError
 from gymcli.types import Rollout
 
-__all__ = ["Session", "Sessions", "close"]
+__all__ = ["Session", "Sessions", "close", "limited"]
+
+T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -207,8 +210,35 @@ class Sessions:
 
 async def close(environment: Environment[Task]) -> None:
     """Let an environment release what it took; what it says against that is logged."""
+    if type(environment).close is Environment.close:
+        return
     try:
         with boundary(EpisodeError):
-            await limited.close(environment)
+            await limited(
+                environment,
+                environment.close(),
+                environment.close_timeout,
+                lambda text: EnvironmentTimeoutError(f"close {text} (close_timeout)"),
+            )
     except GymError as error:
         _LOGGER.warning("%s: close failed: %s", environment.rollout.env, error)
+
+
+async def limited(
+    environment: Environment[Task],
+    call: Coroutine[object, object, T],
+    seconds: float,
+    error: Callable[[str], AttemptError],
+) -> T:
+    """Await a call of an environment's code within its limit.
+
+    Raises:
+        AttemptError: It took longer, as `error` makes it of a text.
+
+    """
+    try:
+        return await within(
+            seconds, call, close_timeout=environment.close_timeout, now=environment.now
+        )
+    except LateError as late:
+        raise error(f"took longer than {seconds:g} seconds") from late

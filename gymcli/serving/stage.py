@@ -11,15 +11,15 @@ import msgspec
 from pydantic import ValidationError
 
 from gymcli.boundary import boundary
-from gymcli.environment import Environment, EnvironmentOptions, Step, Task, limited
-from gymcli.errors import EpisodeError, SetupError
+from gymcli.environment import Environment, EnvironmentOptions, Step, Task, make
+from gymcli.errors import EnvironmentTimeoutError, EpisodeError, SetupError, SetupTimeoutError
 from gymcli.registry import Found
 from gymcli.role_models import RoleModels
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judging import Judges
 from gymcli.scoring import score
 from gymcli.serving.messages import RefusedError
-from gymcli.serving.sessions import Session, Sessions, close
+from gymcli.serving.sessions import Session, Sessions, close, limited
 from gymcli.serving.wire import opened_record
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Message, Rollout, Score, Verifier
@@ -34,7 +34,7 @@ class Stage:
         found: The environment.
         options: Its options.
         judges: Who plays its roles.
-        shared: What opened models, workers and the alarm.
+        shared: What opened models, workers and the watchdog.
         sessions: Those that are open.
 
     """
@@ -66,6 +66,7 @@ class Stage:
         async with self._sessions.room():
             environment = self._made(rollout, models)
             environment.rollout = rollout
+            environment.now = self._shared.watchdog.now
             environment.reads_arguments_laxly = seed is None
             try:
                 opening = await _set_up(environment)
@@ -80,13 +81,12 @@ class Stage:
         environment = self._found.environment
         try:
             with boundary(SetupError):
-                return limited.make(
+                return make(
                     environment,
                     rollout.task,
                     options=self.options,
                     roles=models.of(environment, rollout.task, {}),
                     rng=rollout.seed,
-                    alarm=self._shared.alarm,
                 )
         except SetupError as error:
             if isinstance(error.__cause__, ValidationError):
@@ -104,7 +104,13 @@ class Stage:
         rollout = session.rollout
         rollout.messages += messages
         with boundary(EpisodeError):
-            step = await limited.answer(session.environment, messages[-1])
+            environment = session.environment
+            step = await limited(
+                environment,
+                environment.step(messages[-1]),
+                environment.step_timeout,
+                lambda text: EnvironmentTimeoutError(f"step {text} (step_timeout)"),
+            )
             msgspec.json.encode(step.messages)
             if step.reward is not None and not math.isfinite(step.reward):
                 raise EpisodeError(f"the step reward {step.reward!r} is no finite number")
@@ -125,7 +131,13 @@ class Stage:
         if rollout.step_rewards:
             _pad(rollout, _num_turns(rollout))
         with boundary(EpisodeError):
-            final_state = await limited.final_state(session.environment)
+            environment = session.environment
+            final_state = await limited(
+                environment,
+                environment.final_state(),
+                environment.step_timeout,
+                lambda text: EnvironmentTimeoutError(f"final_state {text} (step_timeout)"),
+            )
             msgspec.json.encode(final_state)
         rollout.final_state = final_state
         return await self.scored(rollout, session.models)
@@ -145,7 +157,6 @@ class Stage:
             options=self.options,
             roles=models.of(environment, rollout.task, {}),
             workers=self._shared.workers,
-            alarm=self._shared.alarm,
         )
         assert scored.reward is not None, "what is scored has a reward"
         return Score(
@@ -166,11 +177,16 @@ async def _set_up(environment: Environment[Task]) -> list[Message]:
     """Build the environment's state and record its opening, which counts as prompt."""
     rollout = environment.rollout
     with boundary(SetupError):
-        opening = await limited.set_up(environment)
+        opening = await limited(
+            environment,
+            environment.setup(),
+            environment.setup_timeout,
+            lambda text: SetupTimeoutError(f"setup {text} (setup_timeout)"),
+        )
         msgspec.json.encode(opening)
         rollout.messages += opening
         if not rollout.tools:
-            rollout.tools = [tool.spec for tool in limited.tools(environment)]
+            rollout.tools = [tool.spec for tool in environment.tools()]
     if not rollout.messages:
         raise RefusedError(422, "there is no prompt: neither row nor environment gives one")
     environment.shown_tools = rollout.tools
