@@ -2,8 +2,7 @@
 
 Ray gives the calls of an actor that is not async to the main thread, one after another. Two steps
 are always under way from the driver, so the loop stands still for no longer than it takes to hand
-one report over and to take the next orders. In the main thread an alarm can end code that computes
-too long, as it does in a run without workers.
+one report over and to take the next orders.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ import pickle
 import socket
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 import gymcli
-from gymcli.deadlines import close, leaving_threads
 from gymcli.engines.code import Code
 from gymcli.engines.known import Environments, TellingVerdicts
 from gymcli.engines.messages import NewVerdict, Opened, Orders, Report, SentAttempt, SpentTokens
 from gymcli.engines.sending import plan_received, raised_again, sent_error, sent_outcome
 from gymcli.errors import GymError
+from gymcli.event_loop import close, drive, new_event_loop
 from gymcli.registry import Registry
 from gymcli.role_models import ModelSource
 from gymcli.runner.attempts import (
@@ -43,6 +42,8 @@ from gymcli.runner.stopping import Stopping
 from gymcli.types import Rollout, Usage
 
 __all__ = ["IDLE_SECONDS", "Job", "Worker", "opened_here"]
+
+T = TypeVar("T")
 
 IDLE_SECONDS = 0.25
 """The longest step: a worker in which nothing happens says so then."""
@@ -65,7 +66,7 @@ class Worker:
     """Plays and scores attempts; each call is made by the driver, in the main thread."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner(loop_factory=_new_loop)
+        self._loop = new_event_loop()
         self._bench: _Bench | None = None
 
     def open(self, job: bytes, verdicts: bytes) -> bytes:
@@ -74,7 +75,7 @@ class Worker:
         self._bench = _Bench(pickle.loads(job))  # noqa: S301  # both ends are ours
         known = msgspec.json.decode(verdicts, type=list[NewVerdict])
         try:
-            self._runner.run(self._bench.open(known))
+            self._run(self._bench.open(known))
         except GymError as error:
             opened.error = sent_error(error)
         return msgspec.json.encode(opened)
@@ -83,28 +84,22 @@ class Worker:
         """Take `Orders`, work until something happened, and give a `Report` of it."""
         assert self._bench is not None, "a worker is opened first"
         told = msgspec.json.decode(orders, type=Orders)
-        return msgspec.json.encode(self._runner.run(self._bench.step(told)))
+        return msgspec.json.encode(self._run(self._bench.step(told)))
 
     def close(self) -> None:
         """Close what was opened."""
         if self._bench is not None:
-            self._runner.run(self._bench.close())
-        close(self._runner)
+            self._run(self._bench.close())
+        close(self._loop)
+
+    def _run(self, work: Coroutine[object, object, T]) -> T:
+        return drive(self._loop, self._loop.create_task(work))
 
 
 def opened_here() -> Opened:
     """Give what this worker is."""
     place = f"{socket.gethostname()}:{os.getpid()}"
     return Opened(gymcli_version=gymcli.__version__, place=place)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    with suppress(ImportError):
-        import uvloop  # late: not everywhere
-
-        new_loop = uvloop.new_event_loop
-    return leaving_threads(new_loop())
 
 
 class _Bench:
@@ -122,6 +117,7 @@ class _Bench:
         self._num_saved = 0
         self._num_written = 0
         self._is_written = asyncio.Event()
+        self._is_closing = False
 
     async def open(self, verdicts: list[NewVerdict]) -> None:
         """Open the models and find the environments."""
@@ -144,11 +140,13 @@ class _Bench:
 
     async def close(self) -> None:
         """End what is under way, and close the models."""
+        self._is_closing = True
         self._waiting.clear()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._stopping.closed()
         await self._stack.aclose()
 
     async def step(self, orders: Orders) -> Report:
@@ -223,9 +221,9 @@ class _Bench:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if task.cancelled():
+        if self._is_closing:
             return
-        error = task.exception()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:
             self._fail(error)
         else:

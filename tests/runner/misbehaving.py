@@ -15,8 +15,8 @@ async def hang():
 
 
 async def swallow():
-    """Wait, whatever anybody says."""
-    while True:
+    """Wait, whatever anybody says, for longer than anybody waits for it."""
+    for _ in range(2):
         with suppress(BaseException):
             await hang()
 
@@ -60,7 +60,6 @@ class Misbehaving(Environment[Task]):
     """Say anything."""
 
     setup_timeout = step_timeout = close_timeout = tool_timeout = verify_timeout = 0.3
-    blocking_timeout = 0.1
 
     async def _misbehave(self, place):
         await misbehave(self.task.model_extra, place)
@@ -74,13 +73,6 @@ class Misbehaving(Environment[Task]):
         """Wait."""
         await self._misbehave("tool")
         return "waited"
-
-    @tool
-    def compute(self) -> str:
-        """Compute."""
-        while self.task.model_extra.get("place") == "sync_tool":
-            pass
-        return "computed"
 
     async def reply(self, rollout):
         await self._misbehave("step")
@@ -105,12 +97,6 @@ class Patient(Misbehaving):
 
     tool_timeout = 0.1
     step_timeout = verify_timeout = 60.0
-
-
-class InWorker(Misbehaving):
-    """Say anything; the verifier runs in a process of its own at once."""
-
-    verifies_in_worker = True
 
 
 async def misbehave(fields, place):
