@@ -128,8 +128,7 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
         if episode.is_finished:
             shared.save(rollout)
         raise
-    is_slow = attempt.environment in shared.workers.slow
-    is_saved = is_slow or waits_to_score(attempt.environment, shared.roles.sources)
+    is_saved = waits_to_score(attempt.environment, shared.roles.sources, is_in_worker=True)
     if is_saved:
         shared.save(rollout)
     episode.phase = "verify"
@@ -187,7 +186,6 @@ async def score_attempt(ended: Ended, shared: Shared) -> Outcome:
                 options=attempt.options,
                 roles=_roles(attempt, rollout.task, shared, asking, use),
                 workers=shared.workers,
-                alarm=shared.alarm,
                 save=save,
             )
     except AttemptError as error:
@@ -262,7 +260,6 @@ async def _scored_together(
             for member, use in zip(members, uses, strict=True)
         ],
         workers=shared.workers,
-        alarm=shared.alarm,
     )
     seconds = time.perf_counter() - started
     for rollout, use in zip(scored, uses, strict=True):

@@ -81,8 +81,7 @@ async def judging(
     async with AsyncExitStack() as stack:
         stack.callback(verdicts.close)
         pool = await stack.enter_async_context(ModelPool(judges.concurrency))
-        workers = Workers(scrubber=judges.scrubber())
-        stack.callback(workers.close)
+        workers = await stack.enter_async_context(Workers(scrubber=judges.scrubber()))
         roles = RoleModels(
             judges.sources,
             params=judges.params,

@@ -145,7 +145,6 @@ class Stage:
             options=self.options,
             roles=models.of(environment, rollout.task, {}),
             workers=self._shared.workers,
-            alarm=self._shared.alarm,
         )
         assert scored.reward is not None, "what is scored has a reward"
         return Score(
