@@ -7,6 +7,7 @@ from gymcli.scoring.rescored import (
     Rescored,
     RescoreJob,
     Scorers,
+    calls_before,
     compared,
     kept,
     new_line,
@@ -15,7 +16,7 @@ from gymcli.scoring.rescored import (
     rescore_lines,
     unscored,
 )
-from gymcli.scoring.verifying import score, score_group
+from gymcli.scoring.verifying import score, score_group, verifies_in_loop
 from gymcli.scoring.workers import Workers
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Scorers",
     "VerifyContext",
     "Workers",
+    "calls_before",
     "compared",
     "kept",
     "new_line",
@@ -35,4 +37,5 @@ __all__ = [
     "score",
     "score_group",
     "unscored",
+    "verifies_in_loop",
 ]

@@ -183,7 +183,7 @@ class ChildProcess:
         self._end = _do_nothing
         self._kill_group()
         code = self._process.wait()
-        while self._is_open and not self._is_drained():
+        while not self._is_drained():
             pass
         num_bytes = TAIL.unpack_from(self._memory)[0]
         tail = self._memory[TAIL.size : TAIL.size + num_bytes]
@@ -200,7 +200,7 @@ class ChildProcess:
         try:
             self._socket.shutdown(socket.SHUT_WR)
             ends = self._loop.time() + LEAVE_SECONDS
-            while not self.has_ended() and self._loop.time() < ends:
+            while not self.has_ended() and self._loop.time() < ends:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0.005)
         except OSError:  # its end of the socket is closed already
             pass

@@ -199,7 +199,9 @@ async def _asked(process: _Process, call: IsolatedCall) -> Report:
         if was_idle and not has_started and how:
             raise _IdleProcessDiedError from None
         if not how:
-            raise VerifierError(f"{name} was not called to its end: the workers were closed") from None
+            raise VerifierError(
+                f"{name} was not called to its end: the workers were closed"
+            ) from None
         raise VerifierCrashedError(f"{name}: its process died ({how})") from None
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -31,6 +31,7 @@ __all__ = [
     "Rescored",
     "Rescoring",
     "Scorers",
+    "calls_before",
     "compared",
     "kept",
     "known_registry",
@@ -113,6 +114,11 @@ def known_registry(specs: tuple[str, ...]) -> Registry:
     return Registry(specs)
 
 
+def calls_before(repeat: int) -> int:
+    """Return how often a repeat calls a verifier for nothing, before it scores."""
+    return (repeat - 1) % _MAX_CALLS_BEFORE
+
+
 class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
     """What a worker says of a line, or at the end of its lines."""
 
@@ -163,7 +169,7 @@ class Rescoring:
         """Score a line for nothing but that the verifier has been called, in a repeat once more."""
         self._has_called = True
         ends = time.perf_counter() + _CALLS_SECONDS
-        for _ in range((self._job.repeat - 1) % _MAX_CALLS_BEFORE):
+        for _ in range(calls_before(self._job.repeat)):
             await self._rescored(line, call)
             if time.perf_counter() >= ends:
                 break
@@ -239,8 +245,10 @@ class _LinesJob(Job):
         self.lines = lines
         self.num_lines = 0
         """Lines of a part that are done in it or before it, blank ones too."""
-        self.num_bytes = lines.end - lines.start if isinstance(lines, Part) else sum(
-            len(line.data) for line in lines
+        self.num_bytes = (
+            lines.end - lines.start
+            if isinstance(lines, Part)
+            else sum(len(line.data) for line in lines)
         )
         self.seconds = 0.0
         self.is_over = False
@@ -382,7 +390,7 @@ def _chunks(lines: Iterator[Line], size: Callable[[], int]) -> Iterator[list[Lin
 
 
 async def _rescored(
-    method: str,
+    method: Literal["rescore_part", "rescore_lines"],
     pieces: Iterator[Part] | Iterator[list[Line]],
     job: RescoreJob,
     workers: Workers,
@@ -390,15 +398,15 @@ async def _rescored(
 ) -> AsyncGenerator[list[Rescored]]:
     """Let workers score pieces ahead, two each, so that memory does not grow with the file."""
     registry = known_registry(job.env_specs)
-    environments = [registry.find(name).environment for name in job.env_names]
-    subject = Subject(
-        Definition("rescore_part" if method == "rescore_part" else "rescore_lines",
-                   job=msgspec.Raw(msgspec.json.encode(job))),
-        "verify",
-        max((one.verify_timeout for one in environments), default=60.0),
-        max((one.verify_memory_mb for one in environments), default=2048),
+    environments = [registry.find(name).environment for name in sorted(job.env_names)]
+    subject = workers.add(
+        Subject(
+            Definition(method, job=msgspec.Raw(msgspec.json.encode(job))),
+            "verify",
+            max((one.verify_timeout for one in environments), default=60.0),
+            max((one.verify_memory_mb for one in environments), default=2048),
+        )
     )
-    workers.add(subject)
     waiting: deque[_LinesJob] = deque()
     num_lines = 0
     while True:

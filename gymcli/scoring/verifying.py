@@ -90,18 +90,12 @@ async def score_group(
     """
     started = time.perf_counter()
     alone = await gather_all(
-        score(
-            environment, rollout, verifier=verifier, options=options, roles=own, workers=workers
-        )
+        score(environment, rollout, verifier=verifier, options=options, roles=own, workers=workers)
         for rollout, own in zip(rollouts, roles, strict=True)
     )
-    scores, _ = await _scores(
-        "verify_group", environment, alone, options, roles[0], workers, None
-    )
+    scores, _ = await _scores("verify_group", environment, alone, options, roles[0], workers, None)
     if len(scores) != len(rollouts):
-        raise VerifierError(
-            f"verify_group returned {len(scores)} scores for {len(rollouts)} attempts"
-        )
+        raise VerifierError(f"verify_group gave {len(scores)} scores for {len(rollouts)} attempts")
     seconds = time.perf_counter() - started
     return [
         rollout.scored(one, verifier, seconds)
@@ -140,25 +134,23 @@ async def _scores(
     return reply.scores, reply.seconds
 
 
-def verifies_in_loop(
-    environment: type[Environment[Task]], roles: Mapping[str, object]
-) -> bool:
+def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, object]) -> bool:
     """Return whether a verifier runs in the caller's loop, with models for these roles."""
     if roles or environment.waits_to_verify:
         return True
-    return not _has_place(environment)
+    if place_of(environment) is not None:
+        return False
+    _warn(environment.__qualname__)
+    return True
 
 
 @functools.cache
-def _has_place(environment: type[Environment[Task]]) -> bool:
-    if place_of(environment) is not None:
-        return True
+def _warn(name: str) -> None:
     _LOGGER.warning(
         "%s can be imported by no other process, so that its verifier runs in this one: what "
         "computes there holds everything up, and cannot be ended; put the class into a module",
-        environment.__qualname__,
+        name,
     )
-    return False
 
 
 async def _scores_here(

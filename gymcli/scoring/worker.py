@@ -28,9 +28,9 @@ from typing import Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
+from gymcli import errors
 from gymcli.boundary import described, leave_copy
 from gymcli.environment import Environment, EnvironmentOptions, Task
-from gymcli import errors
 from gymcli.errors import GymError, VerifierError
 from gymcli.registry.find import module_of_file
 from gymcli.scoring.child import TAIL, TAIL_BYTES
@@ -80,6 +80,8 @@ class Definition(msgspec.Struct, array_like=True, omit_defaults=True):
     """As JSON."""
     job: msgspec.Raw = msgspec.Raw(b"null")
     """A `RescoreJob`."""
+    calls_before: int = 0
+    """So often is the first record scored for nothing but that the verifier has been called."""
 
 
 class ErrorReply(NamedTuple):
@@ -183,16 +185,24 @@ class _Verifying:
     """Calls the verifier of one environment."""
 
     def __init__(
-        self, method: Method, environment: type[Environment[Task]], options: EnvironmentOptions
+        self,
+        definition: Definition,
+        environment: type[Environment[Task]],
+        options: EnvironmentOptions,
     ) -> None:
-        self._method: Method = method
+        self._method = method = cast("Method", definition.method)
         self._environment = environment
         self._options = options
+        self._calls_before = definition.calls_before
         kind = Rollout if method == "verify" else list[Rollout]
         self._decode = msgspec.json.Decoder(kind).decode
 
     async def score(self, record: bytes, call: Call) -> None:
         rollouts = self._decode(record)
+        while self._calls_before:
+            self._calls_before -= 1
+            with suppress(GymError):
+                await call_verifier(self._method, self._environment, self._options, rollouts, call)
         started = time.perf_counter()
         try:
             scores = await call_verifier(
@@ -285,7 +295,7 @@ def _subject(data: bytes) -> Subject:
         text = f"{definition.place.qualname} cannot be loaded in a worker: {described(error)}"
         return _Unusable(_printable(text))
     prepare(environment, options)
-    return _Verifying(cast("Method", definition.method), environment, options)
+    return _Verifying(definition, environment, options)
 
 
 def prepare(environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
@@ -356,4 +366,3 @@ def run_to_end(main: Awaitable[None]) -> None:
     for task in asyncio.all_tasks(loop):
         task.cancel()
     serving.result()
-

@@ -16,7 +16,6 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -89,6 +88,7 @@ class Job(ABC):
 
     def wait(self, now: float) -> None:
         """See that it has not ended."""
+        del now
 
 
 _REPLY = msgspec.json.Decoder(ScoreReply)
@@ -107,9 +107,11 @@ class ScoreJob(Job):
 
     @property
     def is_dropped(self) -> bool:
+        """Whether its caller was cancelled."""
         return self.future.done()
 
     def take(self, reply: bytes) -> bool:
+        """Take the only reply."""
         found = _REPLY.decode(reply)
         if self.future.done():
             return True
@@ -120,10 +122,12 @@ class ScoreJob(Job):
         return True
 
     def fail(self, error: VerifierError) -> None:
+        """Raise the error where the scores are awaited."""
         if not self.future.done():
             self.future.set_exception(error)
 
     def wait(self, now: float) -> None:
+        """Save the conversation where the score takes long."""
         if self._save is not None and now - self._began > _SAVE_SECONDS:
             save, self._save = self._save, None
             if not self.future.done():
@@ -136,7 +140,7 @@ class ScoreJob(Job):
 def raised_again(reply: ErrorReply) -> GymError:
     """Return the error of a reply, to be raised here."""
     kind = getattr(errors, reply.error_class, VerifierError)
-    return kind(reply.text)  # type: ignore[no-any-return]
+    return kind(reply.text)
 
 
 class _Worker:
@@ -229,10 +233,13 @@ class Workers:
         self.num_workers = num_workers or _usable_cores()
         """How many there may be."""
         self.now = now
+        self.calls_before = 0
+        """So often does a new worker call a verifier for nothing, where verifiers are compared with
+        themselves."""
         self.numbers: dict[Subject, int] = {}
         """Of the subjects that workers know."""
         self.isolated = IsolatedProcesses(self.num_workers, scrubber)
-        self._count = count()
+        self._added: dict[tuple[bytes, str], Subject] = {}
         self._subjects: dict[tuple[str, type, int], tuple[Subject, EnvironmentOptions]] = {}
         self._queue: deque[Job] = deque()
         self._workers: list[_Worker] = []
@@ -258,16 +265,20 @@ class Workers:
         key = (method, environment, id(options))
         if key not in self._subjects:
             text = options.model_dump_json()
-            definition = Definition(method, place_of(environment), text)
+            definition = Definition(
+                method, place_of(environment), text, calls_before=self.calls_before
+            )
             seconds, memory_mb = environment.verify_timeout, environment.verify_memory_mb
             subject = Subject(definition, f"{method} of {environment.__name__}", seconds, memory_mb)
-            self.add(subject)
-            self._subjects[key] = subject, options  # kept, so that its id stays its own
+            # The options are kept, so that their id stays their own.
+            self._subjects[key] = self.add(subject), options
         return self._subjects[key][0]
 
-    def add(self, subject: Subject) -> None:
-        """Number a subject."""
-        self.numbers[subject] = next(self._count)
+    def add(self, subject: Subject) -> Subject:
+        """Number a subject, unless an equal one has a number; return the one that has."""
+        found = self._added.setdefault((subject.definition, subject.name), subject)
+        self.numbers.setdefault(found, len(self.numbers))
+        return found
 
     def submit(self, job: Job) -> None:
         """Let a worker do a job, as soon as one is free.
