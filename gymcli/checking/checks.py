@@ -15,7 +15,6 @@ from gymcli.checking.subject import Subject, Watch
 from gymcli.checking.tasks import read_task_set
 from gymcli.checking.tools import tools
 from gymcli.checking.verifier import repeatable, speed
-from gymcli.deadlines import Alarm
 from gymcli.errors import AttemptError
 from gymcli.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.scoring import Workers
@@ -93,10 +92,8 @@ async def check_async(
     options = environment_options(found.environment, found.name, given, {})
     prepare(found, options)
     task_set = read_task_set(found, registry, None if tasks is None else Path(tasks), limit=limit)
-    with Workers() as workers, Alarm() as alarm:
-        subject = Subject(
-            found, task_set, options, workers=workers, watch=watch or _unwatched, alarm=alarm
-        )
+    async with Workers() as workers:
+        subject = Subject(found, task_set, options, workers=workers, watch=watch or _unwatched)
         findings = [*_wrong_skips(found.environment.skipped_checks)]
         for name in CHECKS:
             finding = await _checked(subject, name)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from gymcli.boundary import boundary
 from gymcli.checking.tasks import TaskSet
-from gymcli.deadlines import NO_ALARM, Alarm
 from gymcli.environment import EnvironmentOptions, Model
 from gymcli.errors import AttemptError, EpisodeError, SetupError
 from gymcli.registry import Found
@@ -18,8 +17,6 @@ from gymcli.scoring import Workers, score, score_group
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 
 __all__ = ["Episode", "Scripted", "Subject", "Watch", "says"]
-
-T = TypeVar("T")
 
 Watch = Callable[[str], None]
 """Told what is being done, as often as there is something to tell."""
@@ -91,7 +88,6 @@ class Subject:
         *,
         workers: Workers,
         watch: Watch,
-        alarm: Alarm = NO_ALARM,
     ) -> None:
         self.name = found.name
         self.environment = found.environment
@@ -101,7 +97,6 @@ class Subject:
         """How long each call of `verify` took."""
         self._options = options
         self._workers = workers
-        self._alarm = alarm
         self._watch = watch
         self._played: dict[str, list[Episode]] = {}
 
@@ -142,7 +137,6 @@ class Subject:
             run_seed=0,
             sends_seed=False,
             max_turns=None,
-            alarm=self._alarm,
         )
         try:
             plan = msgspec.structs.replace(plan, roles=self._roles(row))
@@ -167,7 +161,6 @@ class Subject:
                 options=self._options,
                 roles=self._roles(row) if roles is None else roles,
                 workers=self._workers,
-                alarm=self._alarm,
             )
         except AttemptError as error:
             return Episode(row, record, str(error))
@@ -189,7 +182,6 @@ class Subject:
             options=self._options,
             roles=[self._roles(row) for _ in records],
             workers=self._workers,
-            alarm=self._alarm,
         )
 
     def choices(self, row: TaskRow) -> list[str]:
@@ -200,9 +192,7 @@ class Subject:
 
         """
         with boundary(EpisodeError):
-            return self._computed(
-                lambda: list(self.environment.choices(self.environment.parse_task(row.fields)))
-            )
+            return list(self.environment.choices(self.environment.parse_task(row.fields)))
 
     def _roles(self, row: TaskRow) -> Mapping[str, Model]:
         """Give the scripted models of a task, fresh ones each time.
@@ -213,9 +203,7 @@ class Subject:
         """
         environment = self.environment
         with boundary(SetupError):
-            roles = self._computed(
-                lambda: environment.stand_ins(environment.parse_task(row.fields))
-            )
+            roles = environment.stand_ins(environment.parse_task(row.fields))
         for role in environment.required_roles:
             if role not in roles:
                 raise SetupError(
@@ -223,9 +211,6 @@ class Subject:
                     "scripted model for it"
                 )
         return roles
-
-    def _computed(self, function: Callable[[], T]) -> T:
-        return self._alarm.call(self.environment.blocking_timeout, function)
 
 
 def says(text: str) -> Message:

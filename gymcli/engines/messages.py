@@ -161,14 +161,12 @@ class Block(msgspec.Struct, kw_only=True):
     """Stored lines that one worker scores."""
 
     lines: list[Line]
-    timeout: float
-    memory_mb: int
     repeat: int = 0
     """Which scoring of the same lines it is, as of `RescoreJob`."""
 
 
 class ScoredBlock(msgspec.Struct, kw_only=True):
-    """The results of the first lines of a block, or why there are none."""
+    """The results of the lines of a block, or why there are none."""
 
     results: list[Rescored] = []
     error: SentError | None = None

@@ -74,16 +74,12 @@ class RayScorers:
         """Workers, from the first block on."""
         return self._cluster.num_workers
 
-    def begin(
-        self, lines: list[Line], job: RescoreJob, *, timeout: float, memory_mb: int
-    ) -> Future[list[Rescored]]:
-        """Begin to score lines, at least one of them, whose results are asked for later.
+    def begin(self, lines: list[Line], job: RescoreJob) -> Future[list[Rescored]]:
+        """Begin to score lines, whose results are asked for later.
 
         Args:
             lines: The lines.
             job: How they are scored; the same for all blocks but for the number of a repeat.
-            timeout: Seconds that all of it may take.
-            memory_mb: Megabytes that a verifier may need.
 
         Raises:
             EngineError: The cluster cannot be started or reached.
@@ -92,9 +88,7 @@ class RayScorers:
         """
         if not self._threads:
             self._start(job)
-        handed = _Handed(
-            Block(lines=lines, timeout=timeout, memory_mb=memory_mb, repeat=job.repeat)
-        )
+        handed = _Handed(Block(lines=lines, repeat=job.repeat))
         with self._lock:
             if self._error is not None:
                 raise self._error

@@ -24,20 +24,9 @@ def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
     return (*environment.required_roles, *environment.optional_roles)
 
 
-def waits_to_score(
-    environment: type[Environment[Task]], roles: Collection[str], *, is_in_worker: bool = False
-) -> bool:
-    """Say whether scoring waits for anything, with models for these roles at hand.
-
-    Args:
-        environment: The environment.
-        roles: The roles.
-        is_in_worker: It is a worker that scores, so that no other is waited for.
-
-    """
+def waits_to_score(environment: type[Environment[Task]], roles: Collection[str]) -> bool:
+    """Return whether scoring waits for anything, with models for these roles at hand."""
     if environment.waits_to_verify or environment.scores_groups():
-        return True
-    if environment.verifies_in_worker and not is_in_worker:
         return True
     return bool(roles) and any(role in roles for role in declared_roles(environment))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +12,7 @@ import msgspec
 
 from gymcli.metrics import Effect, EnvironmentFacts, FailureLine, PairedMeans
 from gymcli.runner.measure import RunReading
-from gymcli.scoring import Rescored, RescoredLines
+from gymcli.scoring import Rescored
 from gymcli.store.records import read_structs
 from gymcli.types import AttemptKey
 
@@ -120,35 +122,21 @@ class Counting:
         self._unpaired: dict[str, dict[str, list[_Unpaired]]] = {}
         """By environment and task, rollouts that lack one of their scores."""
 
-    def add_lines(self, batch: RescoredLines) -> None:
-        """Count many results at once; one by one only where something is another now."""
-        self._report.num_rescored += len(batch)
-        if batch.has_changes:
-            for item in batch:
-                self._count_changes(item)
-        self._means.add(
-            batch.env,
-            batch.task_ids,
-            num_attempts=batch.num_attempts,
-            attempts=batch.attempts,
-            rewards=batch.old_rewards,
-            others=batch.new_rewards,
-        )
-
-    def add(self, item: Rescored) -> None:
-        """Count one result."""
+    def add(self, batch: list[Rescored]) -> None:
+        """Count results."""
         report = self._report
-        self._measure(item)
-        if not item.is_rescored:
-            report.num_not_rescored += 1
-            return
-        if item.error is not None:
-            report.num_failed += 1
-            text = f"{item.error.error_class}: {item.error.message}"
-            report.errors[text] = report.errors.get(text, 0) + 1
-        else:
-            report.num_rescored += 1
-        self._count_changes(item)
+        for item in batch:
+            if not item.is_rescored:
+                report.num_not_rescored += 1
+            elif item.error is not None:
+                report.num_failed += 1
+                text = f"{item.error.error_class}: {item.error.message}"
+                report.errors[text] = report.errors.get(text, 0) + 1
+            else:
+                report.num_rescored += 1
+            if item.numbers is not None or item.is_changed:
+                self._count_changes(item)
+        self._measure(batch)
 
     def end(self) -> None:
         """Fill in what takes all results: the means, and the effects where something changed.
@@ -193,24 +181,29 @@ class Counting:
     def _facts(self, env: str) -> EnvironmentFacts:
         return self._run.facts.get(env, EnvironmentFacts())
 
-    def _measure(self, item: Rescored) -> None:
-        key = item.key
-        if item.old_reward is None or item.new_reward is None:
-            unpaired = _Unpaired(key.attempt, item.old_reward, item.new_reward)
-            self._unpaired.setdefault(key.env, {}).setdefault(key.task_id, []).append(unpaired)
-            return
-        self._means.add(
-            key.env,
-            [key.task_id],
-            num_attempts=[1],
-            attempts=[key.attempt],
-            rewards=[item.old_reward],
-            others=[item.new_reward],
-        )
+    def _measure(self, batch: list[Rescored]) -> None:
+        """Take the rewards by environment and task: few calls for many lines."""
+        tasks: dict[tuple[str, str], list[Rescored]] = {}
+        for item in batch:
+            key = item.key
+            if item.old_reward is None or item.new_reward is None:
+                unpaired = _Unpaired(key.attempt, item.old_reward, item.new_reward)
+                self._unpaired.setdefault(key.env, {}).setdefault(key.task_id, []).append(unpaired)
+            else:
+                tasks.setdefault((key.env, key.task_id), []).append(item)
+        for env, members in itertools.groupby(tasks, key=operator.itemgetter(0)):
+            own = list(members)
+            items = [item for key in own for item in tasks[key]]
+            self._means.add(
+                env,
+                [task_id for _, task_id in own],
+                num_attempts=[len(tasks[key]) for key in own],
+                attempts=[item.key.attempt for item in items],
+                rewards=[item.old_reward or 0.0 for item in items],
+                others=[item.new_reward or 0.0 for item in items],
+            )
 
     def _count_changes(self, item: Rescored) -> None:
-        if not item.is_changed and item.numbers is None:
-            return
         report, env = self._report, item.key.env
         flips = report.environments.get(env)
         if flips is None:

@@ -1,4 +1,4 @@
-"""Rescoring in this process, for verifiers that wait: for models, for a group, for a server."""
+"""Rescoring in this event loop, of verifiers that wait: for models, for a group, for a server."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ import functools
 from collections import Counter, deque
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Callable,
     Iterable,
     Iterator,
     Mapping,
 )
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.registry import Found, environment_options
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.episodes import run_attempts
-from gymcli.runner.own_loop import OwnLoop
-from gymcli.scoring import AttemptErrorText, Rescored, kept, rescored, unscored
+from gymcli.scoring import AttemptErrorText, Rescored, compared, kept, new_line, unscored
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout
 from gymcli.types import AttemptKey, Failure, Rollout, Verifier
 
 __all__ = ["JudgedJob", "rescore_judged"]
-
-T = TypeVar("T")
 
 
 class JudgedJob(NamedTuple):
@@ -50,38 +46,20 @@ class _Before(NamedTuple):
     """What it gives where its score stays as it is."""
 
 
-def rescore_judged(
+async def rescore_judged(
     read_lines: Callable[[], Iterable[Line]],
     job: JudgedJob,
     opened: Callable[[], AbstractAsyncContextManager[Shared]],
-) -> Iterator[Rescored]:
-    """Rescore raw lines, many at a time, and give each as its score is there.
+) -> AsyncGenerator[list[Rescored]]:
+    """Rescore raw lines, many at a time, and yield each as its score is there.
 
     Args:
-        read_lines: Gives the lines from the start; twice, where records of a group do not tell
+        read_lines: Returns the lines from the start; twice, where records of a group do not tell
             its size.
         job: How they are rescored.
         opened: Opens what the verifiers may ask.
 
     """
-    results = _rescored(read_lines, job, opened)
-    with OwnLoop() as loop:
-        try:
-            while (result := loop.run(_next(results))) is not None:
-                yield result
-        finally:
-            loop.run(results.aclose())
-
-
-async def _next(results: AsyncIterator[Rescored]) -> Rescored | None:
-    return await anext(results, None)
-
-
-async def _rescored(
-    read_lines: Callable[[], Iterable[Line]],
-    job: JudgedJob,
-    opened: Callable[[], AbstractAsyncContextManager[Shared]],
-) -> AsyncGenerator[Rescored]:
     before: dict[AttemptKey, deque[_Before]] = {}
     sizes = functools.cache(lambda: _group_sizes(read_lines(), job))
 
@@ -115,7 +93,7 @@ async def _rescored(
                 one = same_key.popleft()
                 if not same_key:
                     del before[record.key]
-                yield one.kept or _compared(one, record, job)
+                yield [one.kept or _compared(one, record, job)]
 
 
 def _as_it_was(line: Line, rollout: Rollout, found: Found, job: JudgedJob) -> _Before:
@@ -142,13 +120,11 @@ def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Res
     if isinstance(record, Failure):
         text = AttemptErrorText(record.error.error_class, record.error.message)
         return unscored(before.rollout, text, keeps_line=job.keeps_lines)
-    return rescored(
-        before.rollout,
-        record,
-        environment=before.environment,
-        options=before.options,
-        line=b"" if job.keeps_lines else None,  # what roles took stands anywhere on it
-    )
+    result = compared(before.rollout, record)
+    if job.keeps_lines:
+        # Nothing of the old line is kept: what roles took stands anywhere on it.
+        result.line = new_line(b"", before.rollout, record, before.environment, before.options)
+    return result
 
 
 def _keep_nothing(outcome: Outcome) -> Outcome:

@@ -17,7 +17,7 @@ from gymcli.metrics.moments import Moments
 from gymcli.metrics.small_ints import SmallInts
 from gymcli.metrics.sums import RunningMean
 from gymcli.numbering import Numbering
-from gymcli.scoring import Batch, Rescored, RescoredLines
+from gymcli.scoring import Rescored
 
 __all__ = ["Disagreement", "EnvironmentAgreement", "RepeatReport", "Repeats"]
 
@@ -103,7 +103,7 @@ class Repeats:
         self._errors: dict[str, int] = {}
         self._num_not_rescored = 0
 
-    def add(self, batch: Batch, *, is_first: bool) -> None:
+    def add(self, batch: list[Rescored], *, is_first: bool) -> None:
         """Take results of a repeat.
 
         Args:
@@ -111,10 +111,6 @@ class Repeats:
             is_first: It is the first repeat, by which what is not scored again is counted.
 
         """
-        if isinstance(batch, RescoredLines):
-            self._of(batch.env).extend(batch)
-            self.num_scores += len(batch)
-            return
         for item in batch:
             if not item.is_rescored:
                 self._num_not_rescored += is_first
@@ -192,13 +188,6 @@ class _Rewards:
         self._tasks.append(self._ids.number_of(item.key.task_id.encode()))
         self._attempts.extend([item.key.attempt])
         self._rewards.append(_NOT_SCORED if item.new_reward is None else item.new_reward)
-
-    def extend(self, batch: RescoredLines) -> None:
-        numbers = [self._ids.number_of(task_id.encode()) for task_id in batch.task_ids]
-        for number, num_attempts in zip(numbers, batch.num_attempts, strict=True):
-            self._tasks.extend(itertools.repeat(number, num_attempts))
-        self._attempts.extend(batch.attempts)
-        self._rewards.extend(batch.new_rewards)
 
     def check(self, env: str) -> None:
         attempts = ScoredAttempts(env)

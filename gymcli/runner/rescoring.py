@@ -20,8 +20,8 @@ from gymcli.runner.manifest import rescored_manifest
 from gymcli.runner.measure import measure, open_run
 from gymcli.runner.recorded import find_recorded
 from gymcli.runner.repeats import RepeatReport, Repeats
-from gymcli.runner.verifying import recorded_environments, rescore_file
-from gymcli.scoring import Batch, Rescored, RescoredLines, Scorers
+from gymcli.runner.verifying import iterated, recorded_environments, rescore_run
+from gymcli.scoring import Rescored, Scorers
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollouts import rollouts_file
 from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs
@@ -102,16 +102,12 @@ class Rescoring:
         with ExitStack() as stack:
             directory = self._opened_out(stack)
             for batch in self._rescored(directory):
-                if isinstance(batch, RescoredLines):
-                    counting.add_lines(batch)
-                    watch(report)
-                    continue
-                for item in batch:
-                    counting.add(item)
-                    if directory is not None:
+                counting.add(batch)
+                if directory is not None:
+                    for item in batch:
                         num_lines[item.key.env] += 1
                         _write(directory, item)
-                    watch(report)
+                watch(report)
             if directory is not None:
                 self._close_out(directory, num_lines)
         counting.end()
@@ -140,22 +136,24 @@ class Rescoring:
         return repeats.report()
 
     def models_asked(self) -> list[str]:
-        """Give the roles that have a model which scoring may ask."""
+        """Return the roles that have a model which scoring may ask."""
         declared = {
             role for found in self._found.values() for role in declared_roles(found.environment)
         }
         return sorted(declared & self._judges.sources.keys())
 
     def _asks_models(self, env: str) -> bool:
-        """Say whether a verifier may ask models; of a server it is not known, so that it may."""
+        """Return whether a verifier may ask models; of a server it is not known, so that it may."""
         registry = Registry((self._env,) if self._env else ())
         found = self._found.get(env) or find_recorded(registry, env, self._run)
         if issubclass(found.environment, RemoteEnvironment):
             return True
         return any(role in self._judges.sources for role in declared_roles(found.environment))
 
-    def _rescored(self, directory: RunDirectory | None, *, repeat: int = 0) -> Iterator[Batch]:
-        return rescore_file(
+    def _rescored(
+        self, directory: RunDirectory | None, *, repeat: int = 0
+    ) -> Iterator[list[Rescored]]:
+        batches = rescore_run(
             self._run,
             self._found,
             env=self._env,
@@ -168,6 +166,7 @@ class Rescoring:
             elsewhere=self._elsewhere,
             repeat=repeat,
         )
+        return iterated(batches)
 
     def _opened_out(self, stack: ExitStack) -> RunDirectory | None:
         """Make the new run, with what it takes over: failures, what waits, judges' answers."""

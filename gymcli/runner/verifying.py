@@ -1,22 +1,41 @@
-"""Rescores the lines of a file: in processes where verifiers compute, here where they wait."""
+"""Rescores the lines of a file: in workers where verifiers compute, in a loop where they wait."""
 
 from __future__ import annotations
 
-import itertools
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Self, TypeVar
 
 from gymcli.registry import Found, Registry
 from gymcli.remote import RemoteEnvironment, remote_environment, reverify_mode
-from gymcli.role_models import RoleSource, check_declared, waits_to_score
+from gymcli.role_models import RoleSource, check_declared, declared_roles
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging
-from gymcli.runner.own_loop import OwnLoop
 from gymcli.runner.recorded import find_recorded
-from gymcli.scoring import Batch, Rescored, RescoreJob, Scorers, rescore_batches
+from gymcli.scoring import (
+    Rescored,
+    RescoreJob,
+    Scorers,
+    Workers,
+    calls_before,
+    rescore_elsewhere,
+    rescore_file,
+    rescore_lines,
+    verifies_in_loop,
+)
 from gymcli.store.compressed import is_plain
 from gymcli.store.lines import Line
 from gymcli.store.manifest import read_manifest
@@ -30,7 +49,9 @@ from gymcli.store.rollouts import (
 from gymcli.store.verdicts import Verdicts, rescoring_verdicts
 from gymcli.types import JSONObject
 
-__all__ = ["recorded_environments", "rescore_file", "verify"]
+__all__ = ["iterated", "recorded_environments", "rescore_run", "verify"]
+
+T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -48,8 +69,8 @@ def verify(
     """Rescore a run directory or a rollout file, ours or NeMo Gym's.
 
     Results come in the order of the lines; those of environments whose verifiers wait, for models
-    or for all attempts of a task, or run `verifies_in_worker`, follow as they are there. What
-    judges newly answer is appended to the verdicts of a run directory.
+    or for all attempts of a task, follow as they are there. What judges newly answer is appended to
+    the verdicts of a run directory.
 
     Args:
         run: The directory or file.
@@ -58,13 +79,13 @@ def verify(
         row_fields: Fields of task rows, for rollout files of others that lack them.
         roles: Models beside the policy, as of `gymcli.collect`.
         role_params: Request parameters of roles, as of `gymcli.collect`.
-        keeps_lines: Give every line anew, with its new score.
+        keeps_lines: Return every line with its new score.
 
     Raises:
         UsageError: A file, a line, an environment or an option is wrong, or a role has no model.
 
     """
-    batches = rescore_file(
+    batches = rescore_run(
         Path(run),
         recorded_environments(Path(run), env),
         env=env,
@@ -73,7 +94,7 @@ def verify(
         judges=Judges(roles or {}, role_params or {}, given=(*(roles or ()), *(role_params or ()))),
         keeps_lines=keeps_lines,
     )
-    return (result for batch in batches for result in batch)
+    return (result for batch in iterated(batches) for result in batch)
 
 
 def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
@@ -111,7 +132,7 @@ def _asked_again(found: Found) -> Found:
     return found._replace(environment=again)
 
 
-def rescore_file(
+def rescore_run(
     run: Path,
     environments: Mapping[str, Found],
     *,
@@ -124,14 +145,17 @@ def rescore_file(
     warn: Callable[[str], None] = _LOGGER.warning,
     elsewhere: Scorers | None = None,
     repeat: int = 0,
-) -> Iterator[Batch]:
-    """Rescore every line of a run or a file, whose environments are known.
+) -> AsyncGenerator[list[Rescored]]:
+    """Rescore every line of a run or a file, whose environments are known; yield the results.
 
-    Gives the results of lines that follow one another together; lines whose verifiers compute come
-    first, where there are others as well. New verdicts are kept in the run, where it may be
-    written, and in `out`; `warn` is told where they are not. What waits for nobody is scored
-    `elsewhere`, where that is given. In a `repeat`, from 1 on, judges are asked what they have
-    answered before, and nothing is kept.
+    Lines whose verifiers run in workers come first, where there are others as well. New verdicts
+    are kept in the run, where it may be written, and in `out`; `warn` is told where they are not.
+    What waits for nobody is scored `elsewhere`, where that is given. In a `repeat`, from 1 on,
+    judges are asked what they have answered before, and nothing is kept.
+
+    Raises:
+        UsageError: There is no file, or a role that nobody has is named.
+
     """
     path = rollouts_file(run)
     reading = RolloutReading(str(path), env, row_fields)
@@ -147,46 +171,64 @@ def rescore_file(
         return environments.get(name) or find_recorded(registry, name, run)
 
     # Of a line whose environment the manifest does not know the class is asked when it comes.
-    def waits_here(found: Found) -> bool:
-        return _waits(found, judges, is_in_worker=elsewhere is not None)
-
-    waiting = {name: waits_here(found) for name, found in environments.items()}
+    waiting = {name: _waits(found, judges) for name, found in environments.items()}
 
     def lines(*, waits: bool) -> Iterator[Line]:
         for line in rollout_lines(path):
             name = line_environment(line, reading)
             if name not in waiting:
-                waiting[name] = waits_here(find(name))
+                waiting[name] = _waits(find(name), judges)
             if waiting[name] == waits:
                 yield line
 
     job = RescoreJob(reading, specs, env_args, keeps_lines, frozenset(environments), repeat)
-    size = path.stat().st_size
-    if not any(waiting.values()):
-        return rescore_batches(
-            rollout_lines(path),
-            job,
-            size=size,
-            scrubber=judges.scrubber(),
-            file=path if is_plain(path) else None,
-            elsewhere=elsewhere,
-        )
     is_mixed = not all(waiting.values())
     directory = run if run.is_dir() else None
-    judged: Iterator[Batch] = (
-        [result]
-        for result in rescore_judged(
-            lambda: lines(waits=True) if is_mixed else rollout_lines(path),
-            JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency),
-            lambda: _asked_anew(judges) if repeat else _opened(judges, directory, out, warn),
-        )
-    )
-    if not is_mixed:
-        return judged
-    alone = rescore_batches(
-        lines(waits=False), job, size=size, scrubber=judges.scrubber(), elsewhere=elsewhere
-    )
-    return itertools.chain(alone, judged)
+
+    def opened() -> AbstractAsyncContextManager[Shared]:
+        if repeat:
+            return _past_verdicts(judges, repeat)
+        return _opened(judges, directory, out, warn)
+
+    sources = []
+    if not any(waiting.values()):
+        sources.append(_in_workers(rollout_lines(path), path, job, judges, elsewhere))
+    elif is_mixed:
+        sources.append(_in_workers(lines(waits=False), None, job, judges, elsewhere))
+    if any(waiting.values()):
+        judged = JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency)
+        read = (lambda: lines(waits=True)) if is_mixed else (lambda: rollout_lines(path))
+        sources.append(rescore_judged(read, judged, opened))
+    return _in_turn(sources)
+
+
+async def _in_turn(
+    sources: Sequence[AsyncGenerator[list[Rescored]]],
+) -> AsyncGenerator[list[Rescored]]:
+    for source in sources:
+        async with aclosing(source):
+            async for batch in source:
+                yield batch
+
+
+async def _in_workers(
+    lines: Iterator[Line],
+    file: Path | None,
+    job: RescoreJob,
+    judges: Judges,
+    elsewhere: Scorers | None,
+) -> AsyncGenerator[list[Rescored]]:
+    """Rescore lines in workers, which read the file themselves where it holds just these lines."""
+    async with Workers(scrubber=judges.scrubber()) as workers:
+        if elsewhere is not None:
+            batches = rescore_elsewhere(lines, job, elsewhere)
+        elif file is not None and is_plain(file):
+            batches = rescore_file(file, job, workers)
+        else:
+            batches = rescore_lines(lines, job, workers)
+        async with aclosing(batches):
+            async for batch in batches:
+                yield batch
 
 
 @asynccontextmanager
@@ -198,12 +240,61 @@ async def _opened(
             yield shared
 
 
-def _asked_anew(judges: Judges) -> AbstractAsyncContextManager[Shared]:
-    return judging(judges, Verdicts(), asks_anew=True)
+@asynccontextmanager
+async def _past_verdicts(judges: Judges, repeat: int) -> AsyncIterator[Shared]:
+    async with judging(judges, Verdicts(), asks_anew=True) as shared:
+        shared.workers.calls_before = calls_before(repeat)
+        yield shared
 
 
-def _waits(found: Found, judges: Judges, *, is_in_worker: bool) -> bool:
-    """Say whether lines are scored in this process; another does not know a server's class."""
+def _waits(found: Found, judges: Judges) -> bool:
+    """Return whether lines are scored in this process; no other knows a server's class."""
     environment = found.environment
-    is_remote = issubclass(environment, RemoteEnvironment)
-    return is_remote or waits_to_score(environment, judges.sources, is_in_worker=is_in_worker)
+    return (
+        environment.waits_to_verify
+        or environment.scores_groups()
+        or issubclass(environment, RemoteEnvironment)
+        or any(role in judges.sources for role in declared_roles(environment))
+        or (environment.rescore != "recorded" and verifies_in_loop(environment, {}))
+    )
+
+
+class OwnLoop:
+    """An event loop for code that is not async; in a thread where a notebook runs one around it."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._thread: ThreadPoolExecutor | None = None
+
+    def run(self, coroutine: Coroutine[object, object, T]) -> T:
+        """Run a coroutine to its end."""
+        if self._thread is None:
+            return self._runner.run(coroutine)
+        return self._thread.submit(self._runner.run, coroutine).result()
+
+    def __enter__(self) -> Self:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            self._thread = ThreadPoolExecutor(1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is None:
+            self._runner.close()
+        else:
+            self._thread.submit(self._runner.close).result()
+            self._thread.shutdown()
+
+
+def iterated(items: AsyncGenerator[T]) -> Iterator[T]:
+    """Yield what an async generator yields, by an event loop of its own."""
+
+    async def next_item() -> T | None:
+        return await anext(items, None)
+
+    with OwnLoop() as loop:
+        try:
+            while (item := loop.run(next_item())) is not None:
+                yield item
+        finally:
+            loop.run(items.aclose())

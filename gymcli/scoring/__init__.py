@@ -1,38 +1,41 @@
 """A recorded rollout becomes a score: at collection, and any time later from the file."""
 
 from gymcli.scoring.context import VerifyContext
-from gymcli.scoring.groups import score_group
-from gymcli.scoring.isolation import Workers
-from gymcli.scoring.parts import Batch, RescoreJob, score_lines
-from gymcli.scoring.pool import Scorers
 from gymcli.scoring.rescored import (
     AttemptErrorText,
     Numbers,
     Rescored,
-    RescoredLines,
+    RescoreJob,
+    Scorers,
+    calls_before,
+    compared,
     kept,
-    rescored,
+    new_line,
+    rescore_elsewhere,
+    rescore_file,
+    rescore_lines,
     unscored,
 )
-from gymcli.scoring.stored import rescore, rescore_batches
-from gymcli.scoring.verifying import score
+from gymcli.scoring.verifying import score, score_group, verifies_in_loop
+from gymcli.scoring.workers import Workers
 
 __all__ = [
     "AttemptErrorText",
-    "Batch",
     "Numbers",
     "RescoreJob",
     "Rescored",
-    "RescoredLines",
     "Scorers",
     "VerifyContext",
     "Workers",
+    "calls_before",
+    "compared",
     "kept",
-    "rescore",
-    "rescore_batches",
-    "rescored",
+    "new_line",
+    "rescore_elsewhere",
+    "rescore_file",
+    "rescore_lines",
     "score",
     "score_group",
-    "score_lines",
     "unscored",
+    "verifies_in_loop",
 ]

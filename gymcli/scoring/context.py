@@ -7,21 +7,21 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from numbers import Real
+from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
 
 import msgspec
 import regex
 
-from gymcli.deadlines import NO_ALARM, Alarm
-from gymcli.environment import Environment, EnvironmentOptions, Model, Task, limited
+from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import (
     ReplayDivergedError,
     RoleError,
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.scoring.isolation import Workers
+from gymcli.scoring.isolation import IsolatedProcesses
 from gymcli.types import LARGEST, Message, Rollout, Score, StopReason
 
 __all__ = ["SEARCH_TIMEOUT", "VerifyContext", "checked_score", "is_plain"]
@@ -41,8 +41,7 @@ class VerifyContext:
     """What one call of `verify` may use; implements `gymcli.Context`.
 
     A context manager around the call: at its end the instances that `replay` made are closed. So
-    is the pool of workers, unless it was given: a pool that serves many calls starts its processes
-    once. `alarm`, where it is open, ends the tools of a replay that compute too long.
+    are the processes of `isolated`, unless they were given: those that serve many calls start once.
     """
 
     def __init__(
@@ -51,21 +50,19 @@ class VerifyContext:
         *,
         options: EnvironmentOptions,
         roles: Mapping[str, Model] | None = None,
-        workers: Workers | None = None,
-        alarm: Alarm = NO_ALARM,
+        processes: IsolatedProcesses | None = None,
     ) -> None:
         self.options = options
         self.roles: Mapping[str, Model] = roles or {}
         self._environment = environment
-        self._workers = workers
-        self._alarm = alarm
+        self._processes = processes
         self._opened: AsyncExitStack | None = None
         """Made when there is something to close."""
         self.is_used = False
         """Something was opened that is closed at the end."""
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
-        """Play the recorded turns in a fresh instance and give it as it stands at the end.
+        """Play the recorded turns in a fresh instance and return it as it stands at the end.
 
         Its `rollout.step_rewards` are those of the replay, None where a turn had none. The
         environment's answers must equal those on record. Rollouts of other programs, which
@@ -83,11 +80,12 @@ class VerifyContext:
         self.is_used = True
         is_ours = bool(rollout.env_version)
         roles = {role: _Unasked(role, model) for role, model in self.roles.items()}
-        environment = limited.made(
-            self._environment, rollout.task, self.options, roles, rollout.seed
-        )
-        environment.computing_alarm = self._alarm
-        self._to_close.push_async_callback(limited.close, environment)
+        kind = self._environment
+        # An `__init__` of its own may use the generator.
+        rng = rollout.seed if kind.__init__ is Environment.__init__ else Random(rollout.seed)
+        task = kind.parse_task(rollout.task)
+        environment = kind(task, options=self.options, roles=roles, rng=rng)
+        self._to_close.push_async_callback(environment.close)
         prompt = rollout.messages[: rollout.num_prompt_messages]
         environment.rollout = msgspec.structs.replace(
             rollout.unscored(), messages=prompt, stop_reason=None, final_state=None, step_rewards=[]
@@ -118,7 +116,7 @@ class VerifyContext:
         memory_mb: int = 1024,
         imports: tuple[str, ...] = (),
     ) -> T:
-        """Call a module-level function in a worker process, as `Workers.call` does.
+        """Call a module-level function in a process of its own, as `IsolatedProcesses.call` does.
 
         Raises:
             TypeError: It is no function at the top level of a module.
@@ -127,14 +125,15 @@ class VerifyContext:
 
         """
         self.is_used = True
-        if self._workers is None:
-            self._workers = self._to_close.enter_context(Workers())
-        return await self._workers.call(
+        if self._processes is None:
+            self._processes = IsolatedProcesses(1)
+            self._to_close.push_async_callback(self._processes.close)
+        return await self._processes.call(
             function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports
         )
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
-        """Give every match of a row's regular expression: its first group, else all of it.
+        """Return every match of a row's regular expression: its first group, else all of it.
 
         Raises:
             ValueError: The pattern is no regular expression.
@@ -164,7 +163,6 @@ class VerifyContext:
             await self._opened.aclose()
 
     async def __aenter__(self) -> Self:
-        """Give the context."""
         return self
 
     async def __aexit__(
@@ -199,7 +197,7 @@ def _compiled(pattern: str, flags: int) -> regex.Pattern[str]:
 
 
 def checked_score(found: object) -> Score:
-    """Give a score as it will be read back from its line; refuse what is none.
+    """Return a score as it will be read back from its line; refuse what is none.
 
     Raises:
         VerifierError: It is no score, or a number is too large or not finite: NaN would be written
@@ -221,7 +219,7 @@ def checked_score(found: object) -> Score:
 
 
 def is_plain(found: object) -> bool:
-    """Say whether a score is nothing but a number and a text, which need no second look.
+    """Return whether a score is nothing but a number and a text, which need no second look.
 
     Most scores are, and the others cost ten times as much.
     """
@@ -263,7 +261,7 @@ def _turns(rollout: Rollout) -> Iterator[tuple[Message, list[Message]]]:
 
 
 def _was_fed(turn: Message, answers: list[Message], rollout: Rollout) -> bool:
-    """Say whether the environment saw this message when it was recorded."""
+    """Return whether the environment saw this message when it was recorded."""
     if answers:
         return True
     return not turn.is_reasoning_only and (

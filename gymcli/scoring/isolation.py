@@ -1,57 +1,115 @@
-"""A pool of worker processes that can be killed, for functions that may hang, grow or crash.
+"""Calls of `context.isolated`: functions that may hang, grow or crash, in processes of their own.
 
-A call goes to an idle worker, or to a new one while there are fewer than allowed, else it waits.
-Threads talk to the workers, so that the pool outlives any event loop. A worker that ran out of
-time or memory, died, or whose caller was cancelled, is killed together with what it started, and
-the next call gets another one.
+A call goes to an idle process, or to a new one while there are fewer than allowed, else it waits. A
+process that ran out of time or memory, died, or whose caller was cancelled, is killed together with
+what it started. The processes get no environment variable that holds a secret.
+
+Memory is limited by address space, and only where the kernel tells how much is in use (Linux);
+elsewhere a function may take what it wants.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import math
 import os
 import pickle
+import resource
 import sys
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar, cast
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import socket
+from typing import Literal, TypeVar, cast
+
+import msgspec
 
 from gymcli.boundary import described
-from gymcli.errors import VerifierError
-from gymcli.registry.find import FILE_MODULE_PREFIX
-from gymcli.scoring.process import LEAVE_SECONDS, IdleWorkerDiedError, WorkerProcess
-from gymcli.scoring.worker import Call, Report
+from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
+from gymcli.registry.find import FILE_MODULE_PREFIX, module_of_file
+from gymcli.scoring.child import ChildProcess
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 
-__all__ = ["Submitted", "Workers"]
+__all__ = ["START_SECONDS", "IsolatedProcesses"]
 
 T = TypeVar("T")
 
+START_SECONDS = 60.0
+"""Seconds that a process may take to start, and again to import what a call needs."""
 
-class Workers:
-    """At most `num_workers` processes; None: one for each core that this process may use.
+CPU_GRACE_SECONDS = 5.0
+"""Processor time beyond the limit of a call; the parent, where it lives, kills before that."""
 
-    They get no environment variable that holds a secret, those of `scrubber` among them.
+_MEGABYTE = 2**20
 
-    Nothing is started before the first call. Safe to use from several threads and event loops; a
-    context manager that closes itself.
-    """
 
-    def __init__(
-        self, num_workers: int | None = None, *, scrubber: Scrubber = NOTHING_SECRET
-    ) -> None:
+class IsolatedCall(msgspec.Struct):
+    """One call, as the parent sends it."""
+
+    module: str
+    file: str
+    """Where the module was loaded from, if that was a file that no import finds; else empty."""
+    qualname: str
+    imports: tuple[str, ...]
+    arguments: bytes
+    """Pickled."""
+    timeout: float
+    memory_mb: int
+
+
+class Report(msgspec.Struct, omit_defaults=True):
+    """What a process says: `ready` once, then for each call `started` and how it ended."""
+
+    kind: Literal["ready", "started", "returned", "raised", "out_of_memory", "failed"]
+    data: bytes = b""
+    """The result, or the exception where it can be pickled."""
+    text: str = ""
+    """In words, the exception or why the call could not be made."""
+
+
+class _DiedError(Exception):
+    """Raised when a process ended before it reported."""
+
+
+class _Process:
+    """An isolated process and its reports."""
+
+    def __init__(self, scrubber: Scrubber) -> None:
+        self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
+        self.has_served = False
+        self.child = ChildProcess(
+            "gymcli.scoring.isolation",
+            variables=scrubber.environment(os.environ),
+            take_lines=self._take_lines,
+            end=lambda: self._reports.put_nowait(None),
+        )
+
+    def _take_lines(self, lines: list[bytes]) -> None:
+        for line in lines:
+            self._reports.put_nowait(msgspec.json.decode(line, type=Report))
+
+    async def report(self, seconds: float, late: VerifierError) -> Report:
+        try:
+            async with asyncio.timeout(seconds):
+                report = await self._reports.get()
+        except TimeoutError:
+            raise late from None
+        if report is None:
+            raise _DiedError
+        return report
+
+
+class IsolatedProcesses:
+    """At most `max_processes` of them; nothing is started before the first call."""
+
+    def __init__(self, max_processes: int, scrubber: Scrubber = NOTHING_SECRET) -> None:
         self._scrubber = scrubber
-        self.num_workers = num_workers or _usable_cores()
-        """How many there may be."""
-        self._threads = ThreadPoolExecutor(self.num_workers, "gymcli-worker")
-        self._lock = threading.Lock()
-        self._idle: list[WorkerProcess] = []
-        self._busy: set[WorkerProcess] = set()
+        self._room = asyncio.Semaphore(max_processes)
+        self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
         self._is_closed = False
-        self.slow: set[type] = set()
-        """Environments whose verifiers turned out slow; they are called here at once."""
 
     async def call(
         self,
@@ -60,186 +118,91 @@ class Workers:
         timeout: float,  # noqa: ASYNC109  # it kills a process, which no scope here could
         memory_mb: int,
         imports: tuple[str, ...] = (),
-        name: str = "",
     ) -> T:
-        """Call a module-level function in a worker and give its result.
+        """Call a module-level function in a process of its own and return its result.
 
         Args:
             function: Found by its name, also in files that were given as environments.
             args: Its arguments; they are pickled, as the result is.
-            timeout: Seconds from when the worker starts the function. Neither waiting for a
-                worker nor importing counts.
-            memory_mb: Megabytes that it may need beside what the worker has (Linux).
+            timeout: Seconds from when the process starts the function. Neither waiting for a
+                process nor importing counts.
+            memory_mb: Megabytes that it may need beside what the process has (Linux).
             imports: Modules to import before the time starts to count: names, or paths of files.
-            name: What messages call it; else the function's own name.
 
         Raises:
             TypeError: It is no module-level function.
-            VerifierTimeoutError: It took longer than `timeout`; its worker is killed.
-            VerifierError: Its worker died or ran out of memory, something cannot be pickled, or
-                the pool is closed.
-
-        """
-        submitted = self.submit(
-            function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports, name=name
-        )
-        try:
-            await asyncio.wrap_future(submitted.future)
-        finally:
-            submitted.cancel()
-        return submitted.result()
-
-    def submit(
-        self,
-        function: Callable[..., T],
-        *args: object,
-        timeout: float,
-        memory_mb: int,
-        imports: tuple[str, ...] = (),
-        name: str = "",
-    ) -> Submitted[T]:
-        """Begin a call, as `call` makes one, whose result is asked for later.
-
-        Raises:
-            TypeError, VerifierError: As of `call`, before anything runs.
+            VerifierTimeoutError: It took longer than `timeout`; its process is killed.
+            VerifierError: Its process died or ran out of memory, something cannot be pickled, or
+                the processes are closed.
 
         """
         call = _call(function, args, timeout, memory_mb, imports)
-        call = call._replace(name=name or call.qualname)
-        ticket = _Ticket()
-        try:
-            return Submitted(self._threads.submit(self._made, call, ticket), ticket.cancel)
-        except RuntimeError as error:
-            raise _closed(call) from error
-
-    def close(self) -> None:
-        """End all workers, busy ones in the middle of their call, and wait for that."""
-        with self._lock:
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-            for worker in self._busy:
-                worker.kill()
-        for worker in idle:
-            worker.hang_up()
-        for worker in idle:
-            worker.end(LEAVE_SECONDS)
-        self._threads.shutdown()
-
-    def __enter__(self) -> Self:
-        """Give the pool."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
-
-    def _made(self, call: Call, ticket: _Ticket) -> _Outcome:
-        """Make a call; runs in a thread and waits for the worker there."""
-        while True:
-            worker = self._take(call)
-            is_reusable = False
-            try:
-                ticket.hold(worker)
-                report = worker.ask(call)
-                is_reusable = report.kind != "out_of_memory"
-                return _outcome(call, report)
-            except IdleWorkerDiedError:
-                if ticket.is_cancelled:
-                    raise
-            except VerifierError as error:
+        async with self._room:
+            while True:
                 if self._is_closed:
-                    raise _closed(call) from error
-                raise
-            finally:
-                ticket.let_go()  # before the worker can be given to another call
-                self._put_back(worker, is_reusable=is_reusable)
+                    raise VerifierError(f"{call.qualname} was not called: the workers were closed")
+                process = self._idle.pop() if self._idle else _Process(self._scrubber)
+                self._busy.add(process)
+                is_reusable = False
+                try:
+                    report = await _asked(process, call)
+                    is_reusable = report.kind != "out_of_memory"
+                    break
+                except _IdleProcessDiedError:
+                    continue
+                finally:
+                    self._busy.discard(process)
+                    if is_reusable and not self._is_closed:
+                        self._idle.append(process)
+                    else:
+                        process.child.kill()
+        return cast("T", _result(call, report))
 
-    def _take(self, call: Call) -> WorkerProcess:
-        """Give the worker that was used last, or a new one where none is idle."""
-        with self._lock:
-            if self._is_closed:
-                raise _closed(call)
-            worker = self._idle.pop() if self._idle else WorkerProcess(self._scrubber)
-            self._busy.add(worker)
-            return worker
-
-    def _put_back(self, worker: WorkerProcess, *, is_reusable: bool) -> None:
-        with self._lock:
-            self._busy.discard(worker)
-            if is_reusable and not self._is_closed:
-                self._idle.append(worker)
-                return
-        worker.end()
+    async def close(self) -> None:
+        """End all processes, busy ones in the middle of their call."""
+        self._is_closed = True
+        for process in self._busy:
+            process.child.kill()
+            process._reports.put_nowait(None)  # noqa: SLF001  # ours
+        await asyncio.gather(*(process.child.leave() for process in self._idle))
 
 
-def _usable_cores() -> int:
-    """Count the cores that this process may use, where the system says that (Linux)."""
+class _IdleProcessDiedError(Exception):
+    """Raised when a process turns out to have died since its last call; another one is asked."""
+
+
+async def _asked(process: _Process, call: IsolatedCall) -> Report:
+    """Send a call and return how it ends.
+
+    Raises:
+        VerifierTimeoutError: The function took too long.
+        VerifierError: The process died, or did not come to start the function.
+        _IdleProcessDiedError: It had died before it was asked.
+
+    """
+    name, has_started = call.qualname, False
+    was_idle, process.has_served = process.has_served, True
     try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return os.cpu_count() or 1
-
-
-class _Outcome(NamedTuple):
-    """How a call ended. Handed over as data: a future treats some exceptions in its own way."""
-
-    value: object = None
-    error: Exception | None = None
-
-
-class Submitted(Generic[T]):
-    """A call under way."""
-
-    def __init__(self, future: Future[_Outcome], cancel: Callable[[], None]) -> None:
-        self.future = future
-        self.cancel = cancel
-        """Kills the worker, if the call is still running."""
-
-    def result(self) -> T:
-        """Wait for the result and give it.
-
-        Raises:
-            Exception: What the function raised.
-            VerifierError: As of `Workers.call`.
-
-        """
-        outcome = self.future.result()
-        if outcome.error is not None:
-            raise outcome.error
-        return cast("T", outcome.value)
-
-
-class _Ticket:
-    """Lets the caller kill the worker of its call, and never that of another."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._worker: WorkerProcess | None = None
-        self.is_cancelled = False
-
-    def hold(self, worker: WorkerProcess) -> None:
-        """Name the worker; it is killed at once where the caller has already left."""
-        with self._lock:
-            self._worker = worker
-            if self.is_cancelled:
-                worker.kill()
-
-    def let_go(self) -> None:
-        """Forget the worker."""
-        with self._lock:
-            self._worker = None
-
-    def cancel(self) -> None:
-        """Kill the worker, if the call is still running."""
-        with self._lock:
-            self.is_cancelled = True
-            if self._worker is not None:
-                self._worker.kill()
+        if not was_idle:
+            stuck = VerifierError(f"{name}: no process could be started for it")
+            await process.report(START_SECONDS, stuck)
+        process.child.write(msgspec.json.encode(call) + b"\n")
+        late = f"{name}: its module was not imported within {START_SECONDS:g} seconds"
+        report = await process.report(START_SECONDS, VerifierError(late))
+        if report.kind != "started":
+            return report
+        has_started = True
+        late = f"{name} took longer than {call.timeout:g} seconds"
+        return await process.report(call.timeout, VerifierTimeoutError(late))
+    except _DiedError:
+        how = process.child.kill()
+        if was_idle and not has_started and how:
+            raise _IdleProcessDiedError from None
+        if not how:
+            raise VerifierError(
+                f"{name} was not called to its end: the workers were closed"
+            ) from None
+        raise VerifierCrashedError(f"{name}: its process died ({how})") from None
 
 
 def _call(
@@ -248,7 +211,7 @@ def _call(
     timeout: float,
     memory_mb: int,
     imports: tuple[str, ...],
-) -> Call:
+) -> IsolatedCall:
     """Name a function so that another process can find it, and pickle its arguments.
 
     Raises:
@@ -264,35 +227,139 @@ def _call(
     if not qualname or found is not function or module == "__main__":
         place = f"{module}.{qualname}" if qualname else repr(function)
         raise TypeError(
-            f"{place} cannot be called in a worker: it must be a function at the top level of a "
-            "module that can be imported, no lambda, method, or function of a script"
+            f"{place} cannot be called in another process: it must be a function at the top level "
+            "of a module that can be imported, no lambda, method, or function of a script"
         )
-    file = ""
-    if module.startswith(FILE_MODULE_PREFIX):
-        file = str(sys.modules[module].__file__)
+    file = str(sys.modules[module].__file__) if module.startswith(FILE_MODULE_PREFIX) else ""
     try:
         arguments = pickle.dumps(args)
     except Exception as error:
-        reason = f"its arguments cannot be sent to a worker: {described(error)}"
+        reason = f"its arguments cannot be sent to another process: {described(error)}"
         raise VerifierError(f"{qualname}: {reason}") from error
-    return Call(module, file, qualname, imports, arguments, timeout, memory_mb)
+    return IsolatedCall(module, file, qualname, imports, arguments, timeout, memory_mb)
 
 
-def _outcome(call: Call, report: Report) -> _Outcome:
-    """Read a worker's report; an exception of the function is given as it was raised."""
+def _result(call: IsolatedCall, report: Report) -> object:
+    """Return what a function returned, or raise what it raised.
+
+    Raises:
+        Exception: As the function raised it.
+        VerifierError: It ran out of memory, or its result cannot be sent.
+
+    """
+    name = call.qualname
     if report.kind == "returned" or (report.kind == "raised" and report.data):
         try:
             value = pickle.loads(report.data)  # noqa: S301  # both ends are ours
-        except Exception as error:  # noqa: BLE001  # a class says itself how it is made again
-            reason = f"gave what cannot be read here: {described(error)}"
-            return _Outcome(error=VerifierError(f"{call.name} {reason}"))
-        return _Outcome(value) if report.kind == "returned" else _Outcome(error=value)
-    reason = {
-        "raised": f"raised {report.text}",
-        "out_of_memory": f"needed more than {call.memory_mb} MB of memory",
-    }.get(report.kind, report.text)
-    return _Outcome(error=VerifierError(f"{call.name} {reason}"))
+        except Exception as error:
+            reason = f"returned what cannot be read here: {described(error)}"
+            raise VerifierError(f"{name} {reason}") from error
+        if report.kind == "returned":
+            return value
+        raise value
+    if report.kind == "out_of_memory":
+        raise VerifierCrashedError(f"{name} needed more than {call.memory_mb} MB of memory")
+    raise VerifierError(f"{name} {'raised ' if report.kind == 'raised' else ''}{report.text}")
 
 
-def _closed(call: Call) -> VerifierError:
-    return VerifierError(f"{call.name} was not called to its end: the workers were closed")
+def main(handle: int, memory: int) -> None:
+    """Answer the calls of the parent until it closes the socket."""
+    os.close(memory)
+    channel = socket(fileno=handle)
+
+    def send(report: Report) -> None:
+        channel.sendall(msgspec.json.encode(report) + b"\n")
+
+    send(Report("ready"))
+    process = os.getpid()
+    for line in channel.makefile("rb"):
+        report = _answer(msgspec.json.decode(line, type=IsolatedCall), send)
+        if os.getpid() != process:  # a forked copy that came back
+            os._exit(0)
+        send(report)
+
+
+def _answer(call: IsolatedCall, send: Callable[[Report], None]) -> Report:
+    """Make one call; whatever somebody else's code raises is reported."""
+    try:
+        function = _found(call)
+        arguments = pickle.loads(call.arguments)  # noqa: S301  # both ends are ours
+    except BaseException as error:  # noqa: BLE001  # an import may raise anything
+        return Report("failed", text=_text("cannot be loaded in another process", error))
+    send(Report("started"))
+    try:
+        with _limited(call.timeout, call.memory_mb):
+            result = function(*arguments)
+    except MemoryError:
+        return Report("out_of_memory")
+    except BaseException as error:  # noqa: BLE001  # some libraries raise what is no Exception
+        return _raised(error)
+    try:
+        return Report("returned", pickle.dumps(result))
+    except Exception as error:  # noqa: BLE001  # a class says itself how it is pickled
+        return Report("failed", text=_text("returned what cannot be sent back", error))
+
+
+def _text(what: str, error: BaseException) -> str:
+    return f"{what}: {described(error)}".encode(errors="replace").decode()
+
+
+def _found(call: IsolatedCall) -> Callable[..., object]:
+    """Import the function, and what it asks to have imported."""
+    if call.file:
+        found: object = module_of_file(Path(call.file), call.file)
+    else:
+        found = importlib.import_module(call.module)
+    for name in call.qualname.split("."):
+        found = getattr(found, name)
+    for name in call.imports:
+        if name.endswith(".py"):
+            module_of_file(Path(name), name)
+        else:
+            importlib.import_module(name)
+    return cast("Callable[..., object]", found)
+
+
+def _raised(error: BaseException) -> Report:
+    """Report an exception, as it is where the parent can make it again."""
+    text = described(error).encode(errors="replace").decode()
+    if not isinstance(error, Exception):
+        return Report("raised", text=text)
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
+    except Exception:  # noqa: BLE001  # a class says itself how it is pickled
+        return Report("raised", text=text)
+    return Report("raised", data, text)
+
+
+@contextmanager
+def _limited(timeout: float, memory_mb: int) -> Iterator[None]:
+    """Limit processor time and memory for a block, on top of what was used before it."""
+    # Threads share the limit, so it allows for one on every core.
+    allowed = (timeout + CPU_GRACE_SECONDS) * (os.cpu_count() or 1)
+    _set_limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + allowed))
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = _address_space()
+    if used is not None:
+        _set_limit(resource.RLIMIT_AS, used + memory_mb * _MEGABYTE)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _set_limit(kind: int, value: int) -> None:
+    """Set a soft limit, below a hard one that is in force already."""
+    hard = resource.getrlimit(kind)[1]
+    soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (soft, hard))
+
+
+def _address_space() -> int | None:
+    """Return the bytes of address space in use; None where the system does not say."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[0]
+    except OSError:
+        return None
+    return int(pages) * resource.getpagesize()

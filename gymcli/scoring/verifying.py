@@ -1,50 +1,33 @@
-"""Calls `verify` where it may run: in this process under an alarm, else where it can be killed.
+"""Scores a record with its verifier, in the one place that is right for it.
 
-A verifier that waits for nobody is called here and may compute for a fifth of a second, so that
-trivial ones cost nothing. One that takes longer is called anew in a worker process; it reads
-nothing but the record, so it says the same there. A class that was slow in a worker goes there at
-once from then on, and so does one that says `verifies_in_worker`.
-
-What stays here: verifiers that wait, for the models of roles or for `Context.isolated`, and classes
-that another process does not find, as those of a script or a notebook.
+A verifier runs in the caller's event loop where it waits there: for the models of roles, with
+`waits_to_verify`, or for a server. All others run in a worker process, but for those of classes
+that no other process can import.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import operator
-import pickle
-import sys
+import functools
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from contextlib import suppress
 
 import msgspec
 
 from gymcli.boundary import boundary
-from gymcli.deadlines import NO_ALARM, Alarm, Limit, OverrunError, limit_of, within
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
-from gymcli.errors import AttemptError, VerifierError, VerifierTimeoutError
-from gymcli.registry.find import FILE_MODULE_PREFIX, module_of_file
+from gymcli.errors import VerifierError, VerifierTimeoutError
+from gymcli.gathering import gather_all
+from gymcli.limits import LateError, within
 from gymcli.scoring.context import VerifyContext, checked_score
-from gymcli.scoring.isolation import Workers
+from gymcli.scoring.worker import Method
+from gymcli.scoring.workers import ScoreJob, Workers, place_of
 from gymcli.types import Rollout, Score, Verifier
 
-__all__ = ["HERE_SECONDS", "Verifying", "score", "want_of_memory"]
+__all__ = ["score", "score_group", "verifies_in_loop"]
 
-HERE_SECONDS = 0.2
-"""Seconds that a verifier may compute in this process where it could run in another."""
-
-_SLOW_SECONDS = 0.1
-"""A verifier that takes so long in a worker is slow; others were only held up here."""
-
-_KILL_SECONDS = 2.0
-"""Beyond its limit, until a worker that does not end a verifier itself is killed."""
-
-_Method = Literal["verify", "verify_group"]
+_LOGGER = logging.getLogger(__name__)
 
 
 async def score(
@@ -55,203 +38,160 @@ async def score(
     options: EnvironmentOptions,
     roles: Mapping[str, Model] | None = None,
     workers: Workers | None = None,
-    alarm: Alarm = NO_ALARM,
     save: Callable[[], None] | None = None,
-    is_in_worker: bool = False,
 ) -> Rollout:
-    """Score a record and give it with its score.
+    """Return a copy of a record with the score that its verifier returns.
 
     Args:
         environment: The environment of the record.
-        rollout: The record.
+        rollout: The record; an earlier score counts for nothing.
         verifier: What the score is marked with.
         options: The environment's options.
         roles: The models that the verifier may ask.
-        workers: Where slow verifiers and isolated functions run; they stay open. Without, a pool
-            that lives for this record.
-        alarm: Ends what computes too long in this process; without one that is open, nothing does.
-        save: Called before the record goes to a worker because its verifier turned out slow.
-        is_in_worker: This process is a worker: the verifier stays here, however slow it is.
+        workers: Where verifiers and isolated functions run; without them a process is started and
+            ended for this record.
+        save: Called once where no score has come from a worker within a second.
 
     Raises:
-        AttemptError: The verifier failed or took too long, or gave something that is not a finite
-            number.
+        AttemptError: The verifier failed, took too long, or returned something that is not a
+            finite number.
+
+    """
+    [found], seconds = await _scores(
+        "verify", environment, [rollout], options, roles or {}, workers, save
+    )
+    return rollout.scored(found, verifier, seconds)
+
+
+async def score_group(
+    environment: type[Environment[Task]],
+    rollouts: Sequence[Rollout],
+    *,
+    verifier: Verifier,
+    options: EnvironmentOptions,
+    roles: Sequence[Mapping[str, Model]],
+    workers: Workers | None = None,
+) -> list[Rollout]:
+    """Score each record by itself, then all of them together; return them in their order.
+
+    They are scored at once, so `verify_seconds` of each is the time of the whole group.
+
+    Args:
+        environment: The environment of all the records.
+        rollouts: Every attempt of one task.
+        verifier: What the scores are marked with.
+        options: The environment's options.
+        roles: The models that each record may ask; the group asks those of the first.
+        workers: Where verifiers and isolated functions run.
+
+    Raises:
+        AttemptError: A verifier failed; none of the group is scored then.
 
     """
     started = time.perf_counter()
-    verifying = Verifying(environment, options, roles or {}, workers, alarm, save, is_in_worker)
-    [found] = await verifying.checked("verify", [rollout])
-    return rollout.scored(found, verifier, time.perf_counter() - started)
+    alone = await gather_all(
+        score(environment, rollout, verifier=verifier, options=options, roles=own, workers=workers)
+        for rollout, own in zip(rollouts, roles, strict=True)
+    )
+    scores, _ = await _scores("verify_group", environment, alone, options, roles[0], workers, None)
+    if len(scores) != len(rollouts):
+        raise VerifierError(f"verify_group gave {len(scores)} scores for {len(rollouts)} attempts")
+    seconds = time.perf_counter() - started
+    return [
+        rollout.scored(one, verifier, seconds)
+        for rollout, one in zip(rollouts, scores, strict=True)
+    ]
 
 
-class Verifying(msgspec.Struct, frozen=True):
-    """What calls of one environment's verifiers share; the arguments are those of `score`."""
-
-    environment: type[Environment[Task]]
-    options: EnvironmentOptions
-    roles: Mapping[str, Model]
-    workers: Workers | None
-    alarm: Alarm
-    save: Callable[[], None] | None = None
-    is_in_worker: bool = False
-
-    async def checked(self, method: _Method, rollouts: Sequence[Rollout]) -> list[Score]:
-        """Give what a verifier says: of the only record, or of all attempts of a task.
-
-        Raises:
-            AttemptError: It failed, took too long, or gave what is no score.
-
-        """
-        environment = self.environment
-        if self.roles or environment.waits_to_verify:
-            seconds, computing = environment.scoring_timeout, environment.blocking_timeout
-            limit = limit_of(method, seconds, computing, VerifierTimeoutError, "scoring_timeout")
-            return await self.here(method, rollouts, limit, self.alarm)
-        if self.is_in_worker:
-            return await self.here(method, rollouts, _alone(environment, method), self.alarm)
-        is_slow = self.workers is not None and environment in self.workers.slow
-        if not (environment.verifies_in_worker or is_slow):
-            limit = _alone(environment, method, HERE_SECONDS)
-            try:
-                # A replay is not paused for: its tools count as the verifier's own time.
-                return await self.here(method, rollouts, limit, NO_ALARM)
-            except VerifierTimeoutError as error:
-                if not isinstance(error.__cause__, OverrunError):
-                    raise
-            if self.save is not None:
-                self.save()
-        place = _place_of(environment)
-        if place is None:
-            return await self.here(method, rollouts, _alone(environment, method), self.alarm)
-        return await self._there(method, rollouts, place)
-
-    async def here(
-        self, method: _Method, rollouts: Sequence[Rollout], limit: Limit, replay_alarm: Alarm
-    ) -> list[Score]:
-        """Call a verifier in this process.
-
-        Raises:
-            AttemptError: It failed, took too long, or gave what is no score.
-
-        """
-        environment = self.environment
-        with boundary(VerifierError):
-            context = VerifyContext(
-                environment,
-                options=self.options,
-                roles=self.roles,
-                workers=self.workers,
-                alarm=replay_alarm,
-            )
-            try:
-                if method == "verify":
-                    verify = environment.verify
-                    score = await within(self.alarm, limit, verify, rollouts[0], context)
-                    scores = [checked_score(score)]
-                else:
-                    verify_group = environment.verify_group
-                    found = await within(self.alarm, limit, verify_group, list(rollouts), context)
-                    scores = [checked_score(score) for score in found]
-            except BaseException:
-                with suppress(Exception, SystemExit):  # what failed before says more
-                    await context.close()
-                raise
-            if context.is_used:
-                await context.close()
-        return scores
-
-    async def _there(
-        self, method: _Method, rollouts: Sequence[Rollout], place: _Place
-    ) -> list[Score]:
-        """Call a verifier in a worker."""
-        environment = self.environment
-        records = [msgspec.json.encode(rollout) for rollout in rollouts]
-        with ExitStack() as stack:
-            workers = self.workers or stack.enter_context(Workers(1))
-            seconds = _SLOW_SECONDS
-            try:
-                with boundary(VerifierError):
-                    scores, seconds = await workers.call(
-                        _verified,
-                        place,
-                        method,
-                        pickle.dumps(self.options),
-                        records,
-                        timeout=environment.verify_timeout + _KILL_SECONDS,
-                        memory_mb=environment.verify_memory_mb,
-                        imports=(place.file or place.module,),
-                        name=f"{method} of {environment.__name__}",
-                    )
-            finally:
-                if seconds >= _SLOW_SECONDS:
-                    workers.slow.add(environment)
-        return scores
-
-
-def want_of_memory(error: AttemptError) -> MemoryError | None:
-    """Give the MemoryError of a verifier, for which a worker is replaced and says its limit."""
-    return error.__cause__ if isinstance(error.__cause__, MemoryError) else None
-
-
-def _alone(
-    environment: type[Environment[Task]], method: _Method, computing: float | None = None
-) -> Limit:
-    """Give the limit of a verifier that waits for nobody."""
-    seconds = environment.verify_timeout
-    computing = seconds if computing is None else min(seconds, computing)
-    name = "verify_timeout"
-    return limit_of(method, seconds, computing, VerifierTimeoutError, name, name)
-
-
-class _Place(NamedTuple):
-    """Where another process finds a class."""
-
-    module: str
-    file: str
-    """Where the module was loaded from, if that was a file that no import finds; else empty."""
-    qualname: str
-
-    def environment(self) -> type[Environment[Task]]:
-        """Find the class, in any process."""
-        if self.file:
-            module = module_of_file(Path(self.file), self.file)
-        else:
-            module = importlib.import_module(self.module)
-        return cast("type[Environment[Task]]", operator.attrgetter(self.qualname)(module))
-
-
-def _place_of(environment: type[Environment[Task]]) -> _Place | None:
-    """Say where another process finds a class; None where it cannot."""
-    name = environment.__module__
-    found: object = sys.modules.get(name)
-    for part in environment.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not environment or name == "__main__":
-        return None
-    is_file = name.startswith(FILE_MODULE_PREFIX)
-    file = str(sys.modules[name].__file__) if is_file else ""
-    return _Place(name, file, environment.__qualname__)
-
-
-def _verified(
-    place: _Place, method: _Method, options: bytes, records: list[bytes]
+async def _scores(
+    method: Method,
+    environment: type[Environment[Task]],
+    rollouts: Sequence[Rollout],
+    options: EnvironmentOptions,
+    roles: Mapping[str, Model],
+    workers: Workers | None,
+    save: Callable[[], None] | None,
 ) -> tuple[list[Score], float]:
-    """Call a verifier in the process of a worker; give its scores, and how long it took."""
-    environment = place.environment()
-    rollouts = [msgspec.json.decode(record, type=Rollout) for record in records]
-    started = time.perf_counter()
-    with Alarm() as alarm:
-        verifying = Verifying(
-            environment,
-            pickle.loads(options),  # noqa: S301  # both ends are ours
-            {},
-            None,
-            alarm,
-            is_in_worker=True,
-        )
-        limit = _alone(environment, method)
+    """Call a verifier where it runs; return what it says and the seconds that it took.
+
+    Raises:
+        AttemptError: It failed, took too long, or returned what is no score.
+
+    """
+    if verifies_in_loop(environment, roles):
+        started = time.perf_counter()
+        scores = await _scores_here(method, environment, rollouts, options, roles, workers)
+        return scores, time.perf_counter() - started
+    if workers is None:
+        async with Workers(1) as own:
+            return await _scores(method, environment, rollouts, options, roles, own, save)
+    with boundary(VerifierError):
+        record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
+        subject = workers.subject(method, environment, options)
+    job = ScoreJob(subject, record, save, workers.now())
+    workers.submit(job)
+    reply = await job.future
+    return reply.scores, reply.seconds
+
+
+def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, object]) -> bool:
+    """Return whether a verifier runs in the caller's loop, with models for these roles."""
+    if roles or environment.waits_to_verify:
+        return True
+    if place_of(environment) is not None:
+        return False
+    _warn(environment.__qualname__)
+    return True
+
+
+@functools.cache
+def _warn(name: str) -> None:
+    _LOGGER.warning(
+        "%s can be imported by no other process, so that its verifier runs in this one: what "
+        "computes there holds everything up, and cannot be ended; put the class into a module",
+        name,
+    )
+
+
+async def _scores_here(
+    method: Method,
+    environment: type[Environment[Task]],
+    rollouts: Sequence[Rollout],
+    options: EnvironmentOptions,
+    roles: Mapping[str, Model],
+    workers: Workers | None,
+) -> list[Score]:
+    """Call a verifier in this event loop.
+
+    Raises:
+        AttemptError: It failed, took too long, or returned what is no score.
+
+    """
+    seconds = environment.scoring_timeout
+    processes = None if workers is None else workers.isolated
+
+    async def called() -> list[Score]:
+        context = VerifyContext(environment, options=options, roles=roles, processes=processes)
         try:
-            scores = asyncio.run(verifying.here(method, rollouts, limit, alarm))
-        except VerifierError as error:
-            raise want_of_memory(error) or error from None
-    return scores, time.perf_counter() - started
+            if method == "verify":
+                found = [await environment.verify(rollouts[0], context)]
+            else:
+                found = list(await environment.verify_group(list(rollouts), context))
+        except BaseException:
+            with suppress(Exception, SystemExit):  # what failed before says more
+                await context.close()
+            raise
+        await context.close()
+        return [checked_score(one) for one in found]
+
+    with boundary(VerifierError):
+        try:
+            return await within(
+                seconds,
+                called(),
+                close_timeout=environment.close_timeout,
+                now=time.monotonic if workers is None else workers.now,
+            )
+        except LateError as error:
+            text = f"{method} took longer than {seconds:g} seconds (scoring_timeout)"
+            raise VerifierTimeoutError(text) from error

@@ -1,196 +1,368 @@
-"""What runs in a worker process: it calls the functions that it is sent, one after another.
+"""What runs in a verifier worker: it scores the records that it is sent, one after another.
 
-Whatever the function does, what it started ends with the parent too: a guard, a process beside the
-worker that does nothing else, sees that the parent is gone and kills all of their process group.
-That also reaches a function that holds the interpreter, as one long operation on huge numbers does.
+A request is a line `[number of a subject, definition]`, where the definition comes with the first
+request, and a line with the record. The reply is a line for each record. Replies of several
+records are sent together every few milliseconds; until then they lie in memory that the parent
+shares, so that none is lost where the next record ends the process.
 
-Memory is limited by address space, and only where the kernel tells how much is in use (Linux);
-elsewhere a function may take what it wants.
+Code of others runs in one event loop for the life of the process, and may raise anything.
 """
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
 import importlib
-import math
+import logging
+import mmap
+import operator
 import os
-import pickle
-import resource
-import signal
-import threading
+import select
+import socket
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Literal, NamedTuple, NoReturn, cast
+from typing import Literal, NamedTuple, Protocol, cast
 
-from gymcli.boundary import described
+import msgspec
+
+from gymcli import errors
+from gymcli.boundary import described, leave_copy
+from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.errors import GymError, VerifierError
 from gymcli.registry.find import module_of_file
+from gymcli.scoring.child import TAIL, TAIL_BYTES
+from gymcli.scoring.context import VerifyContext, checked_score
+from gymcli.scoring.isolation import IsolatedProcesses
+from gymcli.types import Rollout, Score
 
-__all__ = ["Call", "Report", "main"]
+__all__ = [
+    "READY",
+    "Call",
+    "Definition",
+    "ErrorReply",
+    "Method",
+    "Place",
+    "ScoreReply",
+    "call_verifier",
+    "error_reply",
+    "main",
+    "prepare",
+]
 
-CPU_GRACE_SECONDS = 5.0
-"""Processor time beyond the limit of a call; the parent, where it lives, kills before that."""
+READY = b"ready"
+"""The line that a worker sends when it has loaded what a definition names."""
 
-_MEGABYTE = 2**20
+_FLUSH_SECONDS = 0.005
+
+_LOGGER = logging.getLogger(__name__)
+
+Method = Literal["verify", "verify_group"]
 
 
-class Call(NamedTuple):
-    """One call, as the parent sends it."""
+class Place(NamedTuple):
+    """Where another process finds a class."""
 
     module: str
     file: str
     """Where the module was loaded from, if that was a file that no import finds; else empty."""
     qualname: str
-    imports: tuple[str, ...]
-    """Modules to import before the time starts to count: names, or paths of files."""
-    arguments: bytes
-    """Pickled apart, since their classes may be those of the function's module."""
-    timeout: float
-    memory_mb: int
-    name: str = ""
-    """What messages call it."""
 
 
-class Report(NamedTuple):
-    """What a worker says: `ready` once, then for each call `started` and how it ended."""
+class Definition(msgspec.Struct, array_like=True, omit_defaults=True):
+    """What the records of a subject have in common."""
 
-    kind: Literal["ready", "started", "returned", "raised", "out_of_memory", "failed"]
-    data: bytes = b""
-    """The result, or the exception where it can be pickled."""
-    text: str = ""
-    """In words, the exception or why the call could not be made."""
+    method: Literal["verify", "verify_group", "rescore_lines", "rescore_part"]
+    place: Place | None = None
+    options: str = ""
+    """As JSON."""
+    job: msgspec.Raw = msgspec.Raw(b"null")
+    """A `RescoreJob`."""
+    calls_before: int = 0
+    """So often is the first record scored for nothing but that the verifier has been called."""
 
 
-def main(handle: int, guarded: int) -> None:
-    """Answer calls over a connection until it breaks.
+class ErrorReply(NamedTuple):
+    """An error of ours, by the class that the parent knows it by."""
 
-    Args:
-        handle: The connection's file handle.
-        guarded: The reading end of a pipe on which the parent never writes.
+    error_class: str
+    text: str
 
+
+class ScoreReply(msgspec.Struct, array_like=True, omit_defaults=True):
+    """What a verifier returned for a record or a group, or why there is none."""
+
+    scores: list[Score] = []
+    seconds: float = 0.0
+    error: ErrorReply | None = None
+
+
+class Subject(Protocol):
+    """What scores the records of one definition."""
+
+    async def score(self, record: bytes, call: Call) -> None:
+        """Score a record and send the reply, or several."""
+        ...
+
+
+class Call:
+    """The channel to the parent, as the code that scores uses it.
+
+    `verify` is called between `begin` and `reply`: what ends the process then is its doing.
     """
-    os.set_inheritable(handle, False)  # or what a function starts would keep it open
-    if os.fork() == 0:
-        os.close(handle)  # or the parent would not see that the worker has died
-        _guard(guarded)
-    os.close(guarded)
-    connection = Connection(handle)
-    calls: SimpleQueue[bytes] = SimpleQueue()
-    is_busy = threading.Lock()
-    threading.Thread(target=_receive, args=(connection, calls, is_busy), daemon=True).start()
-    _send(connection, Report("ready"))
-    while True:
-        call = pickle.loads(calls.get())  # noqa: S301  # both ends are ours
-        with is_busy:
-            _send(connection, _answer(call, connection))
 
+    def __init__(self, handle: int, memory: int) -> None:
+        self.socket = socket.socket(fileno=handle)
+        self.socket.setblocking(False)
+        self._memory = mmap.mmap(memory, 0)
+        self._num_bytes = 0
+        self._sent_at = 0.0
+        self.isolated = IsolatedProcesses(1)
+        """The processes of `context.isolated`."""
 
-def _guard(guarded: int) -> NoReturn:
-    """Wait until the parent is gone, and kill the worker and what it started with it.
+    def begin(self) -> None:
+        """Note that code of others runs."""
+        TAIL.pack_into(self._memory, 0, self._num_bytes, 1)
 
-    The kernel could kill the worker at its parent's death (PR_SET_PDEATHSIG), but nothing else.
-    """
-    while os.read(guarded, 1):
-        pass
-    os.killpg(0, signal.SIGKILL)
-    os._exit(0)
-
-
-def _receive(connection: Connection, calls: SimpleQueue[bytes], is_busy: threading.Lock) -> None:
-    """Take in calls; leave when the parent has closed the connection or is gone."""
-    while True:
-        try:
-            calls.put(connection.recv_bytes())
-        except (EOFError, OSError):
-            break
-    if is_busy.locked():
-        os.killpg(os.getpid(), signal.SIGKILL)  # with what the function started
-    os._exit(0)
-
-
-def _send(connection: Connection, report: Report) -> None:
-    connection.send_bytes(pickle.dumps(report))
-
-
-def _answer(call: Call, connection: Connection) -> Report:
-    """Make one call; whatever somebody else's code raises is reported."""
-    try:
-        function = _found(call)
-        arguments = pickle.loads(call.arguments)  # noqa: S301  # both ends are ours
-    except BaseException as error:  # noqa: BLE001  # an import may raise anything
-        return Report("failed", text=f"cannot be loaded in a worker: {described(error)}")
-    _send(connection, Report("started"))
-    try:
-        with _limited(call.timeout, call.memory_mb):
-            result = function(*arguments)
-    except MemoryError:
-        return Report("out_of_memory")
-    except BaseException as error:  # noqa: BLE001  # some libraries raise what is no Exception
-        return _raised(error)
-    try:
-        return Report("returned", pickle.dumps(result))
-    except Exception as error:  # noqa: BLE001  # a class says itself how it is pickled
-        return Report("failed", text=f"gave what cannot be sent back: {described(error)}")
-
-
-def _found(call: Call) -> Callable[..., object]:
-    """Import the function, and what it asks to have imported."""
-    if call.file:
-        found: object = module_of_file(Path(call.file), call.file)
-    else:
-        found = importlib.import_module(call.module)
-    for name in call.qualname.split("."):
-        found = getattr(found, name)
-    for name in call.imports:
-        if name.endswith(".py"):
-            module_of_file(Path(name), name)
+    def reply(self, line: bytes) -> None:
+        """Add a line to what is sent, and send it where the last sending was a while ago."""
+        if self._num_bytes + len(line) >= TAIL_BYTES:
+            self.flush()
+        if len(line) >= TAIL_BYTES:
+            self._send(line + b"\n")
         else:
-            importlib.import_module(name)
-    return cast("Callable[..., object]", found)
+            start = TAIL.size + self._num_bytes
+            self._num_bytes += len(line) + 1
+            self._memory[start : TAIL.size + self._num_bytes] = line + b"\n"
+        TAIL.pack_into(self._memory, 0, self._num_bytes, 0)
+        if time.perf_counter() - self._sent_at > _FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send all replies."""
+        if self._num_bytes:
+            self._send(self._memory[TAIL.size : TAIL.size + self._num_bytes])
+            self._num_bytes = 0
+            TAIL.pack_into(self._memory, 0, 0, 0)
+        self._sent_at = time.perf_counter()
+
+    def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.socket.send(view) :]
+            except BlockingIOError:
+                select.select((), (self.socket,), ())
+            except OSError:
+                os._exit(1)  # nobody reads it
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines that the parent sends, until it closes the socket."""
+        loop = asyncio.get_running_loop()
+        chunks: list[bytes] = []
+        while True:
+            try:
+                data = await loop.sock_recv(self.socket, 1 << 18)
+            except asyncio.CancelledError:  # that verifiers asked for and did not wait for
+                continue
+            except OSError:
+                return
+            if not data:
+                return
+            if b"\n" not in data:
+                chunks.append(data)
+                continue
+            *lines, rest = b"".join((*chunks, data)).split(b"\n")
+            chunks = [rest] if rest else []
+            for line in lines:
+                yield line
+            self.flush()
 
 
-def _raised(error: BaseException) -> Report:
-    """Report an exception, as it is where the parent can make it again."""
-    text = described(error)
-    if not isinstance(error, Exception):
-        return Report("raised", text=text)
+class _Verifying:
+    """Calls the verifier of one environment."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        environment: type[Environment[Task]],
+        options: EnvironmentOptions,
+    ) -> None:
+        self._method = method = cast("Method", definition.method)
+        self._environment = environment
+        self._options = options
+        self._calls_before = definition.calls_before
+        kind = Rollout if method == "verify" else list[Rollout]
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    async def score(self, record: bytes, call: Call) -> None:
+        rollouts = self._decode(record)
+        while self._calls_before:
+            self._calls_before -= 1
+            with suppress(GymError):
+                await call_verifier(self._method, self._environment, self._options, rollouts, call)
+        started = time.perf_counter()
+        try:
+            scores = await call_verifier(
+                self._method, self._environment, self._options, rollouts, call
+            )
+            reply = msgspec.json.encode(ScoreReply(scores, time.perf_counter() - started))
+        except GymError as error:
+            seconds = time.perf_counter() - started
+            reply = msgspec.json.encode(ScoreReply([], seconds, error_reply(error)))
+        call.reply(reply)
+
+
+async def call_verifier(
+    method: Method,
+    environment: type[Environment[Task]],
+    options: EnvironmentOptions,
+    rollouts: object,
+    call: Call,
+) -> list[Score]:
+    """Call a verifier in the task of this process, with one record or the list of a group.
+
+    Raises:
+        GymError: As the verifier raised it; whatever else that raises is a `VerifierError`.
+
+    """
+    context = VerifyContext(environment, options=options, processes=call.isolated)
+    process = os.getpid()
+    call.begin()
     try:
-        data = pickle.dumps(error)
-        pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
-    except Exception:  # noqa: BLE001  # a class says itself how it is pickled
-        return Report("raised", text=text)
-    return Report("raised", data, text)
-
-
-@contextmanager
-def _limited(timeout: float, memory_mb: int) -> Iterator[None]:
-    """Limit processor time and memory for a block, on top of what was used before it."""
-    # Threads share the limit, so it allows for one on every core.
-    allowed = (timeout + CPU_GRACE_SECONDS) * (os.cpu_count() or 1)
-    _set_limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + allowed))
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    used = _address_space()
-    if used is not None:
-        _set_limit(resource.RLIMIT_AS, used + memory_mb * _MEGABYTE)
-    try:
-        yield
+        try:
+            if method == "verify":
+                found = await environment.verify(cast("Rollout", rollouts), context)
+                scores = [checked_score(found)]
+            else:
+                together = await environment.verify_group(cast("list[Rollout]", rollouts), context)
+                scores = [checked_score(one) for one in together]
+        except BaseException:
+            leave_copy(process)
+            with suppress(BaseException):  # what failed before says more
+                await context.close()
+            raise
+        leave_copy(process)
+        if context.is_used:
+            await context.close()
+    except GymError:
+        raise
+    except BaseException as error:
+        raise VerifierError(described(error)) from error
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+        leave_copy(process)
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
+    return scores
 
 
-def _set_limit(kind: int, value: int) -> None:
-    """Set a soft limit, below a hard one that is in force already."""
-    hard = resource.getrlimit(kind)[1]
-    soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (soft, hard))
+def error_reply(error: GymError) -> ErrorReply:
+    """Return an error as it is sent: by the nearest of its classes that is one of ours."""
+    kinds = type(error).__mro__
+    known = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
+    return ErrorReply(known.__name__, _printable(str(error)))
 
 
-def _address_space() -> int | None:
-    """Give the bytes of address space in use; None where the system does not say."""
+def _printable(text: str) -> str:
+    """Return a text that can be encoded, whatever an exception says."""
+    return text.encode(errors="replace").decode()
+
+
+class _Unusable:
+    """Replies with the error for which an environment cannot be loaded here."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    async def score(self, record: bytes, call: Call) -> None:
+        reply = ScoreReply(error=ErrorReply("VerifierError", self._text))
+        call.reply(msgspec.json.encode(reply))
+
+
+def _subject(data: bytes) -> Subject:
+    definition = msgspec.json.decode(data, type=Definition)
+    if definition.place is None:
+        from gymcli.scoring.rescored import RescoreJob, Rescoring  # late: few need the files
+
+        return Rescoring(definition.method, msgspec.json.decode(definition.job, type=RescoreJob))
     try:
-        pages = Path("/proc/self/statm").read_text().split()[0]
-    except OSError:
-        return None
-    return int(pages) * resource.getpagesize()
+        environment = _found(definition.place)
+        options = environment.Options.model_validate_json(definition.options)
+    except BaseException as error:  # noqa: BLE001  # an import may raise anything
+        text = f"{definition.place.qualname} cannot be loaded in a worker: {described(error)}"
+        return _Unusable(_printable(text))
+    prepare(environment, options)
+    return _Verifying(definition, environment, options)
+
+
+def prepare(environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
+    """Let an environment get ready; what it raises is logged, since the run itself has begun."""
+    try:
+        environment.prepare(options)
+    except BaseException as error:  # noqa: BLE001  # it may raise anything
+        _LOGGER.warning("prepare of %s in a worker: %s", environment.__name__, described(error))
+
+
+def _found(place: Place) -> type[Environment[Task]]:
+    if place.file:
+        module = module_of_file(Path(place.file), place.file)
+    else:
+        module = importlib.import_module(place.module)
+    return cast("type[Environment[Task]]", operator.attrgetter(place.qualname)(module))
+
+
+async def _serve(call: Call) -> None:
+    subjects: dict[int, Subject] = {}
+    subject: Subject | None = None
+    async for line in call.lines():
+        if subject is None:
+            number, *definition = msgspec.json.decode(line, type=list[msgspec.Raw])
+            key = int(bytes(number))
+            if definition:
+                process = os.getpid()
+                call.begin()
+                subjects[key] = _subject(bytes(definition[0]))
+                leave_copy(process)
+                call.reply(READY)
+                call.flush()
+            subject = subjects[key]
+        elif not line:  # only a definition
+            subject = None
+        else:
+            await subject.score(line, call)
+            subject = None
+    await call.isolated.close()
+
+
+def main(handle: int, memory: int) -> None:
+    """Serve the parent until it closes the socket."""
+    faulthandler.enable()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    run_to_end(_serve_on(handle, memory))
+
+
+async def _serve_on(handle: int, memory: int) -> None:
+    await _serve(Call(handle, memory))
+
+
+def run_to_end(main: Awaitable[None]) -> None:
+    """Run a coroutine in an event loop of its own, whatever other tasks raise there.
+
+    SystemExit and KeyboardInterrupt of a task leave the loop; it is run again with the same task.
+    """
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    serving = asyncio.ensure_future(main, loop=loop)
+    while not serving.done():
+        try:
+            loop.run_until_complete(serving)
+        except BaseException as error:  # noqa: BLE001  # of a task that verifiers left behind
+            if not serving.done():
+                _LOGGER.warning("a background task of a verifier raised %s", described(error))
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    serving.result()

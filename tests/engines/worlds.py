@@ -72,7 +72,6 @@ class Heavy(Environment[Task]):
 
     verify_timeout = 0.5
     verify_memory_mb = 256
-    verifies_in_worker = True
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:

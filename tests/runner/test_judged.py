@@ -8,6 +8,7 @@ import pytest
 from gymcli.registry import Registry
 from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging
+from gymcli.runner.verifying import iterated
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading
 from gymcli.store.verdicts import Verdicts
@@ -50,7 +51,8 @@ def rescoring(lines, *, keeps_lines=False, concurrency=4):
         concurrency=concurrency,
     )
     judges = Judges({"judge": "oracle"})
-    return rescore_judged(lines.read, job, lambda: judging(judges, Verdicts()))
+    batches = rescore_judged(lines.read, job, lambda: judging(judges, Verdicts()))
+    return (result for batch in iterated(batches) for result in batch)
 
 
 @pytest.mark.parametrize("envs", [["Recorded"], ["Judged"], ["Judged", "Recorded", "Recorded"]])

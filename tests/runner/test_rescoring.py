@@ -41,7 +41,8 @@ def test_rescoring_says_what_changed_and_which_way(run):
     seen = []
     report = Rescoring(run).run(watch=lambda report: seen.append(report.num_rescored))
     assert (report.num_changed, report.num_up, report.num_down) == (8, 7, 1)
-    assert seen == list(range(1, 9))
+    assert seen == sorted(seen)
+    assert seen[-1] == 8
     first = report.changes[0]
     assert (first.task_id, first.old_reward, first.new_reward) == (lines[0]["task_id"], 1.0, 0.0)
     assert report.reasons == {"- -> -": 8}

@@ -1,0 +1,266 @@
+"""A child process, seen from the parent: its start, the socket to it, and its end.
+
+The event loop reads the socket and what the child prints; there is no thread. Messages are lines.
+A child is the leader of a session. A guard in it, which does nothing else, sees that the parent is
+gone and kills the whole session's process group, even where an operation holds the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["TAIL", "TAIL_BYTES", "ChildProcess"]
+
+TAIL = struct.Struct("<QQ")
+"""Begins the memory that a child shares: the bytes of replies that it has not sent yet, which
+follow, and whether code of others runs."""
+
+TAIL_BYTES = 1 << 16
+
+LEAVE_SECONDS = 2.0
+"""Seconds that an idle child is given to leave by itself."""
+
+_MAX_PRINTED_BYTES = 1 << 16
+_READ_BYTES = 1 << 18
+
+# Imports nothing before the guard is forked, so that the guard stays small. The module is named and
+# not started with -m, which would find it imported by its package.
+_COMMAND = """
+import os, signal, sys
+handle, memory, guarded = map(int, sys.argv[1:4])
+if os.fork() == 0:
+    os.close(handle)
+    while os.read(guarded, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+os.close(guarded)
+os.set_inheritable(handle, False)
+os.set_inheritable(memory, False)
+sys.path[:] = sys.argv[5:]
+import importlib
+importlib.import_module(sys.argv[4]).main(handle, memory)
+"""
+
+
+class ChildProcess:
+    """One child process and the socket to it; used in one event loop.
+
+    Args:
+        module: Its `main` is called with the handles of the socket and of the shared memory.
+        variables: The environment variables.
+        take_lines: Called with the lines that the child sends.
+        end: Called once where the child ends, or closes its socket, by itself.
+
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        variables: Mapping[str, str],
+        take_lines: Callable[[list[bytes]], None],
+        end: Callable[[], None],
+    ) -> None:
+        self._take_lines = take_lines
+        self._end = end
+        self._chunks: list[bytes] = []
+        self._unsent = bytearray()
+        self._unprinted = b""
+        self._loop = asyncio.get_running_loop()
+        self._socket, theirs = socket.socketpair()
+        guarded, self._guard = os.pipe()
+        """The writing end breaks with this process, which the guard waits for."""
+        self._printed, prints = os.pipe()
+        with tempfile.TemporaryFile() as file:
+            file.truncate(TAIL.size + TAIL_BYTES)
+            self._memory = mmap.mmap(file.fileno(), 0)
+            handles = (theirs.fileno(), file.fileno(), guarded)
+            try:
+                self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
+                    # A search path with this process's own entries finds what it can import.
+                    [sys.executable, "-P", "-c", _COMMAND, *map(str, handles), module, *sys.path],
+                    stdin=subprocess.DEVNULL,
+                    stdout=prints,
+                    stderr=prints,
+                    env=variables,
+                    pass_fds=handles,
+                    start_new_session=True,  # Ctrl-C is the parent's to decide about
+                )
+            except BaseException:
+                self._socket.close()
+                os.close(self._guard)
+                os.close(self._printed)
+                raise
+            finally:
+                theirs.close()
+                os.close(guarded)
+                os.close(prints)
+        self._socket.setblocking(False)
+        os.set_blocking(self._printed, False)
+        self._loop.add_reader(self._socket.fileno(), self.read)
+        self._loop.add_reader(self._printed, self._print)
+        self._is_open = True
+
+    def write(self, data: bytes) -> None:
+        """Send data; what the socket has no room for is sent later."""
+        sent = 0
+        if not self._unsent:
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                pass
+            except OSError:  # it has ended, which `read` will see
+                return
+            if sent < len(data):
+                self._loop.add_writer(self._socket.fileno(), self._write_on)
+        self._unsent += data[sent:]
+
+    def _write_on(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._unsent)
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._socket.fileno())
+
+    def read(self) -> None:
+        """Take what the child has sent, if anything."""
+        if not self._is_open:
+            return
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._socket.fileno())
+            self._end()
+        elif b"\n" not in data:
+            self._chunks.append(data)
+        else:
+            *lines, rest = b"".join((*self._chunks, data)).split(b"\n")
+            self._chunks = [rest] if rest else []
+            self._take_lines(lines)
+
+    def has_ended(self) -> bool:
+        """Return whether the process is over, also where a copy of it holds the socket."""
+        return self._process.poll() is not None
+
+    def is_in_call(self) -> bool:
+        """Return whether code of others runs in the child, or ran as it ended."""
+        return bool(TAIL.unpack_from(self._memory)[1])
+
+    def resident_bytes(self) -> int:
+        """Return the resident memory of the process; 0 where the system does not tell."""
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_bytes().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * mmap.PAGESIZE
+
+    def kill(self) -> str:
+        """Kill the process and what it started, and return how it died.
+
+        What it replied before is taken first.
+        """
+        if not self._is_open:
+            return ""
+        self._end = _do_nothing
+        self._kill_group()
+        code = self._process.wait()
+        while not self._is_drained():
+            pass
+        num_bytes = TAIL.unpack_from(self._memory)[0]
+        tail = self._memory[TAIL.size : TAIL.size + num_bytes]
+        if lines := b"".join((*self._chunks, tail)).split(b"\n")[:-1]:
+            self._take_lines(lines)
+        self._close()
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    async def leave(self) -> None:
+        """Let an idle process end itself, and kill it where it does not."""
+        if not self._is_open:
+            return
+        self._end = _do_nothing
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+            ends = self._loop.time() + LEAVE_SECONDS
+            while not self.has_ended() and self._loop.time() < ends:  # noqa: ASYNC110  # no event
+                await asyncio.sleep(0.005)
+        except OSError:  # its end of the socket is closed already
+            pass
+        finally:
+            self._kill_group()
+            self._process.wait()
+            self._close()
+
+    def _kill_group(self) -> None:
+        # The group has the number of its leader as long as the guard, or anything else, is in it.
+        # macOS refuses where all of a group have already ended.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _is_drained(self) -> bool:
+        """Read once more; return whether nothing was left."""
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except OSError:
+            return True
+        self._chunks.append(data)
+        return not data
+
+    def _close(self) -> None:
+        self._is_open = False
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        self._memory.close()
+        os.close(self._guard)
+        while self._printed >= 0 and self._print():
+            pass
+        self._stop_printing()
+
+    def _print(self) -> bool:
+        """Pass on what the child prints, through this stderr, which hides secrets."""
+        try:
+            data = os.read(self._printed, _MAX_PRINTED_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            *lines, rest = (self._unprinted + data).split(b"\n")
+            if len(rest) > _MAX_PRINTED_BYTES:
+                lines, rest = [*lines, rest], b""
+        else:
+            lines, rest = [self._unprinted] if self._unprinted else [], b""
+            self._stop_printing()
+        self._unprinted = rest
+        with suppress(OSError, ValueError):  # closed, or its reader has left
+            for line in lines:
+                sys.stderr.write(line.decode(errors="replace") + "\n")
+            sys.stderr.flush()
+        return bool(data)
+
+    def _stop_printing(self) -> None:
+        if self._printed >= 0:
+            self._loop.remove_reader(self._printed)
+            os.close(self._printed)
+            self._printed = -1
+
+
+def _do_nothing() -> None:
+    """The end of a process that was killed is no news."""
