@@ -6,7 +6,10 @@ import os
 import signal
 from typing import NamedTuple
 
-__all__ = ["Death", "Supervised", "Tag"]
+__all__ = ["STACK_FILE", "Death", "Supervised", "Tag"]
+
+STACK_FILE = "blocked.stack"
+"""In the run directory: where `faulthandler` writes what the process did when it was ended."""
 
 _SUPERVISOR_IS_GONE = 137
 

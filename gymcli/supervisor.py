@@ -18,27 +18,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from gymcli.supervised import Death, Supervised, Tag
+from gymcli.supervised import STACK_FILE, Death, Supervised, Tag
 
 __all__ = ["main"]
 
 _HAS_TIMED_WAIT = sys.platform != "darwin"
 _TICK_SECONDS = 1.0 if _HAS_TIMED_WAIT else 0.05
 _REPEAT_SECONDS = 0.2
-"""Two signals of one kind within this time are one: a terminal and its job control may both send."""
+"""Two signals of one kind within this time are one."""
 _START_PATIENCE = 10.0
 """From a signal until the end of a run that has not yet said how long it may take."""
 _SECOND_PATIENCE = 5.0
 _FINISHED_PATIENCE = 10.0
 """From the end of a command until its process is ended: a thread of others may hold it."""
 _STOP_SECONDS = 5.0
-"""A death of a blocked process so soon after it was stopped is none: its clock went on meanwhile."""
+"""A blocked process that dies so soon after it was stopped was not blocked: its clock went on."""
 _MAX_DEATHS = 3
 _UNUSABLE, _TERMINATED, _INTERRUPTED = 4, 143, 130
-_STACK_FILE = "blocked.stack"
 _BLOCKED = "Timeout ("
 """How faulthandler begins what it writes about a blocked process."""
-_NUM_STACK_BYTES = 2000
+_MAX_STACK_CHARACTERS = 2000
 
 
 def main() -> None:
@@ -130,9 +129,7 @@ def _end_stopped(run: _Run) -> NoReturn:
     """Exit after a signal whose run could not say itself how it ended."""
     saved = f"what was recorded is saved in {run.directory}" if run.directory else "nothing began"
     word, code = (
-        ("interrupted", _INTERRUPTED)
-        if run.cause == signal.SIGINT
-        else ("terminated", _TERMINATED)
+        ("interrupted", _INTERRUPTED) if run.cause == signal.SIGINT else ("terminated", _TERMINATED)
     )
     _say(f"{word}: {saved}; go on with: {run.command}")
     sys.exit(code)
@@ -140,7 +137,7 @@ def _end_stopped(run: _Run) -> NoReturn:
 
 def _end_dead(run: _Run, death: Death) -> NoReturn:
     """Exit where starting the run again does not help."""
-    where = f"; the stack is in {run.directory}/{_STACK_FILE}" if death.stack else ""
+    where = f"; the stack is in {run.directory}/{STACK_FILE}" if death.stack else ""
     _say(
         f"error: the run died {_MAX_DEATHS} times without a new record, the last time: {death.how}"
         f"{where}; mend the environment or its task, or lower --concurrency where memory is short, "
@@ -206,7 +203,7 @@ class _Run:
         """Return how the process died."""
         stack = _end_of_stack(self.directory)
         if stack.startswith(_BLOCKED):
-            where = f"the stack is in {self.directory}/{_STACK_FILE}"
+            where = f"the stack is in {self.directory}/{STACK_FILE}"
             return Death(f"code of an environment blocked it for too long ({where})", stack)
         code = os.waitstatus_to_exitcode(self._status)
         if code >= 0:
@@ -217,9 +214,7 @@ class _Run:
 
     def _has_ended(self) -> bool:
         while True:
-            process, status = os.waitpid(
-                self._process, os.WNOHANG | os.WUNTRACED | os.WCONTINUED
-            )
+            process, status = os.waitpid(self._process, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not process:
                 return False
             if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
@@ -272,23 +267,29 @@ class _Run:
 
 def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals | None:
     """Wait for one of these signals, which are blocked; None: the time is over."""
-    if sys.platform != "darwin":
+    if sys.platform == "darwin":
+        # It has no sigtimedwait, and forgets a pending SIGCHLD: the caller looks often.
+        pending = signal.sigpending() & awaited
+        if not pending:
+            time.sleep(seconds)
+            pending = signal.sigpending() & awaited
+        return signal.Signals(signal.sigwait(pending)) if pending else None
+    else:  # noqa: RET505  # mypy follows one platform at a time
         info = signal.sigtimedwait(awaited, seconds)
         return None if info is None else signal.Signals(info.si_signo)
-    # macOS has no sigtimedwait, and forgets a pending SIGCHLD: the caller looks often.
-    pending = signal.sigpending() & awaited
-    if not pending:
-        time.sleep(seconds)
-        pending = signal.sigpending() & awaited
-    return signal.Signals(signal.sigwait(pending)) if pending else None
 
 
 def _end_of_stack(directory: str | None) -> str:
-    """Return what faulthandler wrote: its first line and as much of the rest as is useful."""
+    """Return what faulthandler wrote: its first line, and the thread that matters."""
     if directory is None:
         return ""
     try:
-        with open(os.path.join(directory, _STACK_FILE), "rb") as file:  # noqa: PTH118, PTH123  # light
-            return file.read(_NUM_STACK_BYTES).decode(errors="replace")
+        with open(os.path.join(directory, STACK_FILE), "rb") as file:  # noqa: PTH118, PTH123  # light
+            text = file.read().decode(errors="replace")
     except OSError:
         return ""
+    # A fatal error names its thread; else it is the main one, which comes last.
+    threads = text.rstrip().split("\n\n")
+    thread = next((one for one in threads if "Current thread" in one), threads[-1])
+    first = text.partition("\n")[0]
+    return (thread if thread.startswith(first) else f"{first}\n{thread}")[:_MAX_STACK_CHARACTERS]
