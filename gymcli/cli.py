@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -36,8 +37,13 @@ from gymcli.commands import (
 from gymcli.commands.console import LOGGER, harmless, message
 from gymcli.commands.ending import TYPED
 from gymcli.commands.outputs import guard_outputs
-from gymcli.commands.signals import TerminatedError, heed_signals, leave_at_signals
-from gymcli.commands.streams import make_safe, scrubbed
+from gymcli.commands.signals import (
+    TerminatedError,
+    heed_signals,
+    leave_at_signals,
+    leave_threads,
+)
+from gymcli.commands.streams import make_safe, results_apart, scrubbed
 from gymcli.errors import (
     BudgetReachedError,
     GymError,
@@ -46,6 +52,7 @@ from gymcli.errors import (
     RunError,
     UsageError,
 )
+from gymcli.supervised import Supervised, Tag
 
 __all__ = ["app", "main"]
 
@@ -88,6 +95,19 @@ class _Group(typer.core.TyperGroup):
         """Run the command."""
         with _ending():
             result: object = super().invoke(cast("typer.Context", ctx))
+        return result
+
+
+class _Command(typer.core.TyperCommand):
+    """Runs with a stdout that takes nothing but results."""
+
+    def invoke(self, ctx: object) -> object:
+        """Run the command; code that it calls must not decide how it ends."""
+        with results_apart():
+            try:
+                result: object = super().invoke(cast("typer.Context", ctx))
+            except SystemExit as error:
+                raise RunError(f"code of an environment called sys.exit({error.code!r})") from error
         return result
 
 
@@ -176,6 +196,8 @@ app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("mock")(mock.mock)
 app.command("serve")(serve.serve)
+for command in (*app.registered_commands, *data.app.registered_commands):
+    command.cls = _Command
 app.add_typer(data.app, name="data")
 
 
@@ -260,18 +282,42 @@ def _logging_to(handlers: list[logging.Handler]) -> Iterator[None]:
             handler.close()
 
 
-def main() -> None:
-    """Run the command line."""
+def main(supervised: Supervised | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        supervised: What the supervisor handed to this process, where there is one.
+
+    """
     heed_signals()
     guard_outputs()
     make_safe(os.environ)
+    code = 1  # a traceback, which Python prints
     try:
-        app()
+        with _interrupts():
+            if supervised is not None:
+                supervised.end_with_supervisor()
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, supervised.signals)
+            app(obj=supervised)
     except SystemExit as end:
-        if threading.active_count() > 1:  # what ends alone need not wait for the import
-            from gymcli.deadlines import leave_threads  # late: heavy
-
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        main_thread = threading.main_thread()
+        if any(not one.daemon and one is not main_thread for one in threading.enumerate()):
             leave_at_signals(code)
             leave_threads(code)
         raise
+    finally:
+        if supervised is not None:
+            leave_at_signals(code)
+            supervised.tell(Tag.FINISHED, str(code))
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Exit at a signal that comes before or after the command itself."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        is_terminated = isinstance(error, TerminatedError)
+        message("terminated" if is_terminated else "interrupted")
+        sys.exit(_TERMINATED if is_terminated else _INTERRUPTED)

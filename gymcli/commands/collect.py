@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +19,7 @@ from gymcli.commands.cluster import (
     engine_of_run,
 )
 from gymcli.commands.console import LOGGER, message, run_async, warn
-from gymcli.commands.ending import Ending, end_run
+from gymcli.commands.ending import Ending, command_to_go_on, end_run
 from gymcli.commands.gating import (
     BaselineOption,
     CsvOption,
@@ -56,6 +57,7 @@ from gymcli.errors import (
     InterruptedRunError,
     UsageError,
 )
+from gymcli.supervised import Supervised, Tag
 
 if TYPE_CHECKING:
     from gymcli.client import Endpoint
@@ -166,6 +168,10 @@ def collect(
     no_retry: Annotated[
         bool, typer.Option("--no-retry", help="Leave attempts that failed before as they are.")
     ] = False,
+    retry_crashed: Annotated[
+        bool,
+        typer.Option("--retry-crashed", help="Try attempts again with which the process died."),
+    ] = False,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None,
@@ -254,6 +260,7 @@ def collect(
         grace=grace,
         outage_deadline=outage_deadline,
         no_retry=no_retry,
+        retry_crashed=retry_crashed,
         params=params,
         seed=seed,
         roles=sources,
@@ -265,12 +272,35 @@ def collect(
         id_by_file=id_by_file,
     )
     give_back_large_blocks()
-    collection = Collection(tasks, options, engine=engine_of_run(options))
-    if dry_run:
-        show_plan(collection, is_json=json)
+    supervised = context.find_object(Supervised)
+    if supervised is not None and supervised.directory is not None:
+        options = options.model_copy(update={"out": Path(supervised.directory), "fresh": False})
+    with _same_directory() as go_back:
+        collection = Collection(
+            tasks, options, engine=engine_of_run(options), supervised=supervised, tell=message
+        )
+        go_back()
+        if dry_run:
+            show_plan(collection, is_json=json)
+            return
+        go_on = command_to_go_on(context, collection)
+        ending = run_async(_run(collection, go_on, go_back, is_quiet=quiet))
+        go_back()
+        end_run(context, collection, ending, gating, min_coverage=min_coverage, is_json=json)
+
+
+@contextmanager
+def _same_directory() -> Iterator[Callable[[], None]]:
+    """Yield what goes back to the working directory of now, which environments may leave."""
+    try:
+        descriptor = os.open(".", os.O_RDONLY)
+    except OSError:  # it was deleted, or may not be read
+        yield lambda: None
         return
-    ending = run_async(_run(collection, is_quiet=quiet))
-    end_run(context, collection, ending, gating, min_coverage=min_coverage, is_json=json)
+    try:
+        yield lambda: os.fchdir(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _endpoint(
@@ -300,8 +330,18 @@ def _endpoint(
     return endpoint.model, endpoint
 
 
-async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
-    """Run the collection under a progress display and measure what is on disk then."""
+async def _run(
+    collection: Collection, command: str, go_back: Callable[[], None], *, is_quiet: bool
+) -> Ending:
+    """Run the collection under a progress display and measure what is on disk then.
+
+    Args:
+        collection: What is run.
+        command: Goes on with it; for the supervisor.
+        go_back: Returns to the working directory, once no environment runs any more.
+        is_quiet: Show nothing meanwhile.
+
+    """
     import msgspec
 
     from gymcli.commands.garbage import rarely_collected
@@ -311,6 +351,8 @@ async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
 
     cause: GymError | None = None
     async with collection:
+        if collection.supervised is not None:
+            collection.supervised.tell(Tag.COMMAND, command)
         for text in (*collection.warnings, *filter(None, [allow_collection(collection)])):
             if is_quiet:
                 LOGGER.warning(text)
@@ -332,6 +374,7 @@ async def _run(collection: Collection, *, is_quiet: bool) -> Ending:
                             progress.add(record)
         except _CAUSES as error:
             cause = error
+        go_back()
         assert collection.path is not None
         aggregator = measure(collection.path, env=collection.options.env)
         metrics = aggregator.metrics()

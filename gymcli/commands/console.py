@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Sequence
 from typing import TextIO, TypeVar
 
-from gymcli.commands.streams import UNSAFE, harmless, scrubbed
+from gymcli.commands.streams import UNSAFE, harmless, results, scrubbed
 
 __all__ = [
     "LOGGER",
+    "flush_results",
     "harmless",
     "message",
     "one_line",
@@ -39,7 +39,12 @@ def one_line(text: str, max_characters: int = 200) -> str:
 
 def result(text: str = "") -> None:
     """Print a line of results to stdout."""
-    _print(text, sys.stdout)
+    _print(text, results())
+
+
+def flush_results() -> None:
+    """Let a reader of stdout have what was printed so far."""
+    results().flush()
 
 
 def message(text: str) -> None:
@@ -72,7 +77,7 @@ def print_json(data: bytes, *, indent: int = 2) -> None:
     import msgspec  # late: heavy
 
     text = UNSAFE.sub(_json_escaped, msgspec.json.format(data, indent=indent or -1).decode())
-    if "utf" not in (sys.stdout.encoding or "utf-8").lower():
+    if "utf" not in (results().encoding or "utf-8").lower():
         text = _NOT_ASCII.sub(_json_escaped, text)
     result(text)
 
@@ -93,28 +98,10 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def run_async(main: Coroutine[object, object, T]) -> T:
-    """Run a command's coroutine, on uvloop where there is one."""
-    import asyncio  # late: heavy
+    """Run a command's coroutine, on uvloop where it is installed."""
+    from gymcli import event_loop  # late: heavy
+    from gymcli.commands.signals import TerminatedError  # late: it prints by this module
 
-    from gymcli.deadlines import close, leave_process, leaving_threads
-
-    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    with suppress(ImportError):
-        import uvloop  # late: heavy, and not everywhere
-
-        new_loop = uvloop.new_event_loop
-    runner = asyncio.Runner(loop_factory=lambda: leaving_threads(new_loop()))
-    try:
-        result = runner.run(main)
-    except KeyboardInterrupt as error:
-        from gymcli.commands.signals import TerminatedError  # late: it prints by this module
-
-        is_over = leave_process(143 if isinstance(error, TerminatedError) else 130)
-        close(runner)
-        is_over.set()
-        raise
-    except BaseException:
-        close(runner)
-        raise
-    close(runner)
-    return result
+    return event_loop.run(
+        main, interrupted_code=lambda error: 143 if isinstance(error, TerminatedError) else 130
+    )

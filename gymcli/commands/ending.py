@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner import Collection
 
-__all__ = ["TYPED", "Ending", "end_run", "missing_coverage"]
+__all__ = ["TYPED", "Ending", "command_to_go_on", "end_run", "missing_coverage"]
 
 TYPED = "gymcli.typed"
 """Where the context of a command keeps the arguments as they were typed."""
@@ -63,10 +63,12 @@ def end_run(
     """
     cause, metrics = ending.cause, ending.metrics
     error: GymError | None
+    if collection.num_crashed:
+        warn(_crashed(collection, command_to_go_on(context, collection)))
     if cause is not None:
-        error = _explained(collection, cause, _command_to_go_on(context, collection))
+        error = _explained(collection, cause, command_to_go_on(context, collection))
     else:
-        command = _command_to_go_on(context, collection, without=("--no-retry",))
+        command = command_to_go_on(context, collection, without=("--no-retry",))
         error = missing_coverage(collection, metrics, min_coverage, command)
     reports = []
     if collection.num_scored or not isinstance(cause, FatalEndpointError | EngineError):
@@ -146,7 +148,7 @@ def _explained(collection: Collection, cause: GymError, command: str) -> GymErro
     return type(cause)(text)
 
 
-def _command_to_go_on(
+def command_to_go_on(
     context: typer.Context, collection: Collection, *, without: Iterable[str] = ()
 ) -> str:
     """Give the command that goes on with a run: what was typed, without the start of a new one.
@@ -157,7 +159,7 @@ def _command_to_go_on(
         without: Options to leave out as well.
 
     """
-    is_fresh = collection.options.fresh
+    is_fresh = bool(context.params.get("fresh"))  # the options of a restart say no
     dropped = {*without, *(("--fresh", "--out") if is_fresh else ())}
     options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
     with_value = {name for option in options for name in option.opts if name.startswith("-")}
@@ -171,6 +173,16 @@ def _command_to_go_on(
     if is_fresh:
         kept += ["--out", str(collection.path)]
     return " ".join(map(_quoted, ["gym", *kept, *rest]))
+
+
+def _crashed(collection: Collection, command: str) -> str:
+    """Say how many attempts are left out because the process died with them."""
+    num = collection.num_crashed
+    attempts = "1 attempt is" if num == 1 else f"{num} attempts are"
+    return (
+        f"{attempts} not tried again, since the process of the run died with it; "
+        f"{collection.path}/failures.jsonl says how; try again with: {command} --retry-crashed"
+    )
 
 
 def _quoted(argument: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import result, run_async, warn
+from gymcli.commands.console import flush_results, result, run_async, warn
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def mock(
 
 def _announce(base_url: str) -> None:
     result(base_url)
-    sys.stdout.flush()
+    flush_results()
 
 
 def _key(variable: str | None) -> str | None:

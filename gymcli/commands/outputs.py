@@ -6,6 +6,7 @@ Results that cannot be written are an error; messages that cannot be are lost, a
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import select
@@ -24,12 +25,16 @@ __all__ = ["guard_outputs"]
 def guard_outputs() -> None:
     """Stand beneath stdout and stderr for the rest of the process, also where they are closed.
 
-    A descriptor that is closed would else be given to the next file that is opened, which then
-    gets what is meant for the terminal. Streams that somebody has put in their place stay.
+    A descriptor that is closed would otherwise be given to the next file that is opened, which
+    then gets what is meant for the terminal. Results go to a copy of descriptor 1, which no child
+    inherits, and 1 leads to stderr from now on: libraries and children print there what a reader of
+    results must not get. Streams that somebody has put in their place stay.
     """
     is_closed = [_fill(number) for number in range(3)]
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _text(_Descriptor(1, _end, is_closed=is_closed[1]), sys.stdout)
+        kept = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+        os.dup2(2, 1)
+        sys.stdout = _text(_Descriptor(kept, _end, is_closed=is_closed[1]), sys.stdout)
     if sys.stderr is sys.__stderr__:
         sys.stderr = _text(_Descriptor(2, _go_on, is_closed=is_closed[2]), sys.stderr)
 

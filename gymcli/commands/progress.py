@@ -178,10 +178,11 @@ def has_one_scale(collection: Collection) -> bool:
 def start_line(collection: Collection) -> str:
     """Say what is left to do, before it begins."""
     path, num_expected = collection.path, collection.num_expected
-    if num_failed := collection.num_left_failed:
-        failed = f", {num_failed} failed before and stay so (--no-retry)"
-    else:
-        failed = ""
+    failed = ""
+    if num_failed := collection.num_left_failed - collection.num_crashed:
+        failed += f", {num_failed} failed before and stay so (--no-retry)"
+    if collection.num_crashed:
+        failed += f", {collection.num_crashed} crashed before and stay so (--retry-crashed)"
     if not num_expected:
         return f"{path}: no task is in shard {collection.manifest.shard}; nothing to do"
     if not collection.num_left:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import message, result, run_async, warn
+from gymcli.commands.console import flush_results, message, result, run_async, warn
 from gymcli.commands.options import (
     check_role_parameters,
     key_values,
@@ -81,7 +80,7 @@ def serve(
 
 def _announce(base_url: str) -> None:
     result(base_url)
-    sys.stdout.flush()
+    flush_results()
 
 
 def _judges(role: list[str] | tuple[()], params: list[str] | tuple[()], concurrency: int) -> Judges:

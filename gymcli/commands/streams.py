@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TextIO, cast
 
 from gymcli.secrets import NOTHING_SECRET, Scrubber, scrubber_of
@@ -21,6 +23,8 @@ __all__ = [
     "harmless",
     "hide",
     "make_safe",
+    "results",
+    "results_apart",
     "scrubbed",
     "stand_before_display",
 ]
@@ -99,6 +103,28 @@ class SafeStream:
         return getattr(self.beneath, name)
 
 
+_RESULTS: ContextVar[TextIO] = ContextVar("gymcli results")
+"""Where the results of the running command go; code of environments does not see it."""
+
+
+def results() -> TextIO:
+    """Return the stream of results: the one that was stdout when the command started."""
+    return _RESULTS.get(sys.stdout)
+
+
+@contextmanager
+def results_apart() -> Iterator[None]:
+    """Let `sys.stdout` be stderr within the block; what is printed there is no result."""
+    kept = sys.stdout
+    token = _RESULTS.set(kept)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = kept
+        _RESULTS.reset(token)
+
+
 def make_safe(environ: Mapping[str, str]) -> None:
     """Stand before stdout and stderr, for the rest of the process, with the variables' secrets."""
     scrubber = scrubber_of((), environ)
@@ -112,7 +138,7 @@ def make_safe(environ: Mapping[str, str]) -> None:
 def hide(secrets: Iterable[str]) -> None:
     """Take these out as well of whatever is written from now on."""
     more = tuple(secrets)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in {results(), sys.stdout, sys.stderr}:
         if isinstance(stream, SafeStream):
             stream.scrubber = stream.scrubber.also(more)
 

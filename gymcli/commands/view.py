@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import message, result, run_async
+from gymcli.commands.console import flush_results, message, result, run_async
+from gymcli.commands.streams import results
 from gymcli.errors import UsageError
 
 __all__ = ["view"]
@@ -44,11 +45,11 @@ def view(
         message(f"reading {path}")
         found.append(open_run(path, env))
     scrubber = scrubber_of((), os.environ)
-    is_opened = not no_open and sys.stdout.isatty() and _has_display()
+    is_opened = not no_open and results().isatty() and _has_display()
 
     def announce(address: str) -> None:
         result(address)
-        sys.stdout.flush()
+        flush_results()
         if is_opened:
             _open(address)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
+import itertools
 import logging
+import os
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 import msgspec
 
@@ -16,6 +20,7 @@ from gymcli.boundary import boundary
 from gymcli.errors import (
     AuthenticationError,
     BudgetReachedError,
+    CrashedAttemptError,
     FatalEndpointError,
     RoleError,
     RunDirectoryError,
@@ -24,10 +29,13 @@ from gymcli.errors import (
 from gymcli.local import model_name, parse_local
 from gymcli.registry import Registry
 from gymcli.role_models import check_missing
-from gymcli.runner.attempts import Attempt, Shared
+from gymcli.rollout import Episode
+from gymcli.rollout.watchdog import Watchdog
+from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.budget import Budget, check_prices
 from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
+from gymcli.runner.failing import failure_of
 from gymcli.runner.first_request import first_request
 from gymcli.runner.judging import Judges, judging, scrubber_of_run
 from gymcli.runner.keeping import Keeping
@@ -41,14 +49,21 @@ from gymcli.runner.stopping import Stopping
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.shards import check_same_shard
+from gymcli.store.durability import open_file, unwritable
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.run import DoneTasks, RunDirectory
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import Failure, Request, Rollout
+from gymcli.supervised import STACK_FILE, Supervised, Tag
+from gymcli.types import AttemptKey, Failure, Request, Rollout
 
 __all__ = ["Collection"]
 
 _LOGGER = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.1
+"""Between two looks at a run that another process holds."""
+_END_SECONDS = 5.0
+"""For the end of a run, beside its grace and the closing of environments."""
 
 
 class Collection:
@@ -59,6 +74,8 @@ class Collection:
         options: What is asked for. `out` None takes the default directory where `keeps`.
         keeps: Write a run directory.
         engine: Where the attempts run; without one in this process.
+        supervised: The supervisor that starts the run again when this process dies, if any.
+        tell: Takes a line for the user that cannot wait.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong. Nothing was sent or written.
@@ -72,10 +89,15 @@ class Collection:
         *,
         keeps: bool = True,
         engine: Engine | None = None,
+        supervised: Supervised | None = None,
+        tell: Callable[[str], None] = _LOGGER.warning,
     ) -> None:
         self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
         self._engine = engine
+        self.supervised = supervised
+        """The supervisor that starts the run again when this process dies, if any."""
+        self._tell = tell
         weights = parse_local(options.model)
         model = options.model if weights is None else model_name(weights)
         registry = Registry((options.env,) if options.env else ())
@@ -86,6 +108,12 @@ class Collection:
             role: why for role, why in options.missing_roles.items() if role not in options.roles
         }
         classes = {name: item.environment for name, item in found.environments.items()}
+        self._blocking_timeout = max(
+            (one.blocking_timeout for one in classes.values()), default=60.0
+        )
+        self._close_timeout = max((one.close_timeout for one in classes.values()), default=0.0)
+        self.watchdog = Watchdog(blocking_timeout=self._blocking_timeout)
+        """Watches the run's event loop, once the collection is open."""
         missing_warnings = check_missing(missing, classes)
         self._budget = Budget(options, lambda cause: self.stopping.stop(cause))
         spend = self._budget.add if self._budget.is_limited else None
@@ -114,7 +142,10 @@ class Collection:
         """What the user should know; more may come when the run is opened."""
         self._done = DoneTasks()
         self._standing = Standing()
+        self._suspects: frozenset[AttemptKey] = frozenset()
+        """Attempts that may have ended the process before this one; they are tried last."""
         self._shared: Shared | None = None
+        self._has_recorded = False
         self._stack = AsyncExitStack()
 
     @property
@@ -151,6 +182,11 @@ class Collection:
         """Attempts of this plan that failed before and are not tried again."""
         return len(self._standing.left_failed)
 
+    @property
+    def num_crashed(self) -> int:
+        """Those of them with which the process of a run died."""
+        return self._standing.num_crashed
+
     async def first_request(self) -> Request:
         """Give the request that the first attempt starts with; nothing is sent.
 
@@ -186,16 +222,28 @@ class Collection:
         async with AsyncExitStack() as stack:
             if self.path is not None:
                 directory = RunDirectory(self.path, self._scrubber)
-                directory.lock(self.stopping.from_thread())
+                await self._lock(directory)
                 stack.callback(directory.close)
                 directory.check_identity(self.manifest.identity)
                 directory.mend()
                 self.warnings += directory.warnings
+                if self.supervised is not None:
+                    self._report_to(self.supervised, directory)
                 self._compare(directory)
                 if self._budget.is_limited:
                     policy = self.options.endpoint or self.options.model
                     self._budget.add_record(directory.path, policy, self._plan.roles)
                 self._keeping.directory = directory
+                directory.reserve()
+                stack.callback(directory.begun.remove)
+                stack_file = None
+                if self.supervised is not None:
+                    directory.begun.open(self._suspects)
+                    stack_file = _stack_file(self.path, stack)
+                self.watchdog = Watchdog(
+                    blocking_timeout=self._blocking_timeout, stack_file=stack_file
+                )
+            await stack.enter_async_context(self.watchdog)
             self._shared = await self._opened(stack)
             self._keeping.begin(self._started, is_unfinished=self.num_left > 0)
             self._stack = stack.pop_all()
@@ -214,6 +262,44 @@ class Collection:
             _LOGGER.warning(str(failed))
         await self._stack.aclose()
 
+    async def _lock(self, directory: RunDirectory) -> None:
+        """Take the run directory; another process that holds it may just be ending."""
+        ends = time.monotonic() + self._blocking_timeout
+        is_told = False
+        while True:
+            try:
+                directory.lock(self.stopping.from_thread())
+            except RunDirectoryError as error:
+                is_held = isinstance(error.__cause__, BlockingIOError)
+                if not is_held or directory.is_held_here or time.monotonic() >= ends:
+                    raise
+            else:
+                return
+            if not is_told:
+                is_told = True
+                self._tell(
+                    f"{self.path}: another process is writing this run; waiting up to "
+                    f"{self._blocking_timeout:g} s for its end"
+                )
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _report_to(self, supervised: Supervised, directory: RunDirectory) -> None:
+        """Tell the supervisor what it needs, and record the attempt that ended the last process."""
+        patience = self.options.grace + self._close_timeout + _END_SECONDS
+        supervised.tell(Tag.DIRECTORY, str(directory.path))
+        supervised.tell(Tag.PATIENCE, str(patience))
+        death = supervised.death
+        if death is None:
+            return
+        self._suspects, proved = directory.begun.suspects(directory.done())
+        plan = None if proved is None else self._plan.find(proved)
+        if plan is None:
+            return
+        text = f"the process of the run died twice in this attempt, in the end alone: {death.how}"
+        error = CrashedAttemptError(f"{text}\n{death.stack}" if death.stack else text)
+        directory.append_failure(failure_of(Episode(plan).rollout, error))
+        supervised.tell(Tag.RECORDED)
+
     def _compare(self, directory: RunDirectory) -> None:
         before = read_manifest(directory.path)
         if before is not None:
@@ -221,9 +307,11 @@ class Collection:
         done = directory.done()
         pending = directory.pending(done)
         mates = directory.mates(done)
-        failed = failed_attempts(directory.path) if self.options.no_retry else frozenset()
+        failed, crashed = failed_attempts(directory.path, only_crashed=not self.options.no_retry)
+        if self.options.retry_crashed:
+            failed, crashed = failed - crashed, frozenset()
         standing = compare(
-            self._source, self._plan.rows(), done, pending, self._plan.group_sizes, failed
+            self._source, self._plan.rows(), done, pending, self._plan.group_sizes, failed, crashed
         )._replace(mates=mates)
         if self.options.out is None and done and len(standing.gone) == len(done):
             raise RunMismatchError(
@@ -268,9 +356,73 @@ class Collection:
         return max(1, min(self.options.concurrency, self.num_left))
 
     def _attempts(self) -> Iterator[Attempt]:
-        """Give what is left to do; what is done is forgotten here once all of it was given."""
+        """Yield what is left to do but the suspects; what is done is forgotten at the end."""
+        done = self._done
+        if not self._suspects:
+            self._done = DoneTasks()
+        return self._noted(
+            done, None if not self._suspects else lambda key: not self._is_suspect(key)
+        )
+
+    def _suspected_attempts(self) -> Iterator[Attempt]:
+        """Yield the suspects, and the others of their groups, which are scored with them."""
         done, self._done = self._done, DoneTasks()
-        return self._plan.attempts(self._standing, done) if self.num_left else iter(())
+        return self._noted(done, self._is_suspect)
+
+    def _is_suspect(self, key: AttemptKey) -> bool:
+        if not self._plan.group_sizes.of(key.env, key.task_id):
+            return key in self._suspects
+        return any((key.env, key.task_id) == (one.env, one.task_id) for one in self._suspects)
+
+    def _noted(
+        self, done: DoneTasks, takes: Callable[[AttemptKey], bool] | None
+    ) -> Iterator[Attempt]:
+        """Yield attempts, each of them on disk as begun once it is taken."""
+        if not self.num_left:
+            return
+        directory = self._keeping.directory
+        begun = None if directory is None or self.supervised is None else directory.begun
+        for attempt in self._plan.attempts(self._standing, done, takes):
+            if begun is not None and not attempt.is_done:
+                begun.add(_key_of(attempt))
+            yield attempt
+
+    async def _outcomes(self, shared: Shared) -> AsyncGenerator[Rollout | Failure]:
+        """Run the attempts, the suspects last and one at a time."""
+        if self._engine is not None:
+            # Code of environments runs in other processes: this one is hardly ever their victim.
+            attempts = self._attempts()
+            if self._suspects:
+                attempts = itertools.chain(attempts, self._suspected_attempts())
+            outcomes = self._engine.run(
+                attempts, shared, concurrency=self._concurrency, keep=self._keep
+            )
+            async with aclosing(outcomes):
+                async for record in outcomes:
+                    yield record
+            return
+        outcomes = run_attempts(
+            self._attempts(), shared, concurrency=self._concurrency, keep=self._keep
+        )
+        async with aclosing(outcomes):
+            async for record in outcomes:
+                yield record
+        if not self._suspects:
+            return
+        if self._keeping.directory is not None:
+            self._keeping.directory.begun.begin_alone()
+        outcomes = run_attempts(self._suspected_attempts(), shared, concurrency=1, keep=self._keep)
+        async with aclosing(outcomes):
+            async for record in outcomes:
+                yield record
+
+    def _keep(self, outcome: Outcome) -> Outcome:
+        """Write an outcome down; the first one of this process proves that the run goes on."""
+        kept = self._keeping.keep(outcome)
+        if self.supervised is not None and not self._has_recorded:
+            self._has_recorded = True
+            self.supervised.tell(Tag.RECORDED)
+        return kept
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
         """Run what is not done yet; every record is on disk before it is given.
@@ -284,13 +436,7 @@ class Collection:
         for text in self.warnings:
             _LOGGER.warning(text)
         assert self._shared is not None, "a collection is run inside its `async with`"
-        run = run_attempts if self._engine is None else self._engine.run
-        outcomes = run(
-            self._attempts(),
-            self._shared,
-            concurrency=self._concurrency,
-            keep=self._keeping.keep,
-        )
+        outcomes = self._outcomes(self._shared)
         if self.num_left:
             self._budget.check()
         try:
@@ -311,6 +457,7 @@ class Collection:
                 raise self._stopped_at(error) from error
         finally:
             if self._keeping.directory is not None:
+                self._keeping.directory.free_spare()
                 self._keeping.directory.sync()
         _LOGGER.info("end %s: %d of %d scored", place, self.num_scored, self.num_expected)
 
@@ -332,3 +479,23 @@ class Collection:
 
         """
         self._keeping.finish(metrics, ended_at)
+
+
+def _key_of(attempt: Attempt) -> AttemptKey:
+    if attempt.plan is not None:
+        return AttemptKey(attempt.plan.row.env, attempt.plan.row.id, attempt.plan.attempt)
+    assert attempt.generation is not None, "an attempt without a plan has a conversation"
+    return attempt.generation.key
+
+
+def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:
+    """Open the file for the stack of a process that is ended; it is removed at a clean end."""
+    path = folder.absolute() / STACK_FILE
+    try:
+        descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
+    except OSError as error:
+        raise unwritable(folder / STACK_FILE, error) from error
+    file = stack.enter_context(os.fdopen(descriptor, "w"))
+    faulthandler.enable(file)
+    stack.callback(faulthandler.disable)
+    return file

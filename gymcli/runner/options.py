@@ -73,6 +73,8 @@ class CollectOptions(BaseModel):
     """Seconds that an endpoint which is gone is waited for; over what each endpoint says itself."""
     no_retry: bool = False
     """Leave attempts that failed before as they are."""
+    retry_crashed: bool = False
+    """Try attempts again with which the process of a run died."""
     params: dict[str, object] = {}
     """Request parameters; they win over those of a row."""
     seed: int | None = None

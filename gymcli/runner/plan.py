@@ -113,22 +113,43 @@ class Plan:
             for attempt in range(first, first + repeats):
                 yield row, attempt
 
+    def find(self, key: AttemptKey) -> EpisodePlan | None:
+        """Return the plan of one attempt; None where it is not selected."""
+        for row, attempt in self.rows():
+            if AttemptKey(row.env, row.id, attempt) == key:
+                return self._episode(row, attempt)
+        return None
+
     def attempts(
-        self, standing: Standing, done: Mapping[tuple[str, str], Done]
+        self,
+        standing: Standing,
+        done: Mapping[tuple[str, str], Done],
+        takes: Callable[[AttemptKey], bool] | None = None,
     ) -> Iterator[Attempt]:
-        """Give what is left to do: waiting conversations first, then everything not done."""
+        """Yield what is left to do: waiting conversations first, then everything not done.
+
+        Args:
+            standing: What is left.
+            done: What is scored.
+            takes: Returns whether an attempt is to be played now; None: all are.
+
+        """
         left_out = set(standing.left_failed)
         for rollout in standing.waiting:
             left_out.add(rollout.key)
-            yield self._recorded(rollout)
+            if takes is None or takes(rollout.key):
+                yield self._recorded(rollout)
         for rollout in standing.mates:
-            yield self._recorded(rollout)._replace(is_done=True)
+            if takes is None or takes(rollout.key):
+                yield self._recorded(rollout)._replace(is_done=True)
         is_new = not done
         for row, attempt in self.rows():
             scored = None if is_new else done.get((row.env, row.id))
             if scored is not None and scored.has(attempt):
                 continue
             if left_out and AttemptKey(row.env, row.id, attempt) in left_out:
+                continue
+            if takes is not None and not takes(AttemptKey(row.env, row.id, attempt)):
                 continue
             environment, options, verifier, *_ = self._attempts[row.env]
             size = self.group_sizes.of(row.env, row.id)

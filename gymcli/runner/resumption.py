@@ -13,6 +13,7 @@ import msgspec
 from gymcli.errors import (
     BudgetAttemptError,
     CancelledAttemptError,
+    CrashedAttemptError,
     EndpointGoneError,
     RunMismatchError,
 )
@@ -22,7 +23,7 @@ from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.run import FAILURES, Done, DoneTasks, read_structs
 from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow
 
-__all__ = ["Standing", "carried_on", "compare", "failed_attempts"]
+__all__ = ["FailedAttempts", "Standing", "carried_on", "compare", "failed_attempts"]
 
 _NUM_NAMED = 3
 
@@ -43,6 +44,8 @@ class Standing(NamedTuple):
     left_failed: frozenset[AttemptKey] = frozenset()
     """Planned attempts that failed before and are not tried again, with all that would be scored
     together with them."""
+    num_crashed: int = 0
+    """Those of them with which the process of a run died."""
 
     @property
     def warning(self) -> str | None:
@@ -62,6 +65,7 @@ def compare(
     pending: Mapping[AttemptKey, Rollout],
     group_sizes: GroupSizes,
     failed: AbstractSet[AttemptKey] = frozenset(),
+    crashed: AbstractSet[AttemptKey] = frozenset(),
 ) -> Standing:
     """Compare a plan with what a run has on record, task by task.
 
@@ -72,14 +76,18 @@ def compare(
         pending: What waits for its score.
         group_sizes: Planned attempts of each task that are scored together.
         failed: Attempts that are not tried again, unless they only wait for their score.
+        crashed: Attempts that are neither tried again nor scored.
 
     Raises:
         RunMismatchError: A task was collected from a row with other content, or more or fewer
             of its attempts were to be scored together.
 
     """
-    if not (done or pending or failed):
+    if not (done or pending or failed or crashed):
         return Standing()
+    if crashed:
+        failed = failed | crashed
+        pending = {key: rollout for key, rollout in pending.items() if key not in crashed}
     gone = list(done.absent(_unchanged(source.rows(), done, pending)))
     sizes = {(key.env, key.task_id): rollout.group_size for key, rollout in pending.items()}
     num_done: Counter[str] = Counter()
@@ -109,6 +117,7 @@ def compare(
         gone=tuple(sorted(task_id for _, task_id in gone)),
         num_others=num_there - num_done,
         left_failed=frozenset(left_failed),
+        num_crashed=len(left_failed & crashed),
     )
 
 
@@ -173,8 +182,21 @@ class _FailedLine(msgspec.Struct):
     error: ErrorRecord
 
 
-def failed_attempts(folder: Path) -> set[AttemptKey]:
-    """Read which attempts failed by themselves; those that the end of a run cut off did not.
+class FailedAttempts(NamedTuple):
+    """Attempts whose last line in failures.jsonl says that they failed by themselves."""
+
+    failed: AbstractSet[AttemptKey] = frozenset()
+    """Of all classes; those that the end of a run cut off did not fail."""
+    crashed: AbstractSet[AttemptKey] = frozenset()
+    """Those with which the process of a run died."""
+
+
+def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttempts:
+    """Read which attempts failed by themselves.
+
+    Args:
+        folder: The run directory.
+        only_crashed: Leave `failed` empty, which may be large.
 
     Raises:
         RunFileError: A line is damaged.
@@ -182,15 +204,20 @@ def failed_attempts(folder: Path) -> set[AttemptKey]:
     """
     path = folder / FAILURES
     failed: set[AttemptKey] = set()
+    crashed: set[AttemptKey] = set()
     if not path.is_file():
-        return failed
+        return FailedAttempts()
     for line in read_structs(path, msgspec.json.Decoder(_FailedLine)):
         key = AttemptKey(line.env, line.task_id, line.attempt)
+        if line.error.error_class == CrashedAttemptError.__name__:
+            crashed.add(key)
+        else:
+            crashed.discard(key)
         if line.error.error_class in _CUT_OFF:
             failed.discard(key)
-        else:
+        elif not only_crashed:
             failed.add(key)
-    return failed
+    return FailedAttempts(failed, crashed)
 
 
 def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest:

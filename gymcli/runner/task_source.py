@@ -14,6 +14,7 @@ from gymcli.runner.options import CollectOptions
 from gymcli.shards import Shard
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.rereading import FirstReading
+from gymcli.store.task_row import working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
 from gymcli.types import TaskRow
 
@@ -50,6 +51,7 @@ class TaskSource:
             id_field=options.id_field,
             id_by_file=options.id_by_file,
             canonical_env=lambda name: registry.find(name).name,
+            folder=working_directory(),
         )
 
     @property

@@ -12,6 +12,9 @@ from gymcli.store.durability import displaced, open_file, sync_data, sync_names,
 
 __all__ = ["LineAppender"]
 
+_NUM_DESCRIPTORS = 2
+"""The file, and its folder until the name of the file is on the disk."""
+
 CUT_OFF = (
     "was cut off by another program while it was written; what it held is lost, run the same "
     "command to collect it again"
@@ -43,10 +46,29 @@ class LineAppender:
         """Open until the name of a file that was made is on the disk."""
         self._num_bytes = 0
         """As long as the file is at least, by what stood in it and what was appended."""
+        self._reserved: list[int] = []
+        """Descriptors that are kept free for this file, until it is opened."""
         self._is_dirty = False
         self._is_torn = False
         self._syncing = threading.Lock()
         """Held while the descriptor must stay open."""
+
+    def reserve(self) -> None:
+        """Hold as many descriptors as the file needs, before connections take what there is.
+
+        Raises:
+            RunDirectoryError: There are none.
+
+        """
+        try:
+            while self._descriptor is None and len(self._reserved) < _NUM_DESCRIPTORS:
+                self._reserved.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def _free_reserved(self) -> None:
+        while self._reserved:
+            os.close(self._reserved.pop())
 
     def append(self, data: bytes) -> None:
         """Append one line; the file is made when the first line comes.
@@ -77,6 +99,7 @@ class LineAppender:
         self._num_bytes += len(line)
 
     def _opened(self) -> int:
+        self._free_reserved()
         folder = os.open(self._place.parent, os.O_RDONLY)
         try:
             descriptor = open_file(self._place, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -151,6 +174,7 @@ class LineAppender:
 
         """
         self.sync()
+        self._free_reserved()
         with self._syncing:
             self._close_folder()
             if self._descriptor is not None:

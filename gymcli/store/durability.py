@@ -109,8 +109,13 @@ def sync_names(descriptor: int) -> None:
             raise
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
     """Write a file that is there whole at any time: the old one, then the new one.
+
+    Args:
+        path: The file.
+        data: What it is to hold.
+        shown: Its name in an error; None: the path.
 
     Raises:
         RunDirectoryError: It cannot be written; what was there before is there still.
@@ -126,7 +131,7 @@ def replace_file(path: Path, data: bytes) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(shown or path, error) from error
     finally:
         with suppress(OSError):  # it is gone where all went well
             temporary.unlink()

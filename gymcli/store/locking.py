@@ -74,6 +74,10 @@ class RunLock:
                 (self._place / LOCK).unlink()
         self._close()
 
+    def is_held_here(self) -> bool:
+        """Return whether this process holds the directory by another lock."""
+        return any(lock._place == self._place and lock._descriptors for lock in _held())  # noqa: SLF001
+
     def displaced(self) -> str | None:
         """Say what became of a directory that is no longer at its path.
 

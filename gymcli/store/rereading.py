@@ -56,7 +56,7 @@ class FirstReading:
     ) -> None:
         self._paths = paths
         self._reading = reading
-        self._files = _identities(paths)
+        self._files = _identities(self._places())
         num_bytes = sum(file.num_bytes for file in self._files or ())
         self._kept: list[bytes] | None = [] if num_bytes <= max_kept else None
         """All tasks as JSON; None where they are too many."""
@@ -68,6 +68,9 @@ class FirstReading:
         self._first_attempts = array("I")
         """Of each copy."""
         self._is_sound = True
+
+    def _places(self) -> list[Path]:
+        return [self._reading.place(path) for path in self._paths]
 
     def add(self, item: TaskRow | RowProblem | IgnoredParameter) -> None:
         """Take notice of what was read."""
@@ -93,7 +96,7 @@ class FirstReading:
 
     def holds(self) -> bool:
         """Say whether nothing was wrong, and the files are as they were before they were read."""
-        return self._is_sound and _identities(self._paths) == self._files
+        return self._is_sound and _identities(self._places()) == self._files
 
     def rows(self) -> Iterator[TaskRow]:
         """Give the same tasks again, for half of what it cost at first or less.
@@ -111,7 +114,7 @@ class FirstReading:
         number = 0
         for path, reading, prefix in readings_by_file(self._paths, self._reading):
             source = str(path)
-            for line, row in decoded_rows(path):
+            for line, row in decoded_rows(self._reading.place(path)):
                 task = _task(row, reading, place=f"{source}:{line}", prefix=prefix)
                 if number == next_copy:
                     task.first_attempt = first_attempt

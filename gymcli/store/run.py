@@ -17,6 +17,7 @@ from gymcli.errors import (
 )
 from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber
 from gymcli.store.appending import LineAppender
+from gymcli.store.begun import BEGUN, BegunFile
 from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.done import Done, DoneTasks, read_done
 from gymcli.store.durability import Syncer, replace_file, unwritable
@@ -31,6 +32,7 @@ from gymcli.store.records import (
     VERDICTS,
     read_structs,
 )
+from gymcli.supervised import STACK_FILE
 from gymcli.types import AttemptKey, Failure, JSONObject, Rollout
 
 __all__ = [
@@ -45,9 +47,12 @@ __all__ = [
     "read_structs",
 ]
 
+_NUM_SPARE = 8
+"""Files that are open at once when the numbers of a run are counted and written."""
+
 _APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS)
 _NEW_MANIFEST = f".{MANIFEST}.*tmp"
-_LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp")
+_LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp", BEGUN, STACK_FILE)
 """What a process that was killed leaves beside the files of a run; it means nothing."""
 
 
@@ -68,7 +73,11 @@ class RunDirectory:
         self.scrubber = scrubber
         self.warnings: list[str] = []
         """What was mended when the directory was opened."""
+        self.begun = BegunFile(path)
+        """The attempts in flight, where a supervisor starts the run again."""
         self._lock = RunLock(path)
+        self._place = path.absolute()
+        self._spare: list[int] = []
         self._on_failure: Callable[[RunDirectoryError], None] | None = None
         self._syncer = Syncer(self._sync_beside)
         self._rollouts = LineAppender(path / ROLLOUTS, scrubber)
@@ -93,6 +102,31 @@ class RunDirectory:
             with suppress(OSError):  # it means nothing where it stays
                 path.unlink()
         self._syncer.start()
+
+    @property
+    def is_held_here(self) -> bool:
+        """Whether this very process holds the directory, in another object."""
+        return self._lock.is_held_here()
+
+    def reserve(self) -> None:
+        """Keep enough files free for all that is written, before connections take what there is.
+
+        Raises:
+            RunDirectoryError: There are too few.
+
+        """
+        for file in self._files:
+            file.reserve()
+        try:
+            while len(self._spare) < _NUM_SPARE:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def free_spare(self) -> None:
+        """Free what was kept for the end of the run: its numbers and the manifest."""
+        while self._spare:
+            os.close(self._spare.pop())
 
     def sync(self) -> None:
         """Bring all that was appended to the disk.
@@ -130,6 +164,7 @@ class RunDirectory:
             RunDirectoryError: They are not on the disk, and no call before said so.
 
         """
+        self.free_spare()
         is_told = any(file.is_told for file in self._files)
         with ExitStack() as stack:
             stack.callback(self._lock.free)
@@ -277,7 +312,7 @@ class RunDirectory:
 
     def _write(self, name: str, data: bytes) -> None:
         readable = msgspec.json.format(self.scrubber.line(data), indent=2)
-        replace_file(self.path / name, readable + b"\n")
+        replace_file(self._place / name, readable + b"\n", shown=self.path / name)
 
 
 def _is_left_behind(path: Path) -> bool:

@@ -12,7 +12,7 @@ from gymcli.store.prompt import PromptTemplate
 from gymcli.store.row_prompt import row_prompt
 from gymcli.types import JSONObject, TaskRow, digest
 
-__all__ = ["Hints", "TaskReading", "row_fields", "task_row", "without_stamps"]
+__all__ = ["Hints", "TaskReading", "row_fields", "task_row", "without_stamps", "working_directory"]
 
 _STAMP = "_ng_"
 """How the names of a collector's stamps begin, which are no content."""
@@ -43,6 +43,22 @@ class TaskReading(NamedTuple):
     canonical_env: Callable[[str], str] = str
     """Gives the name under which an environment is recorded; raises UsageError for unknown ones."""
     hints: Hints = Hints()
+    folder: Path | None = None
+    """What relative names of files count from; None: the working directory."""
+
+    def place(self, path: Path) -> Path:
+        """Return where a file is found: absolute only once the working directory is another."""
+        if self.folder is None or path.is_absolute() or self.folder == working_directory():
+            return path
+        return self.folder / path
+
+
+def working_directory() -> Path | None:
+    """Return the working directory; None where it was deleted."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
 
 
 def task_row(

@@ -79,7 +79,7 @@ def read_tasks(
     reader = TaskReader()
     for path, own_reading, prefix in readings_by_file(paths, reading):
         source = str(path)
-        for number, row in decoded_rows(path):
+        for number, row in decoded_rows(reading.place(path)):
             if isinstance(row, str):
                 yield RowProblem(f"{path}:{number}", row)
             else:

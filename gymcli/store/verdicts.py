@@ -71,6 +71,8 @@ class Verdicts:
         if folder is not None:
             for line in _lines(folder):
                 self._answers[line.key] = _plain(line.message)
+        for file in self._files:
+            file.reserve()
 
     def get(self, key: str) -> Message | None:
         """Give an answer that is on record."""

@@ -1,0 +1,295 @@
+"""The console script: `gym collect` survives the death of its process.
+
+The code of an environment may block, crash or leave the process in which it runs. So this process
+stays small: it forks the run before anything heavy is imported, passes signals on, and starts the
+run again when it dies without having said that it is finished. All other commands run in this
+process. The fork stays in the same process group, so that job control and `breakpoint()` work.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from gymcli.supervised import STACK_FILE, Death, Supervised, Tag
+
+__all__ = ["main"]
+
+_HAS_TIMED_WAIT = sys.platform != "darwin"
+_TICK_SECONDS = 1.0 if _HAS_TIMED_WAIT else 0.05
+_REPEAT_SECONDS = 0.2
+"""Two signals of one kind within this time are one."""
+_START_PATIENCE = 10.0
+"""From a signal until the end of a run that has not yet said how long it may take."""
+_SECOND_PATIENCE = 5.0
+_FINISHED_PATIENCE = 10.0
+"""From the end of a command until its process is ended: a thread of others may hold it."""
+_STOP_SECONDS = 5.0
+"""A blocked process that dies so soon after it was stopped was not blocked: its clock went on."""
+_MAX_DEATHS = 3
+_UNUSABLE, _TERMINATED, _INTERRUPTED = 4, 143, 130
+_BLOCKED = "Timeout ("
+"""How faulthandler begins what it writes about a blocked process."""
+_MAX_STACK_CHARACTERS = 2000
+
+
+def main() -> None:
+    """Run the command line, `collect` in a process that is started again when it dies."""
+    supervised = _supervise(sys.argv[1:]) if _is_collection(sys.argv[1:]) else None
+    from gymcli.cli import main as run_command  # late: the supervisor itself stays small
+
+    run_command(supervised)
+
+
+def _is_collection(arguments: Sequence[str]) -> bool:
+    """Return whether these arguments start a run, rather than only show help or a plan."""
+    left = list(arguments)
+    while left and left[0].startswith("-"):
+        if left[0] == "--log-file":
+            del left[1:2]
+        elif left[0] != "--verbose" and not left[0].startswith("--log-file="):
+            return False
+        del left[0]
+    if left[:1] != ["collect"]:
+        return False
+    options = left[: left.index("--")] if "--" in left else left
+    return not {"--help", "-h", "--dry-run", "--version"} & set(options)
+
+
+def _supervise(arguments: Sequence[str]) -> Supervised:
+    """Start the run until it is finished, and exit as it did; return in each forked run only."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored
+    passed_on = frozenset(
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    )
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*passed_on, signal.SIGCHLD})
+    death: Death | None = None
+    directory: str | None = None
+    command = shlex.join(["gym", *arguments])
+    num_deaths = 0
+    while True:
+        report, reported = map(_above_standard, os.pipe())
+        guard, guarded = map(_above_standard, os.pipe())
+        process = os.fork()
+        if not process:
+            os.close(report)
+            os.close(guarded)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            return Supervised(reported, guard, os.getpid(), passed_on, death, directory)
+        os.close(reported)
+        os.close(guard)
+        run = _Run(process, report, passed_on, command, directory)
+        run.wait()
+        os.close(report)
+        os.close(guarded)
+        command, directory = run.command, run.directory
+        if run.exit_code is not None:
+            sys.exit(run.exit_code)
+        if run.cause is not None:
+            _end_stopped(run)
+        found = run.death()
+        if run.was_stopped and found.stack.startswith(_BLOCKED):
+            death = None
+            _say(f"the run was stopped for longer than its blocking_timeout; {_AGAIN}")
+            continue
+        death = found
+        num_deaths = 1 if run.has_recorded else num_deaths + 1
+        if num_deaths == _MAX_DEATHS:
+            _end_dead(run, death)
+        _say(f"the run died: {death.how}; {_AGAIN}")
+
+
+_AGAIN = "it is started again"
+
+
+def _above_standard(descriptor: int) -> int:
+    """Move a descriptor away from those of stdin, stdout and stderr, which may be closed."""
+    if descriptor > 2:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return moved
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # stderr is closed or its reader has left
+        os.write(2, f"{text}\n".encode(errors="backslashreplace"))
+
+
+def _end_stopped(run: _Run) -> NoReturn:
+    """Exit after a signal whose run could not say itself how it ended."""
+    saved = f"what was recorded is saved in {run.directory}" if run.directory else "nothing began"
+    word, code = (
+        ("interrupted", _INTERRUPTED) if run.cause == signal.SIGINT else ("terminated", _TERMINATED)
+    )
+    _say(f"{word}: {saved}; go on with: {run.command}")
+    sys.exit(code)
+
+
+def _end_dead(run: _Run, death: Death) -> NoReturn:
+    """Exit where starting the run again does not help."""
+    where = f"; the stack is in {run.directory}/{STACK_FILE}" if death.stack else ""
+    _say(
+        f"error: the run died {_MAX_DEATHS} times without a new record, the last time: {death.how}"
+        f"{where}; mend the environment or its task, or lower --concurrency where memory is short, "
+        f"and go on with: {run.command}"
+    )
+    sys.exit(_UNUSABLE)
+
+
+class _Run:
+    """One process of the run, from its fork to its end."""
+
+    def __init__(
+        self,
+        process: int,
+        report: int,
+        passed_on: frozenset[signal.Signals],
+        command: str,
+        directory: str | None,
+    ) -> None:
+        self.command = command
+        self.directory = directory
+        self.has_recorded = False
+        self.exit_code: int | None = None
+        """What the run said that it ends with; None: it has not finished."""
+        self.cause: signal.Signals | None = None
+        """The signal that ends the run, where one came."""
+        self._process = process
+        self._report = report
+        os.set_blocking(report, False)
+        self._unread = b""
+        self._awaited = {*passed_on, signal.SIGCHLD}
+        self._patience = _START_PATIENCE
+        self._ends: float | None = None
+        """When the run is killed."""
+        self._num_signals = 0
+        self._last: dict[signal.Signals, float] = {}
+        self._status = 0
+        self._is_stopped = False
+        self._stopped_at = -_STOP_SECONDS
+
+    def wait(self) -> None:
+        """Wait for the end of the process; pass signals on and keep their time limits."""
+        looked_at = time.monotonic()
+        while not self._has_ended():
+            left = _TICK_SECONDS if self._ends is None else self._ends - time.monotonic()
+            number = _next_signal(self._awaited, max(0.0, min(left, _TICK_SECONDS)))
+            before, looked_at = looked_at, time.monotonic()
+            if self._is_stopped or looked_at - before > 2 + _TICK_SECONDS:
+                self._stopped_at = looked_at  # the latter: this process was stopped as well
+            self._read_report()
+            if number is not None and number != signal.SIGCHLD:
+                self._pass_on(number)
+            if self._ends is not None and time.monotonic() >= self._ends:
+                os.kill(self._process, signal.SIGKILL)
+        self._read_report()
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the process or its supervisor was stopped until a moment ago."""
+        return time.monotonic() - self._stopped_at < _STOP_SECONDS
+
+    def death(self) -> Death:
+        """Return how the process died."""
+        stack = _end_of_stack(self.directory)
+        if stack.startswith(_BLOCKED):
+            where = f"the stack is in {self.directory}/{STACK_FILE}"
+            return Death(f"code of an environment blocked it for too long ({where})", stack)
+        code = os.waitstatus_to_exitcode(self._status)
+        if code >= 0:
+            return Death(f"it ended with exit status {code} before it was finished", stack)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = ", which the system sends when memory is short" if name == "SIGKILL" else ""
+        return Death(f"it was ended by {name}{hint}", stack)
+
+    def _has_ended(self) -> bool:
+        while True:
+            process, status = os.waitpid(self._process, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if not process:
+                return False
+            if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+                self._is_stopped = os.WIFSTOPPED(status)
+                self._stopped_at = time.monotonic()
+                continue
+            if self._is_stopped:
+                self._stopped_at = time.monotonic()
+            self._status = status
+            return True
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        """Hand a signal to the run, and limit the time that it may take to end."""
+        now = time.monotonic()
+        before = self._last.get(number, -_REPEAT_SECONDS)
+        if now - before < _REPEAT_SECONDS:
+            return
+        self._last[number] = now
+        self._num_signals += 1
+        if self.cause is None or number != signal.SIGINT:
+            self.cause = number
+        if self._num_signals > 2:
+            os.kill(self._process, signal.SIGKILL)
+            return
+        os.kill(self._process, number)
+        ends = now + (self._patience if self._num_signals == 1 else _SECOND_PATIENCE)
+        self._ends = ends if self._ends is None else min(self._ends, ends)
+
+    def _read_report(self) -> None:
+        """Read what the run has said; copies of it may hold the pipe, so it need never end."""
+        with suppress(BlockingIOError):
+            while data := os.read(self._report, 65_536):
+                self._unread += data
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            tag, _, value = line.decode().partition(" ")
+            text = os.fsdecode(bytes.fromhex(value))
+            if tag == Tag.DIRECTORY:
+                self.directory = text
+            elif tag == Tag.COMMAND:
+                self.command = text
+            elif tag == Tag.PATIENCE:
+                self._patience = float(text)
+            elif tag == Tag.RECORDED:
+                self.has_recorded = True
+            elif tag == Tag.FINISHED:
+                self.exit_code = int(text)
+                self._ends = time.monotonic() + _FINISHED_PATIENCE
+
+
+def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals | None:
+    """Wait for one of these signals, which are blocked; None: the time is over."""
+    if sys.platform == "darwin":
+        # It has no sigtimedwait, and forgets a pending SIGCHLD: the caller looks often.
+        pending = signal.sigpending() & awaited
+        if not pending:
+            time.sleep(seconds)
+            pending = signal.sigpending() & awaited
+        return signal.Signals(signal.sigwait(pending)) if pending else None
+    else:  # noqa: RET505  # mypy follows one platform at a time
+        info = signal.sigtimedwait(awaited, seconds)
+        return None if info is None else signal.Signals(info.si_signo)
+
+
+def _end_of_stack(directory: str | None) -> str:
+    """Return what faulthandler wrote: its first line, and the thread that matters."""
+    if directory is None:
+        return ""
+    try:
+        with open(os.path.join(directory, STACK_FILE), "rb") as file:  # noqa: PTH118, PTH123  # light
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    # A fatal error names its thread; else it is the main one, which comes last.
+    threads = text.rstrip().split("\n\n")
+    thread = next((one for one in threads if "Current thread" in one), threads[-1])
+    first = text.partition("\n")[0]
+    return (thread if thread.startswith(first) else f"{first}\n{thread}")[:_MAX_STACK_CHARACTERS]
