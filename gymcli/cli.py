@@ -70,6 +70,9 @@ Exit codes:
   143  terminated; what was done is saved
 """
 
+_WARNING_LOGGERS = ("gymcli.event_loop", "gymcli.limits", "gymcli.rollout", "gymcli.scoring")
+"""What others log is printed by whoever knows the command."""
+
 _INTERRUPTED = 130
 _TERMINATED = 143
 _CLOSED_OUTPUT = 141
@@ -221,9 +224,7 @@ def common(
 ) -> None:
     """Run language models through environments and score what they did."""
     # Without a handler of ours, Python would print warnings to stderr by itself.
-    handlers: list[logging.Handler] = [logging.NullHandler()]
-    if verbose:
-        handlers.append(_StderrHandler())
+    handlers: list[logging.Handler] = [_StderrHandler() if verbose else _WarningHandler()]
     if log_file is not None:
         try:
             handlers.append(_FileHandler(log_file, encoding="utf-8"))
@@ -238,6 +239,14 @@ class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.name != LOGGER.name:
             message(self.format(record))
+
+
+class _WarningHandler(logging.Handler):
+    """Prints what the code of an environment does that its author should know."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(_WARNING_LOGGERS):
+            message(f"warning: {' '.join(record.getMessage().split())}")
 
 
 class _FileHandler(logging.FileHandler):
@@ -269,7 +278,8 @@ def _logging_to(handlers: list[logging.Handler]) -> Iterator[None]:
     """Send the log of gymcli to these handlers while a command runs."""
     logger = logging.getLogger("gymcli")
     level = logger.level
-    logger.setLevel(logging.DEBUG if len(handlers) > 1 else logging.WARNING)
+    is_brief = all(isinstance(handler, _WarningHandler) for handler in handlers)
+    logger.setLevel(logging.WARNING if is_brief else logging.DEBUG)
     for handler in handlers:
         handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)

@@ -266,7 +266,7 @@ class EnvironmentTimeoutError(EpisodeError):
 
 
 class CrashedAttemptError(EpisodeError):
-    """Raised when the process of a run died twice with this attempt, the second time with no other."""
+    """Raised when the process of a run died twice with this attempt, in the end with it alone."""
 
 
 class RoleError(AttemptError):

@@ -164,7 +164,10 @@ def stopped_by_signals(stopping: Stopping) -> Iterator[None]:
             grace = 0.0
             text = f"{stopping.num_in_flight} in flight are cut off; once more to leave them so"
         stopping.cause = stopping.cause or cause  # seen even before the loop hears anything
-        loop.call_soon_threadsafe(functools.partial(stopping.stop, cause, grace=grace))
+        is_hurried = num_signals > 1
+        loop.call_soon_threadsafe(
+            functools.partial(stopping.stop, cause, grace=grace, is_hurried=is_hurried)
+        )
         with suppress(RuntimeError):  # it came in the middle of writing to stderr
             message(f"{cause}: {text}")
 

@@ -29,8 +29,7 @@ from gymcli.errors import (
 from gymcli.local import model_name, parse_local
 from gymcli.registry import Registry
 from gymcli.role_models import check_missing
-from gymcli.rollout import Episode
-from gymcli.rollout.watchdog import Watchdog
+from gymcli.rollout import Episode, Watchdog
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.budget import Budget, check_prices
 from gymcli.runner.engine import Engine
@@ -48,6 +47,7 @@ from gymcli.runner.resumption import Standing, carried_on, compare, failed_attem
 from gymcli.runner.stopping import Stopping
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
+from gymcli.scoring import verifies_in_loop
 from gymcli.shards import check_same_shard
 from gymcli.store.durability import open_file, unwritable
 from gymcli.store.manifest import Manifest, read_manifest
@@ -341,9 +341,15 @@ class Collection:
                 verdicts,
                 save=self._keeping.save,
                 stopping=self.stopping,
+                watchdog=self.watchdog,
                 spend=self._budget.add if self._budget.is_limited else None,
             )
         )
+        if self.num_left and self._engine is None:
+            # A worker starts while the first request waits.
+            first = self._plan.first()
+            if not verifies_in_loop(first.environment, self._plan.roles):
+                shared.workers.warm(first.environment, first.options)
         if self.num_left > len(self._standing.waiting):
             source = policy_source(self.options)
             if source is not None and self._engine is None:
