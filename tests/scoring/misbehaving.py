@@ -55,6 +55,30 @@ class Lazy(Environment[Task]):
         return Score(reward, details={"num_built": NUM_BUILT[0]})
 
 
+DEEDS = {
+    "exit": lambda: sys.exit(0),
+    "fail": lambda: pytest.fail("told to"),
+    "leave": lambda: os._exit(0),
+    "crash": lambda: ctypes.string_at(0),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "pattern": lambda: re.match(r"(a+)+$", "a" * 60 + "b"),
+    "number": lambda: 10**10**8,
+    "sleep": lambda: time.sleep(1e6),
+    "fork": os.fork,
+    "print": lambda: print("told to print"),
+    "asked_to_cancel": lambda: asyncio.current_task().cancel(),
+    "task": lambda: asyncio.ensure_future(asyncio.sleep(0)),
+    "task_exit": lambda: asyncio.ensure_future(leave_later()),
+}
+ERRORS = {
+    "base": BaseException("told to"),
+    "unreadable": UnreadableError(),
+    "surrogate": ValueError("\ud800"),
+    "cancel": asyncio.CancelledError(),
+    "role_error": RoleError("gone"),
+}
+
+
 class Misbehaving(Environment[Task]):
     """Does what it is told."""
 
@@ -64,70 +88,39 @@ class Misbehaving(Environment[Task]):
     @classmethod
     async def verify(cls, rollout, context):
         task = rollout.task
-        match task.get("does"):
-            case "exit":
-                sys.exit(0)
-            case "fail":
-                pytest.fail("told to")
-            case "base":
-                raise BaseException("told to")
-            case "unreadable":
-                raise UnreadableError
-            case "surrogate":
-                raise ValueError("\ud800")
-            case "cancel":
-                raise asyncio.CancelledError
-            case "asked_to_cancel":
-                asyncio.current_task().cancel()
-            case "nothing":
-                return None
-            case "leave":
-                os._exit(0)
-            case "crash":
-                ctypes.string_at(0)
-            case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "pattern":
-                re.match(r"(a+)+$", "a" * 60 + "b")
-            case "number":
-                10**10**8
-            case "sleep":
-                time.sleep(1e6)
-            case "wait":
-                await asyncio.get_running_loop().create_future()
-            case "fork":
-                os.fork()
-            case "print":
-                print("told to print")
-            case "task":
-                asyncio.get_running_loop().create_task(asyncio.sleep(0))
-            case "task_exit":
-                asyncio.get_running_loop().create_task(leave_later())
-                await asyncio.sleep(0)
-            case "role_error":
-                raise RoleError("gone")
-            case "tell":
-                with open(task["file"], "a") as file:
-                    file.write(f"{task['number']} ")
-            case "clean_up":
-                try:
-                    Path(task["file"]).write_text("begun")
-                finally:
-                    time.sleep(0.3)
-                    Path(task["file"]).write_text("begun ended")
-            case "look":
-                shell = ["sh", "-c", "echo $(ulimit -v) $(ulimit -t)"]
-                limits = subprocess.run(shell, check=True, capture_output=True, text=True)
-                return Score(
-                    1.0,
-                    details={
-                        "variable": variable("MY_API_KEY"),
-                        "isolated_variable": await context.isolated(variable, "MY_API_KEY"),
-                        "folder": os.getcwd(),
-                        "limits_of_child": limits.stdout.strip(),
-                    },
-                )
-        return Score(1.0)
+        does = task.get("does")
+        if does in ERRORS:
+            raise ERRORS[does]
+        if does in DEEDS:
+            DEEDS[does]()
+            await asyncio.sleep(0)
+        if does == "wait":
+            await asyncio.get_running_loop().create_future()
+        if does == "tell":
+            with Path(task["file"]).open("a") as file:
+                file.write(f"{task['number']} ")
+        if does == "clean_up":
+            try:
+                Path(task["file"]).write_text("begun")
+            finally:
+                time.sleep(0.3)
+                Path(task["file"]).write_text("begun ended")
+        if does == "look":
+            return await looked(context)
+        return None if does == "nothing" else Score(1.0)
+
+
+async def looked(context):
+    """Score a record with what the process has."""
+    shell = ["sh", "-c", "echo $(ulimit -v) $(ulimit -t)"]
+    limits = subprocess.run(shell, check=True, capture_output=True, text=True)
+    details = {
+        "variable": variable("MY_API_KEY"),
+        "isolated_variable": await context.isolated(variable, "MY_API_KEY"),
+        "folder": str(Path.cwd()),
+        "limits_of_child": limits.stdout.strip(),
+    }
+    return Score(1.0, details=details)
 
 
 class Patient(Misbehaving):
