@@ -93,6 +93,7 @@ class Misbehaving(Environment[Task]):
             raise ERRORS[does]
         if does in DEEDS:
             DEEDS[does]()
+        if does == "task_exit":
             await asyncio.sleep(0)
         if does == "wait":
             await asyncio.get_running_loop().create_future()
