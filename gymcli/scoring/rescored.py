@@ -243,8 +243,6 @@ class _LinesJob(Job):
     def __init__(self, subject: Subject, job: RescoreJob, lines: Part | list[Line]) -> None:
         super().__init__(subject, msgspec.json.encode(lines))
         self.lines = lines
-        self.num_lines = 0
-        """Lines of a part that are done in it or before it, blank ones too."""
         self.num_bytes = (
             lines.end - lines.start
             if isinstance(lines, Part)
@@ -285,7 +283,7 @@ class _LinesJob(Job):
             self._number = line.number
             if isinstance(self.lines, Part):
                 self.lines = self.lines.without(self._number)
-                self.num_lines, self._number = self.num_lines + self._number, 0
+                self._number = 0
             else:
                 self.lines = list(left)
             self.record = msgspec.json.encode(self.lines)
@@ -312,21 +310,23 @@ class _LinesJob(Job):
         results, self._results = self._results, []
         return results
 
-    def check(self, num_before: int) -> int:
-        """Return the number of lines up to the end of this part.
+    def check(self) -> None:
+        """See that every line was one that can be scored.
 
         Raises:
             GymError: A line, an environment or an option is wrong; it names the line in the file.
 
         """
-        num_before += self.num_lines
-        if self._error is not None:
-            # The worker does not know the number of the line in the file; so it is read again.
-            self._number -= 1
-            for line, _ in zip(self._left(num_before), range(2), strict=False):
-                subject_of(decode_rollout(line.number, line.data, self._job.reading), self._job)
-            raise self._error
-        return num_before + self.lines.num_lines() if isinstance(self.lines, Part) else 0
+        if self._error is None:
+            return
+        # The worker does not know the number of the line in the file, so that it is read again.
+        num_before = 0
+        if isinstance(self.lines, Part):
+            num_before = Part(self.lines.path, 0, self.lines.start).num_lines()
+        self._number -= 1
+        for line in itertools.islice(self._left(num_before), 2):
+            subject_of(decode_rollout(line.number, line.data, self._job.reading), self._job)
+        raise self._error
 
 
 class _Size:
@@ -408,7 +408,6 @@ async def _rescored(
         )
     )
     waiting: deque[_LinesJob] = deque()
-    num_lines = 0
     while True:
         while len(waiting) <= 2 * workers.num_workers:
             lines = next(pieces, None)
@@ -423,7 +422,7 @@ async def _rescored(
             yield batch
         elif first.is_over:
             size.learn(first)
-            num_lines = first.check(num_lines)
+            first.check()
             waiting.popleft()
 
 

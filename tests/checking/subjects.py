@@ -1,15 +1,13 @@
 """A sound environment for the checks, from which each test makes one with a single defect."""
 
-import asyncio
-
 from gymcli import Environment, Message, Score, Task
 from gymcli.checking import CHECKS
 from gymcli.checking.report import passed
 from gymcli.checking.subject import Subject
 from gymcli.checking.tasks import TaskSet
 from gymcli.registry import Found
-from gymcli.scoring import Workers
 from gymcli.types import TaskRow
+from tests.pooled import pooled_workers, run_pooled
 
 
 class Answered(Task):
@@ -52,13 +50,15 @@ def rows_of(answers, *, prompt="Task {}?", tools=None, **fields):
     ]
 
 
-def subject_of(environment, rows=None, *, watch=len):
+def subject_of(environment, rows=None, *, watch=len, workers=None):
     rows = rows_of([f"gold-{number}" for number in range(12)]) if rows is None else rows
     task_set = TaskSet(rows, "a test", passed("read"))
     found = Found("sound", environment, "")
-    return Subject(found, task_set, environment.Options(), workers=Workers(), watch=watch)
+    return Subject(
+        found, task_set, environment.Options(), workers=workers or pooled_workers(), watch=watch
+    )
 
 
 def finding(check, environment, rows=None):
     """Give what one check finds."""
-    return asyncio.run(CHECKS[check](subject_of(environment, rows)))
+    return run_pooled(CHECKS[check](subject_of(environment, rows)))

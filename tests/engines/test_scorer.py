@@ -57,7 +57,7 @@ def scored(scorer, repeat):
         Line(number, msgspec.json.encode(record), is_complete=True)
         for number, record in enumerate(records, 1)
     ]
-    block = Block(lines=lines, timeout=60.0, memory_mb=1_000, repeat=repeat)
+    block = Block(lines=lines, repeat=repeat)
     data = scorer.score(msgspec.msgpack.encode(block))
     block = msgspec.msgpack.decode(data, type=ScoredBlock)
     assert block.error is None

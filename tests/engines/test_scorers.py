@@ -86,11 +86,14 @@ def test_judges_and_groups_on_ray_equal_local(tmp_path, monkeypatch, mock_server
     assert len(asked("there")) == 18
     # Without its judge a run has conversations that wait, which `gym verify` scores there too.
     assert gym(*collect, *gone, *ray, "--out", "waits").exit_code == 4
-    assert len(records_of(Path("waits/generations.jsonl"))) == 18
+    # The run ends as soon as its judge is known to be gone: how many were played till then varies.
+    num_waiting = len(records_of(Path("waits/generations.jsonl")))
+    assert num_waiting > 0
     pending = gym("verify", "waits", *JUDGED, *judge, *ray, "--pending")
     assert pending.exit_code == 0, pending.stderr
-    assert "18 waiting conversations scored, 0 failed" in pending.stderr
-    assert rewards("waits") == rewards("local")
+    assert f"{num_waiting} waiting conversations scored, 0 failed" in pending.stderr
+    assert len(rewards("waits")) == num_waiting
+    assert rewards("waits").items() <= rewards("local").items()
     # Lines that wait for a judge are rescored here, whatever the engine.
     assert gym("verify", "there", *JUDGED, *judge, *ray).exit_code == 0
 
@@ -143,7 +146,7 @@ def test_cluster_without_a_free_core(ray_address):
     with occupied(ray_address):
         cluster = Cluster(ray_address, 1, start_seconds=0.5)
         with RayScorers(cluster, env=None, scrubber=NOTHING_SECRET) as scorers:
-            begun = scorers.begin([Line(1, b"{}", is_complete=True)], job, timeout=9, memory_mb=9)
+            begun = scorers.begin([Line(1, b"{}", is_complete=True)], job)
             with pytest.raises(EngineError, match="no Ray worker was started within"):
                 begun.result()
         cluster = Cluster(ray_address, 1, start_seconds=0.5)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.envs.episodes import isolated_workers
+from tests.pooled import close_pool
 
 
 @pytest.fixture(scope="session", autouse=True)
 def closed_workers() -> Iterator[None]:
     """Close the pool that `scored` uses, once all tests have run."""
     yield
-    isolated_workers().close()
+    close_pool()

@@ -1,16 +1,16 @@
 """Plays and scores single episodes with scripted messages, through gymcli's own loop."""
 
 import asyncio
-import functools
 
 import msgspec
 
 from gymcli.registry import Registry
 from gymcli.roles import StandIn
 from gymcli.rollout import EpisodePlan, play
-from gymcli.scoring import Workers, score
+from gymcli.scoring import score
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
+from tests.pooled import pooled_workers, run_pooled
 
 
 class Scripted:
@@ -101,9 +101,9 @@ def scored(rollout, *, roles=None, **options):
         verifier=Verifier(),
         options=environment.Options(**options),
         roles=required_stand_ins(environment, rollout.task) if roles is None else roles,
-        workers=isolated_workers(),
+        workers=pooled_workers(),
     )
-    return asyncio.run(found)
+    return run_pooled(found)
 
 
 def judged(rollout, *said, **options):
@@ -117,9 +117,3 @@ def judged(rollout, *said, **options):
     rollout = scored(rollout, roles={"judge": StandIn(judge)}, **options)
     assert not left, "the judge was asked less often"
     return rollout, prompts
-
-
-@functools.cache
-def isolated_workers():
-    """Give one pool to all tests, so that heavy libraries are imported once; conftest closes it."""
-    return Workers(1)

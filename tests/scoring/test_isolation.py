@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from gymcli.environment import Environment, Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
 from gymcli.registry import Registry
 from gymcli.scoring import VerifyContext, Workers, score
-from gymcli.scoring.isolation import _Ticket
 from gymcli.types import Rollout, Score, Verifier
 from tests.scoring import isolated
 from tests.scoring.isolated import Holder, is_running, wait_for
@@ -29,13 +27,31 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests o
 @pytest.fixture(scope="module")
 def shared():
     """Give a pool of one worker that tests use which leave it whole."""
-    with Workers(1) as workers:
+    with Pool(1) as workers:
         yield workers
+
+
+class Pool(Workers):
+    """Workers for tests that are not async: they have a loop of their own."""
+
+    def __init__(self, num_workers=None, **fields):
+        self._runner = asyncio.Runner()
+        super().__init__(num_workers, **fields)
+
+    def run(self, coroutine):
+        return self._runner.run(coroutine)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._runner.run(self.close())
+        self._runner.close()
 
 
 def called(workers, function, *args, timeout=20.0, memory_mb=1024, imports=()):
     call = workers.call(function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports)
-    return asyncio.run(call)
+    return workers.run(call)
 
 
 def nested():
@@ -62,14 +78,8 @@ def test_call_passes_much_data_both_ways(shared):
     assert called(shared, isolated.add, b"x" * 3_000_000, b"") == b"x" * 3_000_000
 
 
-def test_call_reuses_workers_across_event_loops(shared):
+def test_call_reuses_processes(shared):
     assert len({called(shared, isolated.process) for _ in range(5)}) == 1
-
-
-def test_workers_start_nothing_before_the_first_call():
-    threads = threading.active_count()
-    with Workers():
-        assert threading.active_count() == threads
 
 
 def test_call_runs_at_most_so_many_at_once_and_all_in_the_end():
@@ -77,8 +87,8 @@ def test_call_runs_at_most_so_many_at_once_and_all_in_the_end():
         calls = (workers.call(isolated.process, timeout=20, memory_mb=512) for _ in range(12))
         return await asyncio.gather(*calls)
 
-    with Workers(2) as workers:
-        found = asyncio.run(all_called(workers))
+    with Pool(2) as workers:
+        found = workers.run(all_called(workers))
     assert len(found) == 12
     assert 1 <= len(set(found)) <= 2
 
@@ -94,29 +104,15 @@ def test_call_is_not_held_up_by_another_that_hangs(tmp_path):
         hanging.cancel()
         return given
 
-    with Workers(2) as workers:
-        assert asyncio.run(beside(workers)) == 3
-
-
-def test_call_serves_several_threads(shared):
-    found = []
-
-    def ask(number):
-        found.append(called(shared, isolated.add, number, 1))
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(found) == [1, 2, 3, 4, 5, 6]
+    with Pool(2) as workers:
+        assert workers.run(beside(workers)) == 3
 
 
 @pytest.mark.parametrize(
     "function", [isolated.sleep_for_ever, isolated.spin, isolated.hold_the_interpreter]
 )
 def test_call_kills_what_takes_too_long(function, tmp_path):
-    with Workers(1) as workers:
+    with Pool(1) as workers:
         pid = called(workers, isolated.process)
         words = f"^{function.__name__} took longer than 0.5 seconds$"
         with pytest.raises(VerifierTimeoutError, match=words):
@@ -136,8 +132,8 @@ def test_call_kills_what_the_function_started(tmp_path):
         pid = int((tmp_path / "pid").read_text())
         await wait_for(lambda: not is_running(pid))
 
-    with Workers(1) as workers:
-        asyncio.run(timed_out(workers))
+    with Pool(1) as workers:
+        workers.run(timed_out(workers))
 
 
 def test_call_counts_neither_waiting_nor_importing_as_time():
@@ -146,14 +142,14 @@ def test_call_counts_neither_waiting_nor_importing_as_time():
         calls = [workers.call(isolated.add, number, 0, **slow) for number in range(3)]
         return await asyncio.gather(*calls)
 
-    with Workers(1) as workers:
-        assert asyncio.run(in_line(workers)) == [0, 1, 2]
+    with Pool(1) as workers:
+        assert workers.run(in_line(workers)) == [0, 1, 2]
         assert called(workers, isolated.is_imported, "tests.scoring.slow_import")
 
 
 @ON_LINUX
 def test_call_limits_memory():
-    with Workers(1) as workers:
+    with Pool(1) as workers:
         pid = called(workers, isolated.process)
         assert called(workers, isolated.take_memory, 30, memory_mb=100) == 30 * isolated.MEGABYTE
         with pytest.raises(VerifierError, match=r"^take_memory needed more than 100 MB of memory$"):
@@ -180,9 +176,11 @@ def test_call_keeps_to_limits_that_are_in_force():
 
     resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
     resource.setrlimit(resource.RLIMIT_CPU, (50, 50))
-    with Workers(1) as workers:
-        call = workers.call(isolated.limits, timeout=1000, memory_mb=10**6)
-        assert asyncio.run(call) == (4 * 2**30, 50), asyncio.run(call)
+    async def main():
+        async with Workers(1) as workers:
+            return await workers.call(isolated.limits, timeout=1000, memory_mb=10**6)
+
+    assert asyncio.run(main()) == (4 * 2**30, 50)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
@@ -196,7 +194,7 @@ def test_call_keeps_to_limits_that_are_in_force():
     ],
 )
 def test_call_says_how_a_process_died(function, args, words):
-    with Workers(1) as workers:
+    with Pool(1) as workers:
         with pytest.raises(VerifierError, match=words):
             called(workers, function, *args)
         assert called(workers, isolated.add, 1, 2) == 3
@@ -204,7 +202,7 @@ def test_call_says_how_a_process_died(function, args, words):
 
 def test_call_takes_another_worker_where_an_idle_one_was_killed():
     """Whether or not that is seen before the call is sent."""
-    with Workers(1) as workers:
+    with Pool(1) as workers:
         for _ in range(5):
             pid = called(workers, isolated.process)
             os.kill(pid, signal.SIGKILL)
@@ -214,7 +212,7 @@ def test_call_takes_another_worker_where_an_idle_one_was_killed():
 def test_call_gives_up_on_a_module_that_ends_every_worker(tmp_path, monkeypatch):
     (tmp_path / "ends_all.py").write_text("import os\nos._exit(7)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with Workers(1) as workers:
+    with Pool(1) as workers:
         called(workers, isolated.process)
         with pytest.raises(VerifierError, match=r"^process: its process died \(exit code 7\)$"):
             called(workers, isolated.process, imports=("ends_all",))
@@ -234,8 +232,11 @@ def test_call_raises_what_the_function_raised(shared):
         (isolated.raise_cancelled, "raise_cancelled raised CancelledError"),
         (isolated.raise_not_made_again, "raise_not_made_again raised NotMadeAgainError: ab"),
         (isolated.raise_unpicklable, "raise_unpicklable raised ValueError: with a lambda"),
-        (isolated.give_unpicklable, "give_unpicklable gave what cannot be sent back: "),
-        (isolated.give_unreadable, "give_unreadable gave what cannot be read here: ValueError: "),
+        (isolated.give_unpicklable, "give_unpicklable returned what cannot be sent back: "),
+        (
+            isolated.give_unreadable,
+            "give_unreadable returned what cannot be read here: ValueError: ",
+        ),
     ],
 )
 def test_call_describes_what_cannot_be_passed_on(shared, function, words):
@@ -250,7 +251,7 @@ def test_call_survives_an_exception_that_futures_treat_in_their_own_way(shared):
 
 
 def test_call_keeps_prints_apart_from_results(shared, capfd):
-    with Workers(1) as workers:  # one that has this test's stderr
+    with Pool(1) as workers:  # one that has this test's stderr
         assert called(workers, isolated.chatter) == "quiet"
         assert called(workers, isolated.chatter) == "quiet"
     printed = capfd.readouterr()
@@ -279,7 +280,7 @@ def test_call_refuses_a_function_of_a_script(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import asyncio\nfrom gymcli.scoring import Workers\ndef f(): pass\n"
-        "with Workers(1) as w:\n    asyncio.run(w.call(f, timeout=9, memory_mb=99))\n"
+        "asyncio.run(Workers(1).call(f, timeout=9, memory_mb=99))\n"
     )
     ran = subprocess.run(
         [sys.executable, str(script)],
@@ -288,17 +289,19 @@ def test_call_refuses_a_function_of_a_script(tmp_path):
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path.cwd())},
     )
-    assert "TypeError: __main__.f cannot be called in a worker" in ran.stderr
+    assert "TypeError: __main__.f cannot be called in another process" in ran.stderr
 
 
 def test_call_refuses_arguments_that_cannot_be_pickled(shared):
-    with pytest.raises(VerifierError, match=r"^add: its arguments cannot be sent to a worker: "):
+    with pytest.raises(
+        VerifierError, match=r"^add: its arguments cannot be sent to another process: "
+    ):
         called(shared, isolated.add, nested(), 1)
 
 
 @pytest.mark.parametrize("missing", ["no_such_package_at_all", "gymcli.no_such_module"])
 def test_call_says_what_cannot_be_imported(shared, missing):
-    words = f"^add cannot be loaded in a worker: ModuleNotFoundError: No module named '{missing}'"
+    words = f"^add cannot be loaded in another process: ModuleNotFoundError: .*'{missing}'"
     with pytest.raises(VerifierError, match=words):
         called(shared, isolated.add, 1, 2, imports=(missing,))
     assert called(shared, isolated.add, 1, 2) == 3
@@ -306,13 +309,13 @@ def test_call_says_what_cannot_be_imported(shared, missing):
 
 def test_call_says_that_no_worker_can_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with Workers(1) as workers, pytest.raises(FileNotFoundError, match="/no/such/python"):
+    with Pool(1) as workers, pytest.raises(FileNotFoundError, match="/no/such/python"):
         called(workers, isolated.add, 1, 2)
 
 
 def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/no/such/folder"])
-    with Workers(1) as workers, pytest.raises(VerifierError, match=r"^add: its process died"):
+    with Pool(1) as workers, pytest.raises(VerifierError, match=r"^add: its process died"):
         called(workers, isolated.add, 1, 2)
 
 
@@ -333,26 +336,8 @@ def test_call_kills_the_worker_of_a_caller_that_leaves(tmp_path):
         await wait_for(lambda: not is_running(pid))
         assert await waiting == 3, "the place of the killed worker is free again"
 
-    with Workers(1) as workers:
-        asyncio.run(leaving(workers))
-
-
-def test_ticket_kills_a_worker_that_comes_too_late():
-    """The caller left after its call had its turn and before it had its worker."""
-
-    class Killed:
-        num_kills = 0
-
-        def kill(self):
-            self.num_kills += 1
-
-    ticket, worker = _Ticket(), Killed()
-    ticket.cancel()
-    ticket.hold(worker)
-    assert worker.num_kills == 1
-    ticket.let_go()
-    ticket.cancel()
-    assert worker.num_kills == 1
+    with Pool(1) as workers:
+        workers.run(leaving(workers))
 
 
 def test_close_ends_idle_and_busy_workers(tmp_path):
@@ -363,14 +348,14 @@ def test_close_ends_idle_and_busy_workers(tmp_path):
         busy = asyncio.create_task(call)
         await wait_for(path.exists)
         idle = await workers.call(isolated.process, timeout=20, memory_mb=512)
-        await asyncio.to_thread(workers.close)
+        await workers.close()
         with pytest.raises(VerifierError, match=r"^spin was not called to its end"):
             await busy
         assert not is_running(idle)
         assert not is_running(int(path.read_text()))
         with pytest.raises(VerifierError, match="the workers were closed"):
             await workers.call(isolated.process, timeout=20, memory_mb=512)
-        workers.close()
+        await workers.close()
 
     asyncio.run(closing())
 
@@ -383,7 +368,7 @@ def test_close_refuses_calls_that_still_wait(tmp_path):
         await wait_for((tmp_path / "pid").exists)
         waiting = asyncio.create_task(workers.call(isolated.add, 1, 2, timeout=9, memory_mb=99))
         await asyncio.sleep(0)
-        await asyncio.to_thread(workers.close)
+        await workers.close()
         ended = await asyncio.gather(busy, waiting, return_exceptions=True)
         assert [type(error) for error in ended] == [VerifierError, VerifierError]
 
@@ -454,7 +439,7 @@ def scored(environment, workers=None):
         options=environment.Options(),
         workers=workers,
     )
-    return asyncio.run(found)
+    return asyncio.run(found) if workers is None else workers.run(found)
 
 
 def test_score_ends_the_workers_of_its_own():
@@ -465,13 +450,14 @@ def test_score_ends_the_workers_of_its_own():
 
 def test_score_leaves_given_workers_open(shared):
     first, second = scored(Sum, shared), scored(Sum, shared)
-    assert first.answer == second.answer == str(called(shared, isolated.process))
+    assert first.answer == second.answer
+    assert is_running(int(first.answer))
 
 
 def test_isolated_starts_no_worker_for_a_verifier_that_needs_none():
     async def opened():
         async with VerifyContext(Sum, options=Sum.Options()) as context:
-            return context._workers
+            return context._processes
 
     assert asyncio.run(opened()) is None
 

@@ -1,8 +1,8 @@
-"""Rescoring of stored rollouts: the same in this process and in others, streamed, in order."""
+"""Rescoring of stored rollouts: streamed, in order, whatever a line does to its worker."""
 
 import asyncio
+import gzip
 import itertools
-import os
 import subprocess
 import sys
 import textwrap
@@ -14,8 +14,8 @@ import pytest
 import gymcli
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
 from gymcli.runner import verify
-from gymcli.scoring import RescoreJob, Workers, rescore
-from gymcli.scoring.pool import Pool
+from gymcli.runner.verifying import iterated
+from gymcli.scoring import RescoreJob, Workers, rescore_lines
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout
 from gymcli.types import AttemptKey, Message, Rollout
@@ -54,7 +54,9 @@ class Letters(Environment[Task]):
         if text == "wait":
             await asyncio.get_running_loop().create_future()
         if text == "grow":
-            bytearray(1 << 40)
+            held = []
+            while True:
+                held.append(bytearray(b"x" * 5_000_000))
         if text == "raise":
             raise ValueError("told to")
         count = text.count(context.options.letter)
@@ -222,44 +224,63 @@ def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
     assert item.new_reward == 1.0
 
 
-def test_rescore_in_processes_gives_the_same_in_the_same_order(tmp_path, spec):
-    texts = itertools.cycle(["a" * 5, "raise", "b", "aba"])
-    rollouts = [rollout(text, number) for number, text in zip(range(200), texts, strict=False)]
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_verify_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
+    """Of a plain file, which workers read, and of a compressed one, whose lines they are sent."""
+    texts = itertools.cycle(["a" * 300, "raise", "b", "aba"])
+    rollouts = [rollout(text, number) for number, text in zip(range(800), texts, strict=False)]
     path = write(tmp_path, *rollouts)
-    lines = [
-        Line(number, data, is_complete=True)
-        for number, data in enumerate(path.read_bytes().splitlines(), 1)
-    ]
-    job = RescoreJob(
-        reading=RolloutReading(str(path)),
-        env_specs=(spec,),
-        env_args={"letters": {"letter": "b"}},
-        keeps_lines=True,
+    data = path.read_bytes().replace(b"\n", b"\n\n", 3) + b'{"schema_version":1,"task'
+    path.write_bytes(data)
+    if suffix:
+        path = path.with_name(path.name + suffix)
+        path.write_bytes(gzip.compress(data[: data.rindex(b"\n") + 1]))
+    items = _in_order(verify(path, env=spec, keeps_lines=True))
+    assert [item.new_reward for item in items] == [300.0, None, 0.0, 2.0] * 200
+    kept = msgspec.json.Decoder(Rollout)
+    assert [kept.decode(item.line).task_id for item in items] == [f"t{n}" for n in range(800)]
+
+
+def test_verify_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
+    """Far behind the first part of it."""
+    lines = [msgspec.json.encode(rollout("a" * 500, number)) for number in range(300)]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(b"\n".join([*lines, b"", b'{"schema_version":1,"env":"letters"}', *lines]))
+    with pytest.raises(RunFileError, match=r"rollouts\.jsonl:302: is not a rollout"):
+        list(verify(path, env=spec))
+
+
+@pytest.mark.parametrize(("repeat", "num_before"), [(0, 0), (1, 0), (2, 1), (4, 3), (5, 0)])
+def test_a_repeat_calls_the_verifier_another_number_of_times_before(spec, repeat, num_before):
+    source = Path(spec.rpartition(":")[0])
+    told = source.with_name("told")
+    source.write_text(
+        source.read_text().replace(
+            'if text == "die":',
+            f'print(text, file=open({str(told)!r}, "a"))\n        if text == "die":',
+        )
     )
-    here = list(rescore(iter(lines), job, size=0))
-    there = list(rescore(iter(lines), job, size=10**12))
-    assert len({item.new_reward for item in here}) == 3
-    chunks = (lines[start : start + 10] for start in range(0, 200, 10))
-    with Workers() as workers:
-        batches = Pool(workers, job).rescored(chunks)
-        in_chunks = list(itertools.chain.from_iterable(batches))
-    assert _timeless(there) == _timeless(in_chunks) == _timeless(here)
-    assert [item.key.task_id for item in there] == [f"t{number}" for number in range(200)]
+    job = RescoreJob(reading=RolloutReading("f"), env_specs=(spec,), repeat=repeat)
+    assert [item.new_reward for item in rescored(lines_of("a", "aa"), job)] == [1.0, 2.0]
+    assert told.read_text().split() == ["a"] * num_before + ["a", "aa"]
 
 
-def _timeless(items):
-    """Give items without the times in their lines, which differ."""
-    for item in items:
-        if item.line:
-            line = msgspec.json.decode(item.line)
-            del line["timing"]
-            item.line = msgspec.json.encode(line)
-    return items
+def lines_of(*texts):
+    data = (msgspec.json.encode(rollout(text, n)) for n, text in enumerate(texts))
+    return (Line(number, line, is_complete=True) for number, line in enumerate(data, 1))
 
 
-@pytest.mark.slow
+def rescored(lines, job):
+    async def batches():
+        async with Workers(1) as workers:
+            async for batch in rescore_lines(lines, job, workers):
+                yield batch
+
+    return (item for batch in iterated(batches()) for item in batch)
+
+
 def test_verify_lets_a_line_cost_no_other_its_score(tmp_path, spec):
-    """Whatever its verifier does to the process; the chunk is scored anew, line by line."""
+    """Whatever its verifier does to the process; the lines after it go to another one."""
     texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "raise", "aaaa"]
     path = write(tmp_path, *(rollout(text, number) for number, text in enumerate(texts)))
     items = _in_order(verify(path, env=spec, keeps_lines=True))
@@ -267,11 +288,9 @@ def test_verify_lets_a_line_cost_no_other_its_score(tmp_path, spec):
     assert [
         (item.error.error_class, item.error.message) for item in items if item.error is not None
     ] == [
-        ("VerifierError", "verify: its process died (exit code 1)"),
-        ("VerifierError", "verify: its process died (SIGSEGV)"),
-        ("VerifierTimeoutError", "verify computed for longer than 0.2 seconds (verify_timeout)"),
-        ("VerifierTimeoutError", "verify took longer than 0.2 seconds (verify_timeout)"),
-        ("VerifierTimeoutError", "verify took longer than 5.2 seconds"),
+        ("VerifierCrashedError", "verify: its process died (exit code 1)"),
+        ("VerifierCrashedError", "verify: its process died (SIGSEGV)"),
+        *[("VerifierTimeoutError", "verify took longer than 0.2 seconds (verify_timeout)")] * 3,
         ("VerifierError", "ValueError: told to"),
     ]
     assert [bool(item.line) for item in items] == [True] * len(texts)
@@ -279,29 +298,14 @@ def test_verify_lets_a_line_cost_no_other_its_score(tmp_path, spec):
 
 @ON_LINUX
 def test_verify_lets_a_line_take_no_more_memory_than_it_may(tmp_path, spec):
+    source = Path(spec.rpartition(":")[0])
+    changed = source.read_text().replace("verify_timeout = 0.2", "verify_memory_mb = 150")
+    source.write_text(changed)
     path = write(tmp_path, rollout("grow"), rollout("a", 1))
     grown, sound = verify(path, env=spec)
-    assert grown.error.error_class == "VerifierError"
-    assert grown.error.message == "verify needed more than 2048 MB of memory"
+    assert grown.error.error_class == "VerifierCrashedError"
+    assert grown.error.message == "verify needed more than 150 MB of memory (verify_memory_mb)"
     assert sound.new_reward == 1.0
-
-
-def test_verify_scores_what_this_verifier_scored_before_in_this_process(tmp_path, spec, capfd):
-    """It has shown that it does no harm, and no process needs to be started."""
-    source = Path(spec.rpartition(":")[0])
-    source.write_text(source.read_text() + "\nprint(f'loaded by {os.getpid()}', flush=True)\n")
-    (item,) = verify(write(tmp_path, rollout("a")), env=spec, keeps_lines=True)
-    own = f"loaded by {os.getpid()}"
-    assert len(set(_loaded(capfd)) - {own}) == 1
-    path = write(tmp_path, msgspec.json.decode(item.line, type=Rollout))
-    (again,) = verify(path, env=spec)
-    assert again.new_reward == 1.0
-    assert not _loaded(capfd)
-
-
-def _loaded(capfd):
-    out, err = capfd.readouterr()
-    return [line for line in (out + err).splitlines() if line.startswith("loaded by")]
 
 
 def test_verify_leaves_no_process_where_it_is_killed(tmp_path, spec):
@@ -327,19 +331,19 @@ def test_verify_leaves_no_process_where_it_is_killed(tmp_path, spec):
     asyncio.run(wait_for(lambda: not is_running(worker)))
 
 
-def test_rescore_in_processes_passes_on_what_is_wrong_with_a_line(spec):
+def test_rescore_lines_names_what_is_wrong_with_a_line(spec):
     job = RescoreJob(reading=RolloutReading("f"), env_specs=(spec,))
     with pytest.raises(RunFileError, match="f:4: is not a rollout"):
-        list(rescore(iter([Line(4, b"{}", is_complete=True)]), job, size=0))
+        list(rescored(iter([Line(4, b"{}", is_complete=True)]), job))
 
 
-def test_rescore_reads_no_further_than_it_is_asked(spec):
+def test_rescore_lines_reads_no_further_than_it_is_asked(spec):
     """Lines are taken as results are wanted, so that memory does not grow with the file."""
-    data = msgspec.json.encode(rollout("a"))
+    data = msgspec.json.encode(rollout("a" * 10_000))
     taken = itertools.count()
     lines = (Line(next(taken), data, is_complete=True) for _ in range(100_000))
     job = RescoreJob(reading=RolloutReading("f"), env_specs=(spec,))
-    rescored = rescore(lines, job, size=0)
-    next(rescored)
+    items = rescored(lines, job)
+    next(items)
     assert next(taken) < 100
-    rescored.close()
+    items.close()

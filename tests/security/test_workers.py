@@ -1,4 +1,4 @@
-"""A worker process gets no secret of ours, and what it prints is ours to hand on."""
+"""An isolated function gets no secret of ours, and what it prints is ours to pass on."""
 
 import asyncio
 import os
@@ -21,13 +21,13 @@ def tell(text):
 
 def called(function, *arguments, scrubber):
     async def run():
-        return await workers.call(function, *arguments, timeout=60, memory_mb=1024)
+        async with Workers(1, scrubber=scrubber) as workers:
+            return await workers.call(function, *arguments, timeout=60, memory_mb=1024)
 
-    with Workers(1, scrubber=scrubber) as workers:
-        return asyncio.run(run())
+    return asyncio.run(run())
 
 
-def test_workers_get_no_variable_that_holds_a_secret(monkeypatch):
+def test_isolated_functions_get_no_variable_that_holds_a_secret(monkeypatch):
     monkeypatch.setenv("A_TOKEN", "hf_abcdefgh")
     monkeypatch.setenv("ODDLY_NAMED", "sk-in-use-1234")
     monkeypatch.setenv("PLAINLY_NAMED", "hf_plain")

@@ -14,9 +14,9 @@ from gymcli.errors import RunDirectoryError
 from gymcli.store.locking import LOCK, RunLock
 
 HOLD = """
-import os, sys
+import asyncio, os, sys
 from pathlib import Path
-from gymcli.scoring.process import WorkerProcess
+from gymcli.scoring.child import ChildProcess
 from gymcli.store.locking import RunLock
 
 lock = RunLock(Path(sys.argv[1]))
@@ -26,7 +26,13 @@ if not forked:
     os.close(1)
     sys.stdin.read()
     os._exit(0)
-started = WorkerProcess() if "worker" in sys.argv else None
+
+async def start():
+    return ChildProcess(
+        "gymcli.scoring.worker", variables=os.environ, take_lines=print, end=print
+    )
+
+started = asyncio.run(start()) if "worker" in sys.argv else None
 print(os.getpid(), forked, flush=True)
 sys.stdin.read()
 """
