@@ -233,8 +233,7 @@ class _Run:
             return
         self._last[number] = now
         self._num_signals += 1
-        if self.cause is None or number != signal.SIGINT:
-            self.cause = number
+        self.cause = self.cause or number
         if self._num_signals > 2:
             os.kill(self._process, signal.SIGKILL)
             return
