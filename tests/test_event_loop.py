@@ -109,9 +109,7 @@ def test_generators_are_closed():
 
 def test_idle_threads_end_with_the_loop():
     loop = new_event_loop()
-    thread = loop.run_until_complete(
-        loop.run_in_executor(None, threading.current_thread)
-    )
+    thread = loop.run_until_complete(loop.run_in_executor(None, threading.current_thread))
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
     thread.join(60)

@@ -98,16 +98,17 @@ class Running(NamedTuple):
     """A supervised command, with what it says in files."""
 
     process: subprocess.Popen
+    number: int
 
     @property
     def stderr(self) -> str:
         """What it said so far."""
-        return Path("stderr").read_text()
+        return Path(f"stderr-{self.number}").read_text()
 
     @property
     def stdout(self) -> str:
         """Its results so far."""
-        return Path("stdout").read_text()
+        return Path(f"stdout-{self.number}").read_text()
 
     def end(self) -> int:
         """Wait for the end and return the exit code."""
@@ -153,7 +154,9 @@ def start(tmp_path, monkeypatch):
             "from gymcli.supervisor import main; main()"
         )
         line = shlex.join([sys.executable, "-c", program, *arguments])
-        with Path("stdout").open("wb") as out, Path("stderr").open("wb") as err:
+        number = len(started)
+        places = Path(f"stdout-{number}"), Path(f"stderr-{number}")
+        with places[0].open("wb") as out, places[1].open("wb") as err:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {line} {redirection}"],
                 env=clean_environment(),
@@ -161,7 +164,7 @@ def start(tmp_path, monkeypatch):
                 stderr=err,
             )
         started.append(process)
-        return Running(process)
+        return Running(process, number)
 
     yield start
     for process in started:
@@ -233,7 +236,6 @@ def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     name, *again = shlex.split(warning.partition("try again with: ")[2])
     assert (name, again[-1]) == ("gym", "--retry-crashed")
     assert gym(*again[:-1]).exit_code == 0  # it is left out, else this process would end here
-    write_tasks("", "", "", "", "")
 
 
 def test_an_attempt_that_ends_the_process_once_is_scored(start):
@@ -360,7 +362,10 @@ def test_a_blocked_run_ends_at_the_third_signal(start):
     assert running.end() == 143
     assert not state_of(pid)
     last = running.stderr.splitlines()[-1]
-    assert last == f"terminated: what was recorded is saved in run; go on with: gym {' '.join(COMMAND)} --grace 600"
+    assert (
+        last
+        == f"terminated: what was recorded is saved in run; go on with: gym {' '.join(COMMAND)} --grace 600"
+    )
 
 
 def test_a_background_task_cannot_end_the_command(start):
