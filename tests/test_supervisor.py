@@ -31,6 +31,9 @@ from pathlib import Path
 from gymcli import Context, Environment, Message, Rollout, Score, Step, Task
 
 
+FILES: list[int] = []
+
+
 class Row(Task):
     do: str = ""
 
@@ -79,6 +82,13 @@ class Rough(Environment[Row]):
         sys.stdout.flush()
         os.write(1, b"written to 1\\n")
         os.system("echo said by a child")
+
+    async def do_fill(self) -> None:
+        try:
+            while True:
+                FILES.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
 
     async def do_move(self) -> None:
         os.chdir("/")
@@ -148,7 +158,7 @@ def start(tmp_path, monkeypatch):
     Path("rough.py").write_text(ENVIRONMENT)
     started = []
 
-    def start(*arguments: str, redirection: str = "") -> Running:
+    def start(*arguments: str, redirection: str = "", before: str = "") -> Running:
         program = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
             "from gymcli.supervisor import main; main()"
@@ -158,7 +168,7 @@ def start(tmp_path, monkeypatch):
         places = Path(f"stdout-{number}"), Path(f"stderr-{number}")
         with places[0].open("wb") as out, places[1].open("wb") as err:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {line} {redirection}"],
+                ["bash", "-c", f"{before} exec {line} {redirection}"],
                 env=clean_environment(),
                 stdout=out,
                 stderr=err,
@@ -362,10 +372,9 @@ def test_a_blocked_run_ends_at_the_third_signal(start):
     assert running.end() == 143
     assert not state_of(pid)
     last = running.stderr.splitlines()[-1]
-    assert (
-        last
-        == f"terminated: what was recorded is saved in run; go on with: gym {' '.join(COMMAND)} --grace 600"
-    )
+    head, _, command = last.partition("; go on with: ")
+    assert head == "terminated: what was recorded is saved in run"
+    assert shlex.split(command) == ["gym", *COMMAND, "--grace", "600"]
 
 
 def test_a_background_task_cannot_end_the_command(start):
@@ -391,6 +400,15 @@ def test_an_environment_may_change_the_working_directory(start):
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
     for name in ("run/metrics.json", "junit.xml", "log"):
         assert Path(name).stat().st_size
+
+
+def test_what_takes_every_descriptor_leaves_those_of_the_run(start):
+    """Its files are written although nothing else can be opened any more."""
+    write_tasks("fill", "")
+    running = start(*COMMAND, "--concurrency", "1", before="ulimit -n 100;")
+    assert running.end() == 0, running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
+    assert Path("run/metrics.json").stat().st_size
 
 
 @pytest.mark.parametrize("redirection", [">&-", "<&- >&-"])
