@@ -203,8 +203,7 @@ class _Run:
         """Return how the process died."""
         stack = _end_of_stack(self.directory)
         if stack.startswith(_BLOCKED):
-            where = f"the stack is in {self.directory}/{STACK_FILE}"
-            return Death(f"code of an environment blocked it for too long ({where})", stack)
+            return Death("code of an environment blocked it for too long", stack)
         code = os.waitstatus_to_exitcode(self._status)
         if code >= 0:
             return Death(f"it ended with exit status {code} before it was finished", stack)
@@ -234,8 +233,7 @@ class _Run:
             return
         self._last[number] = now
         self._num_signals += 1
-        if self.cause is None or number != signal.SIGINT:
-            self.cause = number
+        self.cause = self.cause or number
         if self._num_signals > 2:
             os.kill(self._process, signal.SIGKILL)
             return

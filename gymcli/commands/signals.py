@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TerminatedError",
-    "exit_code_of",
     "heed_signals",
     "leave_at_signals",
     "leave_threads",
@@ -41,11 +40,6 @@ class TerminatedError(KeyboardInterrupt):
 
     It is a KeyboardInterrupt because event loops, and code of others, let these pass.
     """
-
-
-def exit_code_of(number: int) -> int:
-    """Return the exit code of a command that a signal ends."""
-    return 130 if number == signal.SIGINT else 143
 
 
 class _Raising:
@@ -150,10 +144,10 @@ def stopped_by_signals(stopping: Stopping) -> Iterator[None]:
         else:
             cause = TerminatedRunError("terminated")
         if num_signals > 2:
+            first = stopping.cause if isinstance(stopping.cause, InterruptedRunError) else cause
             with suppress(RuntimeError):
-                message(str(stopping.cause or cause))
-            is_terminated = isinstance(stopping.cause, TerminatedRunError)
-            _exit_at_once(143 if is_terminated else exit_code_of(number))
+                message(str(first))
+            _exit_at_once(143 if isinstance(first, TerminatedRunError) else 130)
         if num_signals == 1:
             grace = stopping.grace
             text = (

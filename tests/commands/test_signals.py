@@ -16,8 +16,18 @@ import pytest
 
 from tests.commands.running import clean_environment, gym, gym_process, lines_of
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
+WORDS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "terminated",
+}
+OTHERS = {
+    signal.SIGINT: signal.SIGTERM,
+    signal.SIGTERM: signal.SIGHUP,
+    signal.SIGHUP: signal.SIGINT,
+}
+"""Another kind, since two of one kind in a moment are one."""
 
 TOO_LONG = 300.0
 """Seconds after which a process hangs: far more than any machine needs."""
@@ -140,10 +150,11 @@ def test_a_second_signal_ends_at_once(start, second):
     """Even where an environment's `close` would take for ever; the records are whole."""
     Path("stuck").touch()
     running = collect_held(start, "--grace", "600")
-    running.process.send_signal(signal.SIGTERM)
+    first = OTHERS[second]
+    running.process.send_signal(first)
     running.wait_until(lambda: "once more to stop at once" in running.text)
     running.process.send_signal(second)
-    assert running.end() == 143
+    assert running.end() == CODES[first]
     assert sorted(line["task_id"] for line in lines_of(Path("run/failures.jsonl"))) == reached()
 
 
@@ -189,9 +200,9 @@ def test_a_third_signal_ends_what_computes_in_the_loop(start, number):
     running.wait_until(reached)
     running.process.send_signal(number)
     running.wait_until(lambda: "once more to stop at once" in running.text)
-    running.process.send_signal(number)
+    running.process.send_signal(OTHERS[number])
     running.wait_until(lambda: "are cut off; once more to leave them so" in running.text)
-    running.process.send_signal(number)
+    running.process.send_signal(OTHERS[OTHERS[number]])
     assert running.end() == CODES[number]
     assert running.text.splitlines()[-1] == WORDS[number]
     assert "Traceback" not in running.text
@@ -286,7 +297,7 @@ def test_no_worker_outlives_a_run(start, number):
     running.process.send_signal(number)
     if number is not signal.SIGKILL:
         running.wait_until(lambda: "once more to stop at once" in running.text)
-        running.process.send_signal(number)
+        running.process.send_signal(OTHERS[number])
     assert running.end() == CODES.get(number, -signal.SIGKILL)
     wait_until(lambda: not is_alive(pid))
     Path("computing").unlink()

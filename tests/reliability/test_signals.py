@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 SELECTION = Selection(concurrency=4)
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+OTHERS = {signal.SIGINT: signal.SIGTERM, signal.SIGTERM: signal.SIGINT}
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_a_second_signal_cuts_off_at_once(model, name, number):
     """The grace is an hour: only the second signal can end this."""
     model.hold_from(6)
     arguments = (*collect_arguments(WORLDS[name], SELECTION), "--grace", "3600")
-    ended = run_stopped(arguments, model, num=7, number=number, again=number)
+    ended = run_stopped(arguments, model, num=7, number=number, again=OTHERS[number])
     assert ended.exit_code == CODES[number], ended.stderr
     assert "CancelledAttemptError" in {error["class"] for error in errors()}
     assert begun(model) <= set(recorded(Path("run")))

@@ -235,5 +235,7 @@ def test_failed_attempts_are_those_that_failed_by_themselves(tmp_path):
     ]
     lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
     (tmp_path / "failures.jsonl").write_bytes(lines)
-    assert failed_attempts(tmp_path) == {AttemptKey("e", "t", 1), AttemptKey("e", "t", 3)}
+    expected = {AttemptKey("e", "t", 1), AttemptKey("e", "t", 3)}
+    assert failed_attempts(tmp_path) == (expected, set())
+    assert failed_attempts(tmp_path, only_crashed=True) == (set(), set())
     assert records[2].error.phase == "role"

@@ -1,0 +1,436 @@
+"""`gym collect` survives the death of its process, and nothing lives on without its supervisor."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from gymcli.supervisor import _is_collection
+from tests.commands.running import clean_environment, gym, lines_of
+
+TOO_LONG = 120.0
+"""Seconds after which a process hangs: far more than any machine needs."""
+
+ENVIRONMENT = '''"""Does what its row says."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+from gymcli import Context, Environment, Message, Rollout, Score, Step, Task
+
+
+FILES: list[int] = []
+
+
+class Row(Task):
+    do: str = ""
+
+
+class Rough(Environment[Row]):
+    """Say anything."""
+
+    blocking_timeout = 1.0
+    close_timeout = 1.0
+
+    async def step(self, message: Message) -> Step:
+        if self.task.do:
+            await getattr(self, "do_" + self.task.do)()
+        return Step([])
+
+    async def do_exit(self) -> None:
+        os._exit(0)
+
+    async def do_exit_once(self) -> None:
+        if not Path("once").exists():
+            Path("once").touch()
+            os._exit(7)
+
+    async def do_crash(self) -> None:
+        ctypes.string_at(0)
+
+    async def do_block(self) -> None:
+        sum(range(10**12))
+
+    async def do_block_alone(self) -> None:
+        Path("reached").write_text(str(os.getpid()))
+        while Path("held").exists():
+            await asyncio.sleep(0.01)
+
+    async def do_leave(self) -> None:
+        async def leave() -> None:
+            left.set()
+            sys.exit(0)
+
+        left = asyncio.Event()
+        self.leaving = asyncio.create_task(leave())
+        await left.wait()
+
+    async def do_print(self) -> None:
+        print("printed by Python")
+        sys.stdout.flush()
+        os.write(1, b"written to 1\\n")
+        os.system("echo said by a child")
+
+    async def do_fill(self) -> None:
+        try:
+            while True:
+                FILES.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+
+    async def do_move(self) -> None:
+        os.chdir("/")
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        return Message(role="assistant", content="anything")
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        return Score(1.0)
+'''
+
+COMMAND = ("collect", "t.jsonl", "--env", "rough.py:Rough", "--model", "oracle", "--out", "run")
+
+
+class Running(NamedTuple):
+    """A supervised command, with what it says in files."""
+
+    process: subprocess.Popen
+    number: int
+
+    @property
+    def stderr(self) -> str:
+        """What it said so far."""
+        return Path(f"stderr-{self.number}").read_text()
+
+    @property
+    def stdout(self) -> str:
+        """Its results so far."""
+        return Path(f"stdout-{self.number}").read_text()
+
+    def end(self) -> int:
+        """Wait for the end and return the exit code."""
+        return self.process.wait(TOO_LONG)
+
+    def run_of(self, path: str = "reached") -> int:
+        """Return the id of the run's process, once an environment has written it."""
+        self.wait_until(lambda: Path(path).exists() and Path(path).read_text())
+        return int(Path(path).read_text())
+
+    def wait_until(self, is_reached: Callable[[], object]) -> None:
+        """Wait until something is so."""
+        wait_until(lambda: is_reached() or self.process.poll() is not None)
+        assert is_reached(), self.stderr
+
+
+def wait_until(is_reached: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    ends = time.monotonic() + TOO_LONG
+    while not is_reached():
+        assert time.monotonic() < ends, "it never came to that"
+        time.sleep(0.01)
+
+
+def state_of(pid: int) -> str:
+    """Return the state of a process as `ps` names it; empty: it is gone, or only to be reaped."""
+    asked = ["ps", "-o", "stat=", "-p", str(pid)]
+    state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return "" if state.startswith("Z") else state
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Return a function that starts a supervised command."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    Path("rough.py").write_text(ENVIRONMENT)
+    started = []
+
+    def start(*arguments: str, redirection: str = "", before: str = "") -> Running:
+        program = (
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from gymcli.supervisor import main; main()"
+        )
+        line = shlex.join([sys.executable, "-c", program, *arguments])
+        number = len(started)
+        places = Path(f"stdout-{number}"), Path(f"stderr-{number}")
+        with places[0].open("wb") as out, places[1].open("wb") as err:
+            process = subprocess.Popen(
+                ["bash", "-c", f"{before} exec {line} {redirection}"],
+                env=clean_environment(),
+                stdout=out,
+                stderr=err,
+            )
+        started.append(process)
+        return Running(process, number)
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def write_tasks(*do: str) -> None:
+    """Write a task for each thing to do."""
+    rows = ({"id": f"t{n}", "prompt": "Go.", "do": what} for n, what in enumerate(do))
+    Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("collect t.jsonl", True),
+        ("--verbose --log-file l collect t.jsonl", True),
+        ("--log-file=l collect t.jsonl", True),
+        ("collect t.jsonl -- --help", True),
+        ("collect --help", False),
+        ("collect t.jsonl --dry-run", False),
+        ("--version collect", False),
+        ("--log-file collect", False),
+        ("verify run", False),
+        ("", False),
+    ],
+)
+def test_only_a_collection_is_supervised(line, expected):
+    assert _is_collection(line.split()) is expected
+
+
+def test_the_supervisor_imports_nothing_heavy():
+    program = (
+        "import sys, gymcli.supervisor\n"
+        "print([n for n in ('typer', 'asyncio', 'threading', 'gymcli.cli') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"
+
+
+@pytest.mark.parametrize(
+    ("do", "how"),
+    [
+        ("exit", "it ended with exit status 0 before it was finished"),
+        ("crash", "it was ended by SIGSEGV"),
+        ("block", "code of an environment blocked it for too long"),
+    ],
+)
+def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
+    """All others are scored by the one command; it is not tried again unless that is asked."""
+    write_tasks("", "", do, "", "")
+    running = start(*COMMAND, "--concurrency", "2", "--min-coverage", "0")
+    assert running.end() == 0, running.stderr
+    assert running.stderr.count(f"the run died: {how}; it is started again\n") == 2
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
+    (failure,) = lines_of(Path("run/failures.jsonl"))
+    assert failure["task_id"] == "t2"
+    assert failure["error"]["class"] == "CrashedAttemptError"
+    assert failure["error"]["phase"] == "environment"
+    assert how in failure["error"]["message"]
+    if do != "exit":
+        assert f"in do_{do}" in failure["error"]["message"]
+    assert not Path("run/begun").exists()
+    assert not Path("run/blocked.stack").exists()
+    warning = running.stderr.splitlines()[-1]
+    assert warning.startswith("warning: 1 attempt is not tried again")
+    name, *again = shlex.split(warning.partition("try again with: ")[2])
+    assert (name, again[-1]) == ("gym", "--retry-crashed")
+    assert gym(*again[:-1]).exit_code == 0  # it is left out, else this process would end here
+
+
+def test_an_attempt_that_ends_the_process_once_is_scored(start):
+    write_tasks("", "exit_once", "", "exit_once")
+    running = start(*COMMAND)
+    assert running.end() == 0, running.stderr
+    assert running.stderr.count("exit status 7") == 1
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
+    assert not Path("run/failures.jsonl").exists()
+
+
+def test_a_restart_goes_on_with_the_directory_that_fresh_made(start):
+    write_tasks("", "exit_once")
+    running = start(*COMMAND[:-2], "--fresh")
+    assert running.end() == 0, running.stderr
+    (run,) = Path("runs").iterdir()
+    assert len(lines_of(run / "rollouts.jsonl")) == 2
+
+
+def test_three_deaths_without_a_record_end_the_command(start):
+    write_tasks("exit", "exit", "exit")
+    running = start(*COMMAND, "--concurrency", "1")
+    assert running.end() == 4
+    last = running.stderr.splitlines()[-1]
+    assert last.startswith("error: the run died 3 times without a new record")
+    assert shlex.split(last.partition("go on with: ")[2]) == [
+        "gym",
+        *COMMAND,
+        "--concurrency",
+        "1",
+    ]
+
+
+def test_a_killed_run_is_started_again(start):
+    """Such as by the system, when memory is short."""
+    write_tasks("block_alone", "")
+    Path("held").touch()
+    running = start(*COMMAND)
+    first = running.run_of()
+    Path("reached").unlink()
+    os.kill(first, signal.SIGKILL)
+    assert running.run_of() != first
+    Path("held").unlink()
+    assert running.end() == 0, running.stderr
+    assert "the run died: it was ended by SIGKILL" in running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
+
+
+def test_nothing_outlives_a_killed_supervisor(start):
+    write_tasks("block_alone")
+    Path("held").touch()
+    running = start(*COMMAND)
+    pid = running.run_of()
+    running.process.kill()
+    running.process.wait()
+    wait_until(lambda: not state_of(pid))
+
+
+def test_a_stop_is_no_death(start):
+    """Longer than the loop may be blocked: the clock of the watchdog goes on meanwhile."""
+    write_tasks("block_alone", "")
+    Path("held").touch()
+    running = start(*COMMAND)
+    pid = running.run_of()
+    Path("reached").unlink()
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid).startswith("T"))
+    stopped_at = time.monotonic()
+    wait_until(lambda: time.monotonic() > stopped_at + 1.5)
+    os.kill(pid, signal.SIGCONT)
+    running.run_of()
+    Path("held").unlink()
+    assert running.end() == 0, running.stderr
+    assert "the run died" not in running.stderr
+    assert not Path("run/failures.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "terminated"),
+        (signal.SIGHUP, 143, "terminated"),
+    ],
+)
+def test_a_signal_to_the_supervisor_stops_the_run(start, number, code, word):
+    """The run itself says how to go on."""
+    write_tasks("block_alone", "")
+    Path("held").touch()
+    running = start(*COMMAND, "--grace", "0")
+    running.run_of()
+    running.process.send_signal(number)
+    assert running.end() == code
+    last = running.stderr.splitlines()[-1]
+    assert last.startswith(f"{word}: 1 of 2 attempts are scored; go on with: gym collect")
+
+
+def test_a_terminal_sends_its_signal_to_both(start):
+    """The run hears two of one kind in a moment, and takes them for one."""
+    write_tasks("block_alone", "")
+    Path("held").touch()
+    running = start(*COMMAND, "--grace", "60")
+    pid = running.run_of()
+    os.kill(pid, signal.SIGINT)
+    running.process.send_signal(signal.SIGINT)
+    running.wait_until(lambda: "once more to stop at once" in running.stderr)
+    Path("held").unlink()
+    assert running.end() == 130
+    assert "are cut off" not in running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
+
+
+def test_a_blocked_run_ends_at_the_third_signal(start):
+    """It hears none; the supervisor says what is saved."""
+    write_tasks("block")
+    source = Path("rough.py").read_text()
+    source = source.replace("blocking_timeout = 1.0", "blocking_timeout = 600.0")
+    reached = '        Path("reached").write_text(str(os.getpid()))\n        sum('
+    Path("rough.py").write_text(source.replace("        sum(", reached))
+    running = start(*COMMAND, "--grace", "600")
+    pid = running.run_of()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        running.process.send_signal(number)
+    assert running.end() == 143
+    assert not state_of(pid)
+    last = running.stderr.splitlines()[-1]
+    head, _, command = last.partition("; go on with: ")
+    assert head == "terminated: what was recorded is saved in run"
+    assert shlex.split(command) == ["gym", *COMMAND, "--grace", "600"]
+
+
+def test_a_background_task_cannot_end_the_command(start):
+    write_tasks("leave", "")
+    running = start(*COMMAND, "--gate", "pass@1 >= 2")
+    assert running.end() == 3, running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
+
+
+def test_what_an_environment_prints_is_no_result(start):
+    write_tasks("print", "")
+    running = start(*COMMAND, "--json")
+    assert running.end() == 0, running.stderr
+    assert msgspec.json.decode(running.stdout)["num_scored"] == 2
+    for text in ("printed by Python", "written to 1", "said by a child"):
+        assert text in running.stderr
+
+
+def test_an_environment_may_change_the_working_directory(start):
+    write_tasks("move", "")
+    running = start(*COMMAND, "--junit", "junit.xml", "--log-file", "log", "--repeats", "2")
+    assert running.end() == 0, running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
+    for name in ("run/metrics.json", "junit.xml", "log"):
+        assert Path(name).stat().st_size
+
+
+def test_what_takes_every_descriptor_leaves_those_of_the_run(start):
+    """Its files are written although nothing else can be opened any more."""
+    write_tasks("fill", "")
+    running = start(*COMMAND, "--concurrency", "1", before="ulimit -n 100;")
+    assert running.end() == 0, running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
+    assert Path("run/metrics.json").stat().st_size
+
+
+@pytest.mark.parametrize("redirection", [">&-", "<&- >&-"])
+def test_a_closed_stdout_is_an_error_after_the_run(start, redirection):
+    """No descriptor of the supervisor or the run takes its place."""
+    write_tasks("print", "")
+    running = start(*COMMAND, redirection=redirection)
+    assert running.end() == 4
+    last = running.stderr.splitlines()[-1]
+    assert last == "error: standard output cannot be written: Bad file descriptor"
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
+
+
+def test_a_new_command_waits_for_one_that_is_ending(start):
+    write_tasks("block_alone")
+    source = Path("rough.py").read_text()
+    Path("rough.py").write_text(source.replace("blocking_timeout = 1.0", "blocking_timeout = 99.0"))
+    Path("held").touch()
+    first = start(*COMMAND)
+    first.run_of()
+    second = start(*COMMAND)
+    second.wait_until(lambda: "waiting up to 99 s for its end" in second.stderr)
+    Path("held").unlink()
+    assert (first.end(), second.end()) == (0, 0)
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 1
