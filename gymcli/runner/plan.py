@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from gymcli.deadlines import Reminders
 from gymcli.registry import environment_options, prepare, split_env_args
 from gymcli.role_models import ORACLE, check_declared
 from gymcli.rollout import EpisodeLimits, EpisodePlan
@@ -56,7 +55,6 @@ class Plan:
         self._limits = EpisodeLimits(
             options.max_episode_tokens, options.max_episode_cost, options.max_episode_time
         )
-        self._reminders = Reminders()
         environments = found.environments
         self.roles = declared_sources(options, environments)
         """The models beside the policy, of those roles that the environments have."""
@@ -180,5 +178,4 @@ class Plan:
             limits=self._limits,
             cost=self._cost,
             spend=self._spend,
-            reminders=self._reminders,
         )
