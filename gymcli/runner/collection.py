@@ -240,9 +240,10 @@ class Collection:
                 if self.supervised is not None:
                     directory.begun.open(self._suspects)
                     stack_file = _stack_file(self.path, stack)
-                self.watchdog = Watchdog(
-                    blocking_timeout=self._blocking_timeout, stack_file=stack_file
-                )
+                if self._engine is None:  # else code of environments runs in other processes
+                    self.watchdog = Watchdog(
+                        blocking_timeout=self._blocking_timeout, stack_file=stack_file
+                    )
             await stack.enter_async_context(self.watchdog)
             self._shared = await self._opened(stack)
             self._keeping.begin(self._started, is_unfinished=self.num_left > 0)
