@@ -53,7 +53,7 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     ]
     tasks.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     started = time.monotonic()
-    run = subprocess.run(  # noqa: S603  # this interpreter, our own module
+    run = subprocess.run(  # this interpreter, our own module
         [
             *(sys.executable, "-c", _COMMAND, "collect", str(tasks)),
             *("--env", "bench.runaway:Runaway", "--env-arg", f"place={place}"),
@@ -67,9 +67,7 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     )
     seconds = time.monotonic() - started
     scored = _ids(out / "rollouts.jsonl")
-    failed = {
-        line["task_id"]: line["error"]["class"] for line in _lines(out / "failures.jsonl")
-    }
+    failed = {line["task_id"]: line["error"]["class"] for line in _lines(out / "failures.jsonl")}
     outcomes = [*scored, *(set(failed) - set(scored))]
     expected = {str(number) for number in range(num_tasks)}
     is_sound = (

@@ -53,7 +53,7 @@ if __name__ == "__main__":
 '''
 _BARE_HELP = "bare --help"
 _BARE_COMMAND = "bare greet --help"
-_GYM = "from gymcli.cli import main; main()"
+_GYM = "from gymcli.supervisor import main; main()"
 
 COMMANDS: dict[str, Sequence[str]] = {
     "gym --help": ("--help",),
@@ -66,6 +66,10 @@ COMMANDS: dict[str, Sequence[str]] = {
     "gym collect, a wrong option": ("collect", "--wrong"),
     "gym envs": ("envs",),
     "gym collect --dry-run": ("collect", "arithmetic", "--model", "oracle", "--dry-run"),
+    "gym collect of one task": (
+        *("collect", "arithmetic", "--model", "oracle", "--limit", "1", "--out", "run", "--fresh"),
+        "--quiet",
+    ),
 }
 """What is typed; the first one has a goal."""
 

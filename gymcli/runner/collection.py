@@ -138,6 +138,12 @@ class Collection:
             *parameter_warnings(options, found),
             *self._plan.self_judgement(),
             *missing_warnings,
+            *(
+                f"{name}: verifies_in_worker has no effect any more, leave it out; every verifier "
+                "that waits for nothing runs in a worker process"
+                for name, environment in classes.items()
+                if environment.verifies_in_worker
+            ),
         ]
         """What the user should know; more may come when the run is opened."""
         self._done = DoneTasks()

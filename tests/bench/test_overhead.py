@@ -25,10 +25,14 @@ def run_bench(*arguments: str) -> str:
 def test_overhead_reports_both_shapes(tmp_path):
     file = tmp_path / "report.json"
     table = run_bench("--scale", "0.015", "--runs", "1", "--json", str(file))
-    single, tools = msgspec.json.decode(file.read_bytes())
+    single, single_tree, tools, tools_tree = msgspec.json.decode(file.read_bytes())
+    for tree in (single_tree, tools_tree):
+        assert tree["what"] in table
+        assert tree["limit"] == 3.5
+        assert 0 < tree["lowest"] <= tree["value"] <= tree["highest"]
     for figure, num_requests in ((single, 1), (tools, 5)):
         assert figure["what"] in table
-        assert figure["limit"] == 2.0
+        assert figure["limit"] == 2.5
         assert 0 < figure["lowest"] <= figure["value"] <= figure["highest"]
         assert figure["details"]["requests"] == num_requests
         assert 0 <= figure["details"]["server's share"] < 0.8
@@ -42,14 +46,18 @@ def test_check_names_the_first_failure(tmp_path):
     (tmp_path / "gym-0").mkdir()
     (tmp_path / "gym-0" / "failures.jsonl").write_bytes(msgspec.json.encode({"error": error}))
     job = Job("gym", "arithmetic", "", 0, str(tmp_path), 0, [])
-    run = Run(num_rollouts=1, num_requests=2, microseconds=1.0, server_share=0.1)
+    run = Run(
+        num_rollouts=1, num_requests=2, microseconds=1.0, tree_microseconds=1.0, server_share=0.1
+    )
     check(run, job, num_rollouts=1, num_requests=2)
     with pytest.raises(SystemExit, match=r"1 rollouts, not 2, .* first failure: .*SetupError"):
         check(run, job, num_rollouts=2, num_requests=2)
 
 
 def test_check_refuses_a_server_that_set_the_pace():
-    run = Run(num_rollouts=1, num_requests=1, microseconds=1.0, server_share=0.8)
+    run = Run(
+        num_rollouts=1, num_requests=1, microseconds=1.0, tree_microseconds=1.0, server_share=0.8
+    )
     job = Job("gym", "arithmetic", "", 0, "", 0, [])
     with pytest.raises(SystemExit, match="the mock server used 80% of a core"):
         check(run, job, num_rollouts=1, num_requests=1)

@@ -25,7 +25,7 @@ def turns_of_starts(num_workers, clock):
             await work._let_loop_turn()
             starts.append(turn)
 
-        shared = Shared(None, None, None, lambda _: None, Stopping(1.0))
+        shared = Shared(None, None, None, lambda _: None, Stopping(1.0), None)
         work = _Work(iter(()), shared, lambda outcome: outcome, num_workers, clock)
         count()
         await asyncio.gather(*(start() for _ in range(num_workers)))
