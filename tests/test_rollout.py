@@ -534,13 +534,13 @@ class Stalling:
 
 
 def test_the_time_of_an_episode_ends_one_whose_model_is_slow():
-    rollout = played(Stalling(), plan={"limits": EpisodeLimits(max_seconds=0.01)})
+    rollout = played(Stalling(), plan={"limits": EpisodeLimits(max_seconds=0.2)})
     assert rollout.stop_reason == "episode_time"
 
 
 def test_the_time_of_an_episode_scores_none_whose_endpoint_failed():
     """That says nothing of the model."""
-    plan = plan_of(world()[0], limits=EpisodeLimits(max_seconds=0.01))
+    plan = plan_of(world()[0], limits=EpisodeLimits(max_seconds=0.2))
     with pytest.raises(EpisodeFailedError) as caught:
         asyncio.run(play(plan, Stalling(ServerError("500"), ServerError("500"))))
     assert isinstance(caught.value.error, EndpointTimeoutError)
@@ -569,7 +569,7 @@ def test_the_time_of_an_episode_ends_a_request_within_a_longer_time_limit():
             async with asyncio.timeout(600.0):
                 await super().answer(request)
 
-    rollout = played(Patience(), plan={"limits": EpisodeLimits(max_seconds=0.01)})
+    rollout = played(Patience(), plan={"limits": EpisodeLimits(max_seconds=0.2)})
     assert rollout.stop_reason == "episode_time"
 
 
@@ -593,7 +593,7 @@ def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment():
 
     outer = None
     environment, instances = world()
-    plan = plan_of(environment, limits=EpisodeLimits(max_seconds=0.01))
+    plan = plan_of(environment, limits=EpisodeLimits(max_seconds=0.2))
     episode = Episode(plan)
     assert asyncio.run(main())
     assert [instance.num_closed for instance in instances] == [1]

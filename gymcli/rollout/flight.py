@@ -17,6 +17,9 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 
+_UNWIND_SECONDS = 1.0
+"""How long the record of a task that was cancelled waits for what the task still notes in it."""
+
 
 class Flight:
     """One task that plays an episode; the watchdog ends it where it waits beyond a limit.
@@ -35,6 +38,7 @@ class Flight:
         """Of the limit that the task was ended at."""
         self._is_cancelled = False
         self._over: asyncio.Future[None] | None = None
+        self._unwound: asyncio.Future[None] | None = None
 
     def limit(self, seconds: float, error: Callable[[], AttemptError]) -> None:
         """Limit what the task waits for from now on; it ends with this error where it is late."""
@@ -60,8 +64,8 @@ class Flight:
     async def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine in the task and return its result.
 
-        Where the caller is cancelled, the task is cancelled too and not waited for here, so that
-        a record can be written before it has tidied up: `gone` waits for that.
+        Where the caller is cancelled, the task is cancelled too, and waited for until it begins to
+        close, so that the record can be written before that; `gone` waits for its end.
 
         Raises:
             AttemptError: A limit was passed, or the coroutine was cancelled by its own doing.
@@ -80,13 +84,20 @@ class Flight:
             if task.done():
                 self._is_done(task)
             else:
+                self._unwound = asyncio.get_running_loop().create_future()
                 self._cancel(self._close_timeout)
+                await asyncio.wait((self._unwound,), timeout=_UNWIND_SECONDS)
             raise
         if self._error is not None:
             raise self._error
         if task.cancelled():
             raise EpisodeError("CancelledError, which nobody asked for")
         return task.result()
+
+    def begin_to_close(self) -> None:
+        """Let whoever cancelled the task go on: nothing comes to its record any more."""
+        if self._unwound is not None and not self._unwound.done():
+            self._unwound.set_result(None)
 
     @property
     def is_over(self) -> bool:
@@ -136,5 +147,6 @@ class Flight:
 
     def _finish(self) -> None:
         self._watchdog.forget(self)
+        self.begin_to_close()
         if self._over is not None and not self._over.done():
             self._over.set_result(None)

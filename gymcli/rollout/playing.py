@@ -243,6 +243,7 @@ class _Play:
         rollout.timing.tool_seconds = environment.tool_seconds
         if "tool_errors" in vars(environment):  # it is made for the first one
             rollout.tool_errors = dict(environment.tool_errors.items())
+        self._flight.begin_to_close()
         if type(environment).close is not Environment.close:
             self._limit("close", environment.close_timeout, EnvironmentTimeoutError)
             await environment.close()

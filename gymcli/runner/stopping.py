@@ -14,6 +14,7 @@ from gymcli.errors import (
     BudgetAttemptError,
     BudgetReachedError,
     CancelledAttemptError,
+    FatalEndpointError,
     GymError,
     InterruptedRunError,
     Phase,
@@ -22,6 +23,9 @@ from gymcli.errors import (
 from gymcli.rollout import Flight
 
 __all__ = ["Stopping", "UnderWay"]
+
+_VERIFY_SECONDS = 5.0
+"""How long verifiers may still take where the endpoint is gone."""
 
 _HURRIED_SECONDS = 2.0
 """How long an attempt that was cut off may take to close after a second signal."""
@@ -134,10 +138,16 @@ class Stopping:
             self._closing.discard(flight)
 
     def _cut(self) -> None:
+        # An endpoint that is gone keeps no conversation from its score.
+        spares = isinstance(self.cause, FatalEndpointError) and not self._is_cut
         self._is_cut = True
         self._timer = None
         for one in self._in_flight:
-            one.cut()
+            if not (spares and one.is_verified):
+                one.cut()
+        if spares and self._in_flight:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_VERIFY_SECONDS, self._cut)
 
 
 class UnderWay:
@@ -160,9 +170,16 @@ class UnderWay:
         self._task: asyncio.Task[object] | None = None
         """Whose work it is, once that was begun."""
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether the attempt waits for its verifier, and for no model."""
+        return self._phase() == "verify"
+
     def cut(self) -> None:
-        """Cancel what the attempt waits for."""
+        """Cancel what the attempt waits for, unless it was cut before."""
         assert self._task is not None, "what was not entered is not in flight"
+        if self._is_cut:
+            return
         self._phase_at_cut = self._phase()
         self._is_cut = True
         self._task.cancel()

@@ -272,6 +272,8 @@ def test_collect_mends_a_torn_line_with_a_warning(ask, mock_server):
     gym(*ask, "--out", "run")
     whole = Path("run/rollouts.jsonl").read_bytes()
     Path("run/rollouts.jsonl").write_bytes(whole[:-40])
+    # Written where a score took a second, as on a busy machine; it would not be asked for again.
+    Path("run/generations.jsonl").unlink(missing_ok=True)
     done = gym(*ask, "--out", "run")
     assert done.exit_code == 0
     assert "warning: run/rollouts.jsonl: the last line was not finished" in done.stderr

@@ -1,6 +1,7 @@
 """The contract's defaults: typed tasks, tool calls that cannot break an episode, the next turn."""
 
 import asyncio
+import threading
 from random import Random
 
 import pytest
@@ -405,3 +406,30 @@ def test_step_asks_reply_for_the_next_turn():
     assert said == Step([Message(role="user", content="Go on.")])
     environment.rollout = Rollout(messages=said.messages)
     assert asyncio.run(environment.step(Message(role="assistant", content="Done."))) == Step([])
+
+
+def test_a_tool_that_blocks_runs_in_a_thread_and_others_go_on():
+    """Each of two calls waits for the other one, which needs the loop to turn meanwhile."""
+
+    class Blocking(Environment[Task]):
+        """Wait for each other."""
+
+        barrier = threading.Barrier(2, timeout=30)
+
+        @tool(in_thread=True, reads_only=True)
+        def wait(self) -> str:
+            """Wait for the other call."""
+            self.barrier.wait()
+            return str(threading.current_thread() is threading.main_thread())
+
+    calls = [ToolCall(id=name, function=FunctionCall(name="wait", arguments="{}")) for name in "ab"]
+    messages = asyncio.run(Blocking(Task()).call_tools(calls))
+    assert [message.text for message in messages] == ["False", "False"]
+
+
+def test_an_async_tool_needs_no_thread():
+    with pytest.raises(TypeError, match="it awaits, and needs no thread"):
+
+        @tool(in_thread=True)
+        async def wait(self) -> str:
+            """Wait."""

@@ -41,7 +41,9 @@ async def crash():
 
 async def grow():
     """Take all memory."""
-    return bytearray(1 << 40)
+    taken = []
+    while True:
+        taken.append(b"x" * (16 << 20))
 
 
 async def sleep():
@@ -97,6 +99,7 @@ class Patient(Misbehaving):
 
     tool_timeout = 0.1
     step_timeout = verify_timeout = 60.0
+    verify_memory_mb = 300
 
 
 async def misbehave(fields, place):

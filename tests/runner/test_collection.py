@@ -113,3 +113,21 @@ def test_collect_keeps_a_conversation_whose_environment_does_not_close(tmp_path)
     again, second = collect_all(tasks, **options)
     assert (server.num_requests, second.num_requests) == (2, 0)
     assert [record.reward for record in again] == [1.0, 1.0]
+
+
+def test_verifies_in_worker_is_accepted_with_one_warning(tmp_path):
+    (tmp_path / "old.py").write_text(
+        "from gymcli import Environment, Score, Task\n"
+        "class Old(Environment[Task]):\n"
+        '    """Say anything."""\n'
+        "    verifies_in_worker = True\n"
+        "    @classmethod\n"
+        "    async def verify(cls, rollout, context):\n"
+        "        return Score(1.0)\n"
+    )
+    tasks = tmp_path / "t.jsonl"
+    tasks.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    options = CollectOptions(model="oracle", env=f"{tmp_path}/old.py:Old")
+    told = Collection([tasks], options, keeps=False).warnings
+    assert [text for text in told if "verifies_in_worker has no effect any more" in text] == told
+    assert len(told) == 1

@@ -93,7 +93,7 @@ def test_collect_survives_a_verifier_that_crashes_or_grows(tmp_path):
     found = errors(collected(tmp_path, "verify", ["crash", "grow"], env=PATIENT))
     assert {error[:2] for error in found.values()} == {("VerifierCrashedError", "verify")}
     assert "SIGSEGV" in found["crash"][2]
-    assert "2048 MB of memory" in found["grow"][2]
+    assert "300 MB of memory" in found["grow"][2]
 
 
 def test_collect_limits_waiting_in_another_thread(tmp_path):

@@ -109,6 +109,8 @@ def test_rescoring_keeps_the_conversation_that_the_verifier_cannot_score(tmp_pat
     (tmp_path / "flaky.py").write_text(FLAKY)
     tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"
     collect_all(tasks, lambda _: "x", out=out, env="flaky.py:Flaky")
+    # Written where a score took a second, as on a busy machine.
+    (out / "generations.jsonl").unlink(missing_ok=True)
     before = lines_of(out / "rollouts.jsonl")
     (tmp_path / "broken").touch()
     again = tmp_path / "again"

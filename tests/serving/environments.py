@@ -58,10 +58,10 @@ class Notebook(Environment[NonceTask]):
         raise ValueError("the drawer is stuck")
 
     @tool(timeout=0.2)
-    def count_for_ever(self) -> str:
-        """Count, and never end."""
-        while True:
-            pass
+    async def wait_for_ever(self) -> str:
+        """Wait, and never end."""
+        await asyncio.Event().wait()
+        return "over"
 
     async def final_state(self) -> dict[str, list[str]]:
         return {"notes": self.notes}

@@ -118,7 +118,7 @@ def test_calls_of_one_session_wait_for_each_other():
         ("..%2Fverify", b"{}", 404, "There is no tool '../verify'"),
         ("final_state", b"{}", 404, "There is no tool 'final_state'"),
         ("__init__", b"{}", 404, "There is no tool '__init__'"),
-        ("count_for_ever", b"{}", 504, "count_for_ever did not finish within 0.2 seconds."),
+        ("wait_for_ever", b"{}", 504, "wait_for_ever did not finish within 0.2 seconds."),
         ("write", b"\xff", 422, "The arguments of write are not valid JSON"),
     ],
 )
