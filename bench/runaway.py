@@ -33,7 +33,7 @@ def pattern() -> None:
 
 
 def power() -> None:
-    10 ** 10**8
+    10**10**8
 
 
 def forks() -> None:

@@ -67,9 +67,7 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     )
     seconds = time.monotonic() - started
     scored = _ids(out / "rollouts.jsonl")
-    failed = {
-        line["task_id"]: line["error"]["class"] for line in _lines(out / "failures.jsonl")
-    }
+    failed = {line["task_id"]: line["error"]["class"] for line in _lines(out / "failures.jsonl")}
     outcomes = [*scored, *(set(failed) - set(scored))]
     expected = {str(number) for number in range(num_tasks)}
     is_sound = (
