@@ -38,6 +38,7 @@ _UNUSABLE, _TERMINATED, _INTERRUPTED = 4, 143, 130
 _BLOCKED = "Timeout ("
 """How faulthandler begins what it writes about a blocked process."""
 _MAX_STACK_CHARACTERS = 2000
+_AFTER_DISPLAY = "\r\n\x1b[?25h"
 
 
 def main() -> None:
@@ -122,7 +123,9 @@ def _above_standard(descriptor: int) -> int:
 
 def _say(text: str) -> None:
     with suppress(OSError):  # stderr is closed or its reader has left
-        os.write(2, f"{text}\n".encode(errors="backslashreplace"))
+        # A run that was killed leaves the line of its live display behind, and a hidden cursor.
+        mark = _AFTER_DISPLAY if os.isatty(2) and os.environ.get("TERM") != "dumb" else ""
+        os.write(2, f"{mark}{text}\n".encode(errors="backslashreplace"))
 
 
 def _end_stopped(run: _Run) -> NoReturn:

@@ -663,6 +663,16 @@ def test_a_task_group_that_fails_ends_its_own_attempt_alone():
     assert asyncio.run(main()) == ("CancelledError, which nobody asked for", 0)
 
 
+def test_a_cancellation_that_nobody_asked_for_has_the_phase_it_came_in():
+    async def setup(self):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    failure = failed(Scripted(says()), setup=setup)
+    assert type(failure.error) is SetupError
+    assert str(failure.error) == "CancelledError, which nobody asked for"
+
+
 def test_failure_before_a_failing_close_is_the_one_that_is_told():
     failure = failed(Scripted(ServerError("503")), fails_in="close")
     assert isinstance(failure.error, ServerError)

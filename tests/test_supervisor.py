@@ -83,6 +83,16 @@ class Rough(Environment[Row]):
         os.write(1, b"written to 1\\n")
         os.system("echo said by a child")
 
+    async def do_close(self) -> None:
+        print("printed before")
+        sys.stdout.close()
+        os.close(1)
+        print("printed after")
+
+    async def do_fork(self) -> None:
+        for _ in range(3):
+            os.fork()
+
     async def do_fill(self) -> None:
         try:
             while True:
@@ -391,6 +401,25 @@ def test_what_an_environment_prints_is_no_result(start):
     assert msgspec.json.decode(running.stdout)["num_scored"] == 2
     for text in ("printed by Python", "written to 1", "said by a child"):
         assert text in running.stderr
+
+
+def test_an_environment_may_close_its_stdout(start):
+    """Messages, results and the verifier workers that start later have streams of their own."""
+    write_tasks("close", "")
+    running = start(*COMMAND, "--json", "--concurrency", "1")
+    assert running.end() == 0, running.stderr
+    assert msgspec.json.decode(running.stdout)["num_scored"] == 2
+    for text in ("printed before", "printed after", "2/2"):
+        assert text in running.stderr
+
+
+def test_forked_copies_of_the_run_end(start):
+    write_tasks("fork", "")
+    running = start(*COMMAND)
+    assert running.end() == 0, running.stderr
+    lines = lines_of(Path("run/rollouts.jsonl"))
+    assert sorted(line["task_id"] for line in lines) == ["t0", "t1"]
+    assert "it is started again" not in running.stderr
 
 
 def test_an_environment_may_change_the_working_directory(start):

@@ -92,6 +92,10 @@ class SafeStream:
                 self._pass(held)
             self.beneath.flush()
 
+    def close(self) -> None:
+        """Flush, and stay open: an environment may close a stream that the whole process needs."""
+        self.flush()
+
     def _pass(self, text: str) -> None:
         text = self.scrubber.text(text)
         self.beneath.write(text if self._is_display else harmless(text))
@@ -114,13 +118,17 @@ def results() -> TextIO:
 
 @contextmanager
 def results_apart() -> Iterator[None]:
-    """Let `sys.stdout` be stderr within the block; what is printed there is no result."""
+    """Let `sys.stdout` lead to stderr within the block; what is printed there is no result."""
     kept = sys.stdout
     token = _RESULTS.set(kept)
-    sys.stdout = sys.stderr
+    # A stream of its own: whoever closes or replaces it leaves our messages alone.
+    own = SafeStream(sys.stderr, NOTHING_SECRET) if sys.stderr is not None else None
+    sys.stdout = cast("TextIO", own)
     try:
         yield
     finally:
+        if own is not None:
+            own.flush()
         sys.stdout = kept
         _RESULTS.reset(token)
 

@@ -96,8 +96,13 @@ def verify(
             waited = run_async(
                 score_pending(run, env=env, judges=judges, leave=leave, engine=on_cluster)
             )
-        if pending or any(waited):
+        if pending or waited.num_scored or waited.num_failed:
             message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
+        if waited.num_crashed:
+            message(
+                f"{waited.num_crashed} waiting conversations of crashed attempts are left as they "
+                "are; gym collect --retry-crashed tries them again"
+            )
     if pending:
         return
     with cluster.scorers(env, judges) as elsewhere:

@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
-from gymcli.errors import AttemptError, EpisodeError
+from gymcli.errors import AttemptError
+from gymcli.limits import UnaskedCancellationError
 from gymcli.rollout.watchdog import Watchdog
 
 __all__ = ["Flight"]
@@ -68,7 +69,8 @@ class Flight:
         close, so that the record can be written before that; `gone` waits for its end.
 
         Raises:
-            AttemptError: A limit was passed, or the coroutine was cancelled by its own doing.
+            AttemptError: A limit was passed.
+            UnaskedCancellationError: The coroutine was cancelled by its own doing.
             BaseException: Whatever the coroutine raised.
 
         """
@@ -91,7 +93,7 @@ class Flight:
         if self._error is not None:
             raise self._error
         if task.cancelled():
-            raise EpisodeError("CancelledError, which nobody asked for")
+            raise UnaskedCancellationError("CancelledError, which nobody asked for")
         return task.result()
 
     def begin_to_close(self) -> None:

@@ -36,6 +36,7 @@ from gymcli.errors import (
     SetupError,
     SetupTimeoutError,
 )
+from gymcli.limits import UnaskedCancellationError
 from gymcli.rollout.asking import OutOfTimeError, ask, cost_of, limit_reached
 from gymcli.rollout.flight import Flight
 from gymcli.rollout.plan import Episode, EpisodeFailedError, EpisodePlan, Policy
@@ -85,6 +86,9 @@ async def play(plan: EpisodePlan, policy: Policy | None, episode: Episode | None
         await flight.run(_Play(plan, policy, episode, flight).play())
     except AttemptError as error:
         raise EpisodeFailedError(episode.rollout, error) from error
+    except UnaskedCancellationError as error:
+        kind = SetupError if episode.phase == "setup" else EpisodeError
+        raise EpisodeFailedError(episode.rollout, kind(str(error))) from error
     return episode.rollout
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +16,11 @@ from gymcli.runner.episodes import run_attempts
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.manifest import role_identities
 from gymcli.runner.recorded import find_recorded
+from gymcli.runner.resumption import failed_attempts
 from gymcli.store.manifest import differences, read_manifest
 from gymcli.store.run import GENERATIONS, RunDirectory
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import Failure, JSONObject, Rollout, Verifier
+from gymcli.types import AttemptKey, Failure, JSONObject, Rollout, Verifier
 
 __all__ = ["Pending", "score_pending"]
 
@@ -29,6 +30,8 @@ class Pending(NamedTuple):
 
     num_scored: int = 0
     num_failed: int = 0
+    num_crashed: int = 0
+    """Left alone: the process of the run died when they were played or scored."""
 
 
 async def score_pending(
@@ -43,7 +46,8 @@ async def score_pending(
 
     They are scored as the run's identity says, so all stay waiting where an environment has
     another version now, or a role another model or other parameters. A run in which none waits is
-    not touched, and may be read-only.
+    not touched, and may be read-only. Those of crashed attempts are left alone: only `gym collect
+    --retry-crashed` tries them again.
 
     Args:
         run: The run directory.
@@ -63,9 +67,12 @@ async def score_pending(
     directory = RunDirectory(run, judges.scrubber())
     if not (run / GENERATIONS).is_file():
         return Pending()  # without reading which attempts are done: each line is read again anyway
-    waiting = directory.pending(directory.done())
+    done = directory.done()
+    waiting = directory.pending(done)
+    crashed = failed_attempts(run, only_crashed=True).crashed & waiting.keys() if waiting else ()
+    waiting = {key: rollout for key, rollout in waiting.items() if key not in crashed}
     if not waiting:
-        return Pending()
+        return Pending(num_crashed=len(crashed))
     with closing(directory):
         try:
             _check_settings(run, registry, {key.env for key in waiting}, judges)
@@ -75,8 +82,10 @@ async def score_pending(
             if leave is None:
                 raise
             leave(f"{len(waiting)} conversations still wait for their score: {error}")
-            return Pending()
-        return await _score(directory, registry, judges, engine)
+            return Pending(num_crashed=len(crashed))
+        attempts = _attempts(directory, registry, crashed)
+        pending = await _score(directory, attempts, judges, engine)
+        return pending._replace(num_crashed=len(crashed))
 
 
 def _check_settings(run: Path, registry: Registry, names: set[str], judges: Judges) -> None:
@@ -118,7 +127,7 @@ def _check_settings(run: Path, registry: Registry, names: set[str], judges: Judg
 
 
 async def _score(
-    directory: RunDirectory, registry: Registry, judges: Judges, engine: Engine | None
+    directory: RunDirectory, attempts: Iterator[Attempt], judges: Judges, engine: Engine | None
 ) -> Pending:
     def keep(outcome: Outcome) -> Outcome:
         if isinstance(outcome.record, Rollout):
@@ -128,7 +137,6 @@ async def _score(
         return outcome
 
     num_scored = num_failed = 0
-    attempts = _attempts(directory, registry)
     verdicts = Verdicts(directory.path, scrubber=directory.scrubber)
     async with judging(judges, verdicts) as shared:
         run = run_attempts if engine is None else engine.run
@@ -140,12 +148,14 @@ async def _score(
     return Pending(num_scored, num_failed)
 
 
-def _attempts(directory: RunDirectory, registry: Registry) -> Iterator[Attempt]:
-    """Give what waits, and the attempts that are scored already of groups that wait."""
+def _attempts(
+    directory: RunDirectory, registry: Registry, crashed: Collection[AttemptKey]
+) -> Iterator[Attempt]:
+    """Yield what waits, and the attempts that are scored already of groups that wait."""
     done = directory.done()
-    waiting = directory.pending(done).values()
-    for rollout in waiting:
-        yield _attempt(rollout, registry, directory.path, is_done=False)
+    for key, rollout in directory.pending(done).items():
+        if key not in crashed:
+            yield _attempt(rollout, registry, directory.path, is_done=False)
     for rollout in directory.mates(done):
         yield _attempt(rollout, registry, directory.path, is_done=True)
 

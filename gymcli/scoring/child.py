@@ -78,6 +78,7 @@ class ChildProcess:
         self._unsent = bytearray()
         self._unprinted = b""
         self._loop = asyncio.get_running_loop()
+        _fill_standard()
         self._socket, theirs = socket.socketpair()
         guarded, self._guard = os.pipe()
         """The writing end breaks with this process, which the guard waits for."""
@@ -264,3 +265,10 @@ class ChildProcess:
 
 def _do_nothing() -> None:
     """The end of a process that was killed is no news."""
+
+
+def _fill_standard() -> None:
+    """Open the standard descriptors that code of others has closed, lest a socket takes a place."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)

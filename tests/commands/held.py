@@ -29,6 +29,7 @@ class Held(Environment[Task]):
     async def close(self) -> None:
         while Path("stuck").exists():
             await asyncio.sleep(0.01)
+        Path(f"closed-{self.rollout.task_id}").touch()
 
     async def oracle(self, rollout: Rollout) -> Message:
         return Message(role="assistant", content="anything")

@@ -145,6 +145,33 @@ def test_what_outlasts_the_grace_is_cut_off_and_recorded(start):
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
 
 
+@pytest.mark.parametrize(
+    ("how", "options", "code"),
+    [
+        ("signal", ("--grace", "0.05"), 143),
+        ("budget", ("--grace", "0", "--max-run-time", "3"), 6),
+        ("two signals", ("--grace", "0.05"), 143),
+    ],
+)
+def test_a_record_is_written_before_its_environment_closes(start, how, options, code):
+    """The environment then closes as long as it may; only a second signal cuts that short."""
+    Path("stuck").touch()
+    running = collect_held(start, *options)
+    if how != "budget":
+        running.process.send_signal(signal.SIGTERM)
+    failures = Path("run/failures.jsonl")
+    running.wait_until(lambda: failures.exists() and len(lines_of(failures)) == 2)
+    assert running.process.poll() is None
+    if how == "two signals":
+        running.process.send_signal(signal.SIGINT)
+    else:
+        Path("stuck").unlink()
+    assert running.end() == code, running.text
+    closed = sorted(path.name.removeprefix("closed-") for path in Path().glob("closed-*"))
+    assert closed == ([] if how == "two signals" else reached())
+    assert sorted(line["task_id"] for line in lines_of(failures)) == reached()
+
+
 @pytest.mark.parametrize("second", CODES)
 def test_a_second_signal_ends_at_once(start, second):
     """Even where an environment's `close` would take for ever; the records are whole."""

@@ -208,6 +208,18 @@ def test_verify_pending_does_that_alone(waiting):
         assert done.stderr == f"{num} waiting conversations scored, 0 failed\n"
 
 
+def test_verify_leaves_what_crashed(waiting):
+    failures = waiting / "failures.jsonl"
+    error = {"class": "CrashedAttemptError", "phase": "environment", "message": "died"}
+    write_lines(failures, [{**line, "error": error} for line in lines_of(failures)])
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--pending")
+    assert done.stderr == (
+        "0 waiting conversations scored, 0 failed\n1 waiting conversations of crashed attempts are "
+        "left as they are; gym collect --retry-crashed tries them again\n"
+    )
+    assert len(lines_of(waiting / "rollouts.jsonl")) == 1
+
+
 def test_verify_says_what_cannot_be_scored(waiting):
     """And ends with 4 where that is everything."""
     Path("broken").touch()

@@ -3,8 +3,11 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
+
+import pytest
 
 from gymcli import Environment, Score, Task, tool
 
@@ -40,10 +43,10 @@ async def crash():
 
 
 async def grow():
-    """Take all memory."""
+    """Take all memory, piece by piece."""
     taken = []
     while True:
-        taken.append(b"x" * (16 << 20))
+        taken.append(os.urandom(1) * 5_000_000)
 
 
 async def sleep():
@@ -53,9 +56,79 @@ async def sleep():
         pass
 
 
-DOES = {
-    function.__name__: function for function in (hang, swallow, spin, spin_on, crash, grow, sleep)
-}
+async def group():
+    """Fail in one member of a group, while another one takes its time to tidy up."""
+
+    async def tidy():
+        try:
+            await hang()
+        finally:
+            await asyncio.sleep(0.05)
+
+    async def fail():
+        raise ValueError("a member failed")
+
+    async with asyncio.TaskGroup() as members:
+        members.create_task(tidy())
+        await asyncio.sleep(0)
+        members.create_task(fail())
+
+
+async def old_timeout():
+    """Limit itself as libraries did before `Task.uncancel`, and go on."""
+    asyncio.current_task().cancel()
+    with suppress(asyncio.CancelledError):
+        await hang()
+
+
+async def late_timeout():
+    """Limit itself as libraries did before `Task.uncancel`, and tell of it."""
+    await old_timeout()
+    raise TimeoutError("late")
+
+
+async def cancel():
+    """Cancel itself."""
+    asyncio.current_task().cancel()
+    await hang()
+
+
+async def leave():
+    """Ask to end the program."""
+    sys.exit(0)
+
+
+async def fail():
+    """Fail as a test does."""
+    pytest.fail("told to")
+
+
+class PanicException(BaseException):  # noqa: N818  # the name that PyO3 gives it
+    """What a Rust extension raises when it panics."""
+
+
+async def panic():
+    """Fail as a Rust extension does."""
+    raise PanicException("index out of bounds")
+
+
+class UnreadableError(Exception):
+    """Has a text that cannot be made."""
+
+    def __str__(self):
+        raise ValueError("no text")
+
+
+async def unreadable():
+    """Fail without words."""
+    raise UnreadableError
+
+
+WAYS = (
+    *(hang, swallow, spin, spin_on, crash, grow, sleep),
+    *(group, old_timeout, late_timeout, cancel, leave, fail, panic, unreadable),
+)
+DOES = {function.__name__: function for function in WAYS}
 
 
 class Misbehaving(Environment[Task]):
@@ -100,6 +173,12 @@ class Patient(Misbehaving):
     tool_timeout = 0.1
     step_timeout = verify_timeout = 60.0
     verify_memory_mb = 300
+
+
+class Raising(Misbehaving):
+    """Say anything; there is time for all."""
+
+    setup_timeout = step_timeout = close_timeout = tool_timeout = verify_timeout = 60.0
 
 
 async def misbehave(fields, place):

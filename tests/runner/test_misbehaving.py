@@ -8,15 +8,27 @@ import sys
 import msgspec
 import pytest
 
-from gymcli.mock import MockAnswer
+import gymcli
+from gymcli.client import Endpoint
+from gymcli.mock import MockAnswer, MockServer
 from gymcli.types import Failure, Rollout
 from tests.runner.collecting import collect_all
 
 ENV = "tests.runner.misbehaving:Misbehaving"
+RAISING = "tests.runner.misbehaving:Raising"
 PATIENT = "tests.runner.misbehaving:Patient"
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests on /proc")
 
 WAITING = ["hang", "swallow"]
+RAISED = {
+    "group": "ExceptionGroup",
+    "late_timeout": "TimeoutError",
+    "cancel": "CancelledError",
+    "leave": "SystemExit",
+    "fail": "Failed",
+    "panic": "PanicException",
+    "unreadable": "UnreadableError",
+}
 
 
 def say(request):
@@ -66,6 +78,50 @@ def test_collect_ends_what_does_not_end(tmp_path, caplog, place, name, kind, pha
     waited = (kind, phase, f"{name} took longer than 0.3 seconds ({limit})")
     assert found == {"hang": waited, "swallow": waited}
     assert "was cancelled and goes on after 0.3 seconds; it is left behind" in caplog.text
+
+
+@pytest.mark.parametrize("concurrency", [1, 16])
+@pytest.mark.parametrize(
+    ("place", "kind", "phase"),
+    [
+        ("setup", "SetupError", "setup"),
+        ("step", "EpisodeError", "environment"),
+        ("verify", "VerifierError", "verify"),
+    ],
+)
+def test_collect_records_whatever_is_raised(tmp_path, concurrency, place, kind, phase):
+    """It costs its own attempt, and no worker of the run ends with it."""
+    ways = ["old_timeout", *RAISED]
+    found = collected(tmp_path, place, ways, env=RAISING, concurrency=concurrency)
+    assert found.pop("old_timeout").reward == 1.0
+    for name, (error_class, error_phase, message) in errors(found).items():
+        assert (error_class, error_phase) == (kind, phase)
+        assert message.startswith(RAISED[name])
+
+
+def test_collect_tells_the_model_whatever_a_tool_raises(tmp_path):
+    found = collected(tmp_path, "tool", [*RAISED], env=RAISING)
+    for record in found.values():
+        assert record.reward == 1.0
+        assert record.tool_errors == {"raised": 1}
+
+
+def test_two_collections_in_one_loop_do_not_meet(tmp_path):
+    """Each has a watchdog of its own."""
+
+    async def one(name, place):
+        rows = [{"id": "0", "prompt": "x", "place": place, "does": "hang"}, {"prompt": "y"}]
+        path = tmp_path / name
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        async with MockServer(say) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", max_attempts=1)
+            records = [r async for r in gymcli.collect(path, endpoint=endpoint, env=ENV)]
+        return {type(record).__name__ for record in records}
+
+    async def both():
+        return await asyncio.gather(one("a", "setup"), one("b", "step"))
+
+    assert asyncio.run(both()) == [{"Failure", "Rollout"}] * 2
 
 
 def test_collect_tells_the_model_of_a_tool_that_does_not_end(tmp_path):
