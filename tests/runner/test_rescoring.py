@@ -85,7 +85,7 @@ def test_rescoring_takes_failures_and_waiting_conversations_over(tmp_path, monke
     Rescoring(out, env="flaky.py:Flaky", out=tmp_path / "again").run()
     metrics = measure(tmp_path / "again").metrics()
     assert (metrics.num_expected, metrics.num_scored, metrics.num_unscored) == (2, 1, 1)
-    assert asyncio.run(score_pending(tmp_path / "again", env="flaky.py:Flaky")) == (1, 0)
+    assert asyncio.run(score_pending(tmp_path / "again", env="flaky.py:Flaky")) == (1, 0, 0)
     assert measure(tmp_path / "again").metrics().num_scored == 2
 
 
@@ -119,7 +119,7 @@ def test_rescoring_keeps_the_conversation_that_the_verifier_cannot_score(tmp_pat
     assert [line["messages"] for line in waiting] == [line["messages"] for line in before]
     assert not any("reward" in line for line in waiting)
     (tmp_path / "broken").unlink()
-    assert asyncio.run(score_pending(again, env="flaky.py:Flaky")) == (2, 0)
+    assert asyncio.run(score_pending(again, env="flaky.py:Flaky")) == (2, 0, 0)
     assert measure(again).metrics().mean_reward == 1.0
 
 
@@ -167,7 +167,7 @@ def test_rescoring_joins_the_rows_of_others(tmp_path):
     (tmp_path / "t.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
     assert Rescoring(tmp_path / "r.jsonl").run().num_failed == 1
     report = Rescoring(tmp_path / "r.jsonl", task_files=[tmp_path / "t.jsonl"]).run()
-    assert (report.num_rescored, report.num_changed) == (1, 0)
+    assert (report.num_rescored, report.num_changed) == (1, 0, 0)
 
 
 def test_rescoring_joins_rows_of_fields_alone_by_their_own_index(tmp_path):
@@ -177,7 +177,7 @@ def test_rescoring_joins_rows_of_fields_alone_by_their_own_index(tmp_path):
     rows = [{"answer": 9}, {"answer": 2, "_ng_task_index": 7}]
     (tmp_path / "t.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
     report = Rescoring(tmp_path / "r.jsonl", task_files=[tmp_path / "t.jsonl"]).run()
-    assert (report.num_rescored, report.num_changed) == (1, 0)
+    assert (report.num_rescored, report.num_changed) == (1, 0, 0)
 
 
 def test_rescoring_compares_the_means_of_what_has_both_scores(tmp_path, monkeypatch):
@@ -230,18 +230,18 @@ def test_score_pending_appends_scores_and_failures(tmp_path, monkeypatch):
     (tmp_path / "broken").touch()
     tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"
     collect_all(tasks, lambda _: "x", out=out, env="flaky.py:Flaky")
-    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (0, 2)
+    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (0, 2, 0)
     decoder = msgspec.json.Decoder(Failure)
     failures = [decoder.decode(x) for x in (out / "failures.jsonl").read_bytes().splitlines()]
     assert len(failures) == 4
     (tmp_path / "broken").unlink()
-    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (2, 0)
+    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (2, 0, 0)
     lines = (out / "rollouts.jsonl").read_bytes().splitlines()
     assert [msgspec.json.decode(x, type=Rollout).reward for x in lines] == [1.0, 1.0]
-    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (0, 0)
+    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (0, 0, 0)
 
 
 def test_score_pending_leaves_a_run_alone_where_nothing_waits(run):
     before = sorted(path.name for path in run.iterdir())
-    assert asyncio.run(score_pending(run)) == (0, 0)
+    assert asyncio.run(score_pending(run)) == (0, 0, 0)
     assert sorted(path.name for path in run.iterdir()) == before
