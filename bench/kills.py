@@ -25,6 +25,7 @@ import os
 import random
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,10 +36,13 @@ from typing import NamedTuple
 import msgspec
 
 from bench.remains import Log, OnDisk, essence
-from bench.runs import GYM, serving
+from bench.runs import serving
 from gymcli.types import Rollout
 
 __all__ = ["main"]
+
+GYM = [sys.executable, "-c", "from gymcli.supervisor import main; main()"]
+"""Killed is the supervisor, with which the run ends."""
 
 EPISODES = Path(__file__).with_name("episodes.py").resolve()
 NUM_LANES = 2
