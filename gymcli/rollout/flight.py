@@ -16,6 +16,9 @@ __all__ = ["Flight"]
 
 T = TypeVar("T")
 
+_NUM_TURNS = 3
+"""Of the loop, in which a cancellation reaches the innermost of some nested tasks and returns."""
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -29,6 +32,8 @@ class Flight:
     def __init__(self, watchdog: Watchdog, close_timeout: float) -> None:
         self.deadline = math.inf
         self.task: asyncio.Task[object] | None = None
+        self.is_closing = False
+        """The environment closes: a caller that is cancelled does not cut that short."""
         self._watchdog = watchdog
         self._close_timeout = close_timeout
         self._on_late: Callable[[], None] | None = None
@@ -61,8 +66,8 @@ class Flight:
     async def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine in the task and return its result.
 
-        Where the caller is cancelled, the task is cancelled too and not waited for here, so that
-        a record can be written before it has tidied up: `gone` waits for that.
+        Where the caller is cancelled, the task is cancelled too, unless it tidies up already. It is
+        not waited for here, so that a record can be written before that: `gone` waits for it.
 
         Raises:
             AttemptError: A limit was passed.
@@ -81,8 +86,11 @@ class Flight:
             self._over = asyncio.get_running_loop().create_future()
             if task.done():
                 self._is_done(task)
-            else:
+            elif not (self._is_cancelled or self.is_closing):
                 self._cancel(self._close_timeout)
+                # A request that is cut off notes now what was tried before; nothing is waited for.
+                for _ in range(_NUM_TURNS):
+                    await asyncio.sleep(0)
             raise
         if self._error is not None:
             raise self._error
@@ -101,9 +109,11 @@ class Flight:
             await asyncio.wait((self._over,))
 
     def hurry(self, seconds: float) -> None:
-        """Cancel a task that tidies up once more, and leave it after some seconds."""
+        """Leave a task that tidies up behind after some seconds, rather than `close_timeout`."""
         if self.task is not None and not self.task.done():
-            self._cancel(seconds)
+            self._is_cancelled = True
+            self._close_timeout = seconds
+            self.deadline = min(self.deadline, self._watchdog.now() + seconds)
 
     def expire(self, now: float) -> None:
         """End the task at a limit; where it was told to end before, leave it behind."""
@@ -116,7 +126,7 @@ class Flight:
         assert self.task is not None, "what is watched has begun"
         name = getattr(self.task.get_coro(), "__qualname__", "a task")
         _LOGGER.warning(
-            "%s was cancelled and goes on after %g seconds; it is left behind",
+            "%s was told to end and goes on after %g seconds; it is left behind",
             name,
             self._close_timeout,
         )

@@ -248,6 +248,7 @@ class _Play:
         if "tool_errors" in vars(environment):  # it is made for the first one
             rollout.tool_errors = dict(environment.tool_errors.items())
         if type(environment).close is not Environment.close:
+            self._flight.is_closing = True
             self._limit("close", environment.close_timeout, EnvironmentTimeoutError)
             await environment.close()
             self._returned()
