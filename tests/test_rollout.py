@@ -632,7 +632,7 @@ def test_play_leaves_a_task_that_does_not_end_behind(caplog):
 
     failure = failed(Scripted(says()), reply=reply, step_timeout=0.01, close_timeout=0.01)
     assert isinstance(failure.error, EnvironmentTimeoutError)
-    assert "was cancelled and goes on after 0.01 seconds; it is left behind" in caplog.text
+    assert "was told to end and goes on after 0.01 seconds; it is left behind" in caplog.text
 
 
 def test_play_goes_no_further_where_the_environment_swallows_its_end():

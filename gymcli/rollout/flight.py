@@ -32,6 +32,8 @@ class Flight:
     def __init__(self, watchdog: Watchdog, close_timeout: float) -> None:
         self.deadline = math.inf
         self.task: asyncio.Task[object] | None = None
+        self.is_closing = False
+        """The environment closes: a caller that is cancelled does not cut that short."""
         self._watchdog = watchdog
         self._close_timeout = close_timeout
         self._on_late: Callable[[], None] | None = None
@@ -65,8 +67,8 @@ class Flight:
     async def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine in the task and return its result.
 
-        Where the caller is cancelled, the task is cancelled too, and waited for until it begins to
-        close, so that the record can be written before that; `gone` waits for its end.
+        Where the caller is cancelled, the task is cancelled too, unless it closes already. It is
+        waited for until it closes, so that the record is written before; `gone` waits for its end.
 
         Raises:
             AttemptError: A limit was passed.
@@ -85,7 +87,7 @@ class Flight:
             self._over = asyncio.get_running_loop().create_future()
             if task.done():
                 self._is_done(task)
-            else:
+            elif not (self._is_cancelled or self.is_closing):
                 self._unwound = asyncio.get_running_loop().create_future()
                 self._cancel(self._close_timeout)
                 await asyncio.wait((self._unwound,), timeout=_UNWIND_SECONDS)
@@ -98,6 +100,7 @@ class Flight:
 
     def begin_to_close(self) -> None:
         """Let whoever cancelled the task go on: nothing comes to its record any more."""
+        self.is_closing = True
         if self._unwound is not None and not self._unwound.done():
             self._unwound.set_result(None)
 
@@ -112,9 +115,11 @@ class Flight:
             await asyncio.wait((self._over,))
 
     def hurry(self, seconds: float) -> None:
-        """Cancel a task that tidies up once more, and leave it after some seconds."""
+        """Leave a task that tidies up behind after some seconds, rather than `close_timeout`."""
         if self.task is not None and not self.task.done():
-            self._cancel(seconds)
+            self._is_cancelled = True
+            self._close_timeout = seconds
+            self.deadline = min(self.deadline, self._watchdog.now() + seconds)
 
     def expire(self, now: float) -> None:
         """End the task at a limit; where it was told to end before, leave it behind."""
@@ -127,7 +132,7 @@ class Flight:
         assert self.task is not None, "what is watched has begun"
         name = getattr(self.task.get_coro(), "__qualname__", "a task")
         _LOGGER.warning(
-            "%s was cancelled and goes on after %g seconds; it is left behind",
+            "%s was told to end and goes on after %g seconds; it is left behind",
             name,
             self._close_timeout,
         )

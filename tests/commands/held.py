@@ -27,6 +27,7 @@ class Held(Environment[Task]):
         return Step([])
 
     async def close(self) -> None:
+        Path(f"closing-{self.rollout.task_id}").touch()
         while Path("stuck").exists():
             await asyncio.sleep(0.01)
         Path(f"closed-{self.rollout.task_id}").touch()

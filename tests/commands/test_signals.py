@@ -150,6 +150,7 @@ def test_what_outlasts_the_grace_is_cut_off_and_recorded(start):
     [
         ("signal", ("--grace", "0.05"), 143),
         ("budget", ("--grace", "0", "--max-run-time", "3"), 6),
+        ("signal while it closes", ("--grace", "0.05"), 143),
         ("two signals", ("--grace", "0.05"), 143),
     ],
 )
@@ -157,6 +158,9 @@ def test_a_record_is_written_before_its_environment_closes(start, how, options, 
     """The environment then closes as long as it may; only a second signal cuts that short."""
     Path("stuck").touch()
     running = collect_held(start, *options)
+    if how == "signal while it closes":
+        Path("held").unlink()
+        running.wait_until(lambda: len([*Path().glob("closing-*")]) == 2)
     if how != "budget":
         running.process.send_signal(signal.SIGTERM)
     failures = Path("run/failures.jsonl")

@@ -103,7 +103,7 @@ async def fail():
     pytest.fail("told to")
 
 
-class PanicException(BaseException):  # noqa: N818  # the name that PyO3 gives it
+class PanicException(BaseException):  # the name that PyO3 gives it
     """What a Rust extension raises when it panics."""
 
 
