@@ -15,11 +15,11 @@ from gymcli.errors import (
 )
 
 
-class PanicException(BaseException):  # noqa: N818  # the name that PyO3 gives it
+class PanicException(BaseException):  # the name that PyO3 gives it
     """What a Rust extension raises when it panics."""
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     """An exception that cannot be put into words."""
 
     def __str__(self):
@@ -35,7 +35,7 @@ class Unspeakable(Exception):
         (GeneratorExit(), "GeneratorExit"),
         (PanicException("index out of bounds"), "PanicException: index out of bounds"),
         (pytest.fail.Exception("no"), "Failed: no"),
-        (Unspeakable(1), "Unspeakable (its text cannot be read: ZeroDivisionError)"),
+        (UnspeakableError(1), "UnspeakableError (its text cannot be read: ZeroDivisionError)"),
         (asyncio.CancelledError(), "CancelledError"),
     ],
 )
