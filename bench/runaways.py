@@ -53,7 +53,7 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     ]
     tasks.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     started = time.monotonic()
-    run = subprocess.run(  # this interpreter, our own module
+    run = subprocess.run(
         [
             *(sys.executable, "-c", _COMMAND, "collect", str(tasks)),
             *("--env", "bench.runaway:Runaway", "--env-arg", f"place={place}"),
@@ -67,7 +67,7 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     )
     seconds = time.monotonic() - started
     scored = _ids(out / "rollouts.jsonl")
-    failed = {line["task_id"]: line["error"]["class"] for line in _lines(out / "failures.jsonl")}
+    failed = {line.task_id: str(line.error["class"]) for line in _lines(out / "failures.jsonl")}
     outcomes = [*scored, *(set(failed) - set(scored))]
     expected = {str(number) for number in range(num_tasks)}
     is_sound = (
@@ -83,14 +83,22 @@ def collected(place: str, way: str, folder: Path, *, num_tasks: int, concurrency
     return Row(place, way, len(scored), names, num_restarts, run.returncode, seconds, is_sound)
 
 
-def _lines(path: Path) -> list[dict[str, dict[str, str]]]:
+class _Line(msgspec.Struct):
+    """What is read of a record."""
+
+    task_id: str
+    error: dict[str, object] = {}
+
+
+def _lines(path: Path) -> list[_Line]:
     if not path.exists():
         return []
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    decode = msgspec.json.Decoder(_Line).decode
+    return [decode(line) for line in path.read_bytes().splitlines()]
 
 
 def _ids(path: Path) -> list[str]:
-    return [str(line["task_id"]) for line in _lines(path)]
+    return [line.task_id for line in _lines(path)]
 
 
 def main() -> None:
