@@ -51,7 +51,8 @@ CONCURRENCY = 64
 LATENCY = 0.05
 NUM_ROLLOUTS = 2000
 NUM_RUNS = 5
-NUM_WARM_UP = 128
+WARM_UP_SHARE = 0.5
+"""Of the rollouts: as many workers start as in the run that is measured."""
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -339,7 +340,7 @@ def measure_shape(
 
     script = folder / "script.jsonl"
     script.write_bytes(msgspec.json.encode({"answers": shape.answers}) + b"\n")
-    num_warm_up = min(NUM_WARM_UP, num_rollouts)
+    num_warm_up = max(1, round(WARM_UP_SHARE * num_rollouts))
     write_tasks(folder / "tasks.jsonl", shape, num_rollouts)
     write_tasks(folder / "warm-up.jsonl", shape, num_warm_up)
     tools = Registry().find(shape.env).environment.method_tools().values()
