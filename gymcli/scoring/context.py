@@ -206,7 +206,7 @@ def checked_score(found: object) -> Score:
 
     """
     if not isinstance(found, Score):
-        raise VerifierError(f"verify gave {type(found).__name__}, not a Score")
+        raise VerifierError(f"verify returned {type(found).__name__}, not a Score")
     if is_plain(found):
         return found
     plain = msgspec.structs.replace(
@@ -238,10 +238,10 @@ def is_plain(found: object) -> bool:
 
 def _finite(name: str, value: object) -> float:
     if not (isinstance(value, Real) and math.isfinite(value)):
-        raise VerifierError(f"verify gave {name} = {value!r}, not a finite number")
+        raise VerifierError(f"verify returned {name} = {value!r}, not a finite number")
     number = float(value)
     if abs(number) > LARGEST:
-        raise VerifierError(f"verify gave {name} = {value!r}, and the most is {LARGEST:g}")
+        raise VerifierError(f"verify returned {name} = {value!r}, and the most is {LARGEST:g}")
     return number
 
 

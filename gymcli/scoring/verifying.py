@@ -21,8 +21,9 @@ from gymcli.errors import VerifierError, VerifierTimeoutError
 from gymcli.gathering import gather_all
 from gymcli.limits import LateError, within
 from gymcli.scoring.context import VerifyContext, checked_score
-from gymcli.scoring.worker import Method
-from gymcli.scoring.workers import ScoreJob, Workers, place_of
+from gymcli.scoring.pool import find_place
+from gymcli.scoring.worker import Method, ScoreReply
+from gymcli.scoring.workers import Workers, as_error
 from gymcli.types import Rollout, Score, Verifier
 
 __all__ = ["score", "score_group", "verifies_in_loop"]
@@ -95,7 +96,9 @@ async def score_group(
     )
     scores, _ = await _scores("verify_group", environment, alone, options, roles[0], workers, None)
     if len(scores) != len(rollouts):
-        raise VerifierError(f"verify_group gave {len(scores)} scores for {len(rollouts)} attempts")
+        raise VerifierError(
+            f"verify_group returned {len(scores)} scores for {len(rollouts)} attempts"
+        )
     seconds = time.perf_counter() - started
     return [
         rollout.scored(one, verifier, seconds)
@@ -128,9 +131,11 @@ async def _scores(
     with boundary(VerifierError):
         record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
         subject = workers.subject(method, environment, options)
-    job = ScoreJob(subject, record, save, workers.now())
-    workers.submit(job)
-    reply = await job.future
+    replies: list[bytes] = []
+    await workers.verifiers.run(subject, record, replies.extend, when_slow=save)
+    reply = msgspec.json.decode(replies[0], type=ScoreReply)
+    if reply.error is not None:
+        raise as_error(reply.error)
     return reply.scores, reply.seconds
 
 
@@ -138,7 +143,7 @@ def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, o
     """Return whether a verifier runs in the caller's loop, with models for these roles."""
     if roles or environment.waits_to_verify:
         return True
-    if place_of(environment) is not None:
+    if find_place(environment) is not None:
         return False
     _warn(environment.__qualname__)
     return True
