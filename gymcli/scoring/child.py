@@ -25,7 +25,7 @@ LEAVE_SECONDS = 2.0
 
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
-_PAUSE_SECONDS = 0.002
+_PAUSE_SECONDS = 0.005
 
 # Imports nothing before the guard is forked, so that the guard stays small. The module is named and
 # not started with -m, which would find it imported by its package.

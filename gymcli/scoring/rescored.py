@@ -168,8 +168,6 @@ class LineScorer:
     def __init__(self, job: RescoreJob) -> None:
         self._job = job
         self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
-        self._env: tuple[str, JSONObject] | None = None
-        self._found: tuple[Found, EnvironmentOptions]
         for name in job.env_names:  # so that their import counts as no verifier's time or memory
             with suppress(GymError):
                 _registry(job.env_specs).find(name)
@@ -188,10 +186,7 @@ class LineScorer:
     async def _rescored(self, line: Line, channel: Channel) -> Rescored:
         job = self._job
         before = decode_rollout(line.number, line.data, job.reading)
-        if (before.env, before.env_options) != self._env:
-            self._env = before.env, before.env_options
-            self._found = self._look_up(before)
-        found, options = self._found
+        found, options = self._look_up(before)
         environment = found.environment
         is_renamed = before.env != found.name
         before.env = found.name
@@ -199,7 +194,7 @@ class LineScorer:
             return kept(line, before, keeps_line=job.keeps_lines)
         started = time.perf_counter()
         try:
-            [score] = await call_verifier("verify", environment, options, before, channel)
+            [score] = await call_verifier(environment, options, before, channel)
         except AttemptError as error:
             reply = as_reply(error)
             text = AttemptErrorText(reply.error_class, reply.text)

@@ -11,7 +11,6 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -20,7 +19,7 @@ from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
 from gymcli.gathering import gather_all
 from gymcli.limits import LateError, within
-from gymcli.scoring.context import VerifyContext, checked_score
+from gymcli.scoring.context import VerifyContext, scores_of
 from gymcli.scoring.pool import find_place
 from gymcli.scoring.worker import Method, ScoreReply
 from gymcli.scoring.workers import Workers, as_error
@@ -175,25 +174,13 @@ async def _scores_here(
     seconds = environment.scoring_timeout
     processes = None if workers is None else workers.isolated
 
-    async def called() -> list[Score]:
-        context = VerifyContext(environment, options=options, roles=roles, processes=processes)
-        try:
-            if method == "verify":
-                found = [await environment.verify(rollouts[0], context)]
-            else:
-                found = list(await environment.verify_group(list(rollouts), context))
-        except BaseException:
-            with suppress(Exception, SystemExit):  # what failed before says more
-                await context.close()
-            raise
-        await context.close()
-        return [checked_score(one) for one in found]
-
+    context = VerifyContext(environment, options=options, roles=roles, processes=processes)
+    records = rollouts[0] if method == "verify" else list(rollouts)
     with boundary(VerifierError):
         try:
             return await within(
                 seconds,
-                called(),
+                scores_of(environment, records, context),
                 close_timeout=environment.close_timeout,
                 now=time.monotonic if workers is None else workers.now,
             )

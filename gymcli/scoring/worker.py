@@ -23,7 +23,7 @@ from gymcli import errors
 from gymcli.boundary import described, leave_copy
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.errors import GymError, VerifierError
-from gymcli.scoring.context import VerifyContext, checked_score
+from gymcli.scoring.context import VerifyContext, scores_of
 from gymcli.scoring.isolation import IsolatedProcesses
 from gymcli.scoring.pool import READY, Place, load_place
 from gymcli.types import Rollout, Score
@@ -131,11 +131,10 @@ class _Verifying:
     """Calls the verifier of one environment."""
 
     def __init__(self, definition: Definition, place: Place) -> None:
-        self._method = method = cast("Method", definition.method)
         self._environment = cast("type[Environment[Task]]", load_place(place))
         self._options = self._environment.Options.model_validate_json(definition.options)
         self._decoder: msgspec.json.Decoder[Rollout | list[Rollout]] = msgspec.json.Decoder(
-            Rollout if method == "verify" else list[Rollout]
+            Rollout if definition.method == "verify" else list[Rollout]
         )
         prepare(self._environment, self._options)
 
@@ -143,9 +142,7 @@ class _Verifying:
         rollouts = self._decoder.decode(record)
         started = time.perf_counter()
         try:
-            scores = await call_verifier(
-                self._method, self._environment, self._options, rollouts, channel
-            )
+            scores = await call_verifier(self._environment, self._options, rollouts, channel)
             reply = ScoreReply(scores)
         except GymError as error:
             reply = ScoreReply(error=as_reply(error))
@@ -165,7 +162,6 @@ class _Unusable:
 
 
 async def call_verifier(
-    method: Method,
     environment: type[Environment[Task]],
     options: EnvironmentOptions,
     rollouts: Rollout | list[Rollout],
@@ -182,24 +178,11 @@ async def call_verifier(
     while num_calls and time.perf_counter() < ends:
         num_calls -= 1
         with suppress(GymError):
-            await call_verifier(method, environment, options, rollouts, channel)
+            await call_verifier(environment, options, rollouts, channel)
     context = VerifyContext(environment, options=options, processes=channel.isolated)
     process = os.getpid()
     try:
-        try:
-            if isinstance(rollouts, list):
-                found = list(await environment.verify_group(rollouts, context))
-            else:
-                found = [await environment.verify(rollouts, context)]
-            scores = [checked_score(one) for one in found]
-        except BaseException:
-            leave_copy(process)
-            with suppress(BaseException):  # what failed before says more
-                await context.close()
-            raise
-        leave_copy(process)
-        if context.is_used:
-            await context.close()
+        return await scores_of(environment, rollouts, context)
     except GymError:
         raise
     except BaseException as error:
@@ -209,7 +192,6 @@ async def call_verifier(
         task = asyncio.current_task()
         while task is not None and task.cancelling():
             task.uncancel()
-    return scores
 
 
 def as_reply(error: GymError) -> ErrorReply:
