@@ -8,37 +8,30 @@ gone and kills the whole session's process group, even where an operation holds 
 from __future__ import annotations
 
 import asyncio
-import mmap
 import os
+import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["TAIL", "TAIL_BYTES", "ChildProcess"]
-
-TAIL = struct.Struct("<QQ")
-"""Begins the memory that a child shares: the bytes of replies that it has not sent yet, which
-follow, and whether code of others runs."""
-
-TAIL_BYTES = 1 << 16
+__all__ = ["ChildProcess"]
 
 LEAVE_SECONDS = 2.0
 """Seconds that an idle child is given to leave by itself."""
 
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
+_PAUSE_SECONDS = 0.005
 
 # Imports nothing before the guard is forked, so that the guard stays small. The module is named and
 # not started with -m, which would find it imported by its package.
 _COMMAND = """
 import os, signal, sys
-handle, memory, guarded = map(int, sys.argv[1:4])
+handle, guarded = map(int, sys.argv[1:3])
 if os.fork() == 0:
     os.close(handle)
     while os.read(guarded, 1):
@@ -46,10 +39,9 @@ if os.fork() == 0:
     os.killpg(0, signal.SIGKILL)
 os.close(guarded)
 os.set_inheritable(handle, False)
-os.set_inheritable(memory, False)
-sys.path[:] = sys.argv[5:]
+sys.path[:] = sys.argv[4:]
 import importlib
-importlib.import_module(sys.argv[4]).main(handle, memory)
+importlib.import_module(sys.argv[3]).main(handle)
 """
 
 
@@ -57,7 +49,7 @@ class ChildProcess:
     """One child process and the socket to it; used in one event loop.
 
     Args:
-        module: Its `main` is called with the handles of the socket and of the shared memory.
+        module: Its `main` is called with the handle of the socket.
         variables: The environment variables.
         take_lines: Called with the lines that the child sends.
         end: Called once where the child ends, or closes its socket, by itself.
@@ -83,35 +75,34 @@ class ChildProcess:
         guarded, self._guard = os.pipe()
         """The writing end breaks with this process, which the guard waits for."""
         self._printed, prints = os.pipe()
-        with tempfile.TemporaryFile() as file:
-            file.truncate(TAIL.size + TAIL_BYTES)
-            self._memory = mmap.mmap(file.fileno(), 0)
-            handles = (theirs.fileno(), file.fileno(), guarded)
-            try:
-                self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
-                    # A search path with this process's own entries finds what it can import.
-                    [sys.executable, "-P", "-c", _COMMAND, *map(str, handles), module, *sys.path],
-                    stdin=subprocess.DEVNULL,
-                    stdout=prints,
-                    stderr=prints,
-                    env=variables,
-                    pass_fds=handles,
-                    start_new_session=True,  # Ctrl-C is the parent's to decide about
-                )
-            except BaseException:
-                self._socket.close()
-                os.close(self._guard)
-                os.close(self._printed)
-                raise
-            finally:
-                theirs.close()
-                os.close(guarded)
-                os.close(prints)
+        handles = (theirs.fileno(), guarded)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
+                # A search path with this process's own entries finds what it can import.
+                [sys.executable, "-P", "-c", _COMMAND, *map(str, handles), module, *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=prints,
+                stderr=prints,
+                env=variables,
+                pass_fds=handles,
+                start_new_session=True,  # Ctrl-C is the parent's to decide about
+            )
+        except BaseException:
+            self._socket.close()
+            os.close(self._guard)
+            os.close(self._printed)
+            raise
+        finally:
+            theirs.close()
+            os.close(guarded)
+            os.close(prints)
         self._socket.setblocking(False)
         os.set_blocking(self._printed, False)
         self._loop.add_reader(self._socket.fileno(), self.read)
         self._loop.add_reader(self._printed, self._print)
         self._is_open = True
+        self.has_unread = False
+        """The child ended before it had read all that it was sent (Linux tells)."""
 
     def write(self, data: bytes) -> None:
         """Send data; what the socket has no room for is sent later."""
@@ -122,6 +113,7 @@ class ChildProcess:
             except BlockingIOError:
                 pass
             except OSError:  # it has ended, which `read` will see
+                self.has_unread = True
                 return
             if sent < len(data):
                 self._loop.add_writer(self._socket.fileno(), self._write_on)
@@ -143,11 +135,9 @@ class ChildProcess:
         if not self._is_open:
             return
         try:
-            data = self._socket.recv(_READ_BYTES)
+            data = self._receive()
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
         if not data:
             self._loop.remove_reader(self._socket.fileno())
             self._end()
@@ -158,13 +148,28 @@ class ChildProcess:
             self._chunks = [rest] if rest else []
             self._take_lines(lines)
 
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            # It is reset if the other end was closed before all was read there.
+            self.has_unread |= isinstance(error, ConnectionResetError)
+            return b""
+
+    def pause(self) -> None:
+        """Let replies gather for a moment: to wake up for each one takes longer than to read it."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.call_later(_PAUSE_SECONDS, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._is_open:
+            self._loop.add_reader(self._socket.fileno(), self.read)
+
     def has_ended(self) -> bool:
         """Return whether the process is over, also where a copy of it holds the socket."""
         return self._process.poll() is not None
-
-    def is_in_call(self) -> bool:
-        """Return whether code of others runs in the child, or ran as it ended."""
-        return bool(TAIL.unpack_from(self._memory)[1])
 
     def resident_bytes(self) -> int:
         """Return the resident memory of the process; 0 where the system does not tell."""
@@ -172,7 +177,7 @@ class ChildProcess:
             pages = Path(f"/proc/{self._process.pid}/statm").read_bytes().split()[1]
         except (OSError, IndexError):
             return 0
-        return int(pages) * mmap.PAGESIZE
+        return int(pages) * resource.getpagesize()
 
     def kill(self) -> str:
         """Kill the process and what it started, and return how it died.
@@ -184,11 +189,10 @@ class ChildProcess:
         self._end = _do_nothing
         self._kill_group()
         code = self._process.wait()
-        while not self._is_drained():
-            pass
-        num_bytes = TAIL.unpack_from(self._memory)[0]
-        tail = self._memory[TAIL.size : TAIL.size + num_bytes]
-        if lines := b"".join((*self._chunks, tail)).split(b"\n")[:-1]:
+        with suppress(BlockingIOError):  # a process that left the group holds the socket
+            while data := self._receive():
+                self._chunks.append(data)
+        if lines := b"".join(self._chunks).split(b"\n")[:-1]:
             self._take_lines(lines)
         self._close()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -216,21 +220,11 @@ class ChildProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _is_drained(self) -> bool:
-        """Read once more; return whether nothing was left."""
-        try:
-            data = self._socket.recv(_READ_BYTES)
-        except OSError:
-            return True
-        self._chunks.append(data)
-        return not data
-
     def _close(self) -> None:
         self._is_open = False
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
-        self._memory.close()
         os.close(self._guard)
         while self._printed >= 0 and self._print():
             pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from numbers import Real
@@ -14,6 +15,7 @@ from typing import Self, TypeVar
 import msgspec
 import regex
 
+from gymcli.boundary import leave_copy
 from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import (
     ReplayDivergedError,
@@ -24,7 +26,7 @@ from gymcli.errors import (
 from gymcli.scoring.isolation import IsolatedProcesses
 from gymcli.types import LARGEST, Message, Rollout, Score, StopReason
 
-__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "checked_score", "is_plain"]
+__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "scores_of"]
 
 T = TypeVar("T")
 
@@ -56,10 +58,7 @@ class VerifyContext:
         self.roles: Mapping[str, Model] = roles or {}
         self._environment = environment
         self._processes = processes
-        self._opened: AsyncExitStack | None = None
-        """Made when there is something to close."""
-        self.is_used = False
-        """Something was opened that is closed at the end."""
+        self._to_close = AsyncExitStack()
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
         """Play the recorded turns in a fresh instance and return it as it stands at the end.
@@ -77,7 +76,6 @@ class VerifyContext:
             RoleError: The environment asked a role: it would answer otherwise, and be paid.
 
         """
-        self.is_used = True
         is_ours = bool(rollout.env_version)
         roles = {role: _Unasked(role, model) for role, model in self.roles.items()}
         kind = self._environment
@@ -124,7 +122,6 @@ class VerifyContext:
             VerifierError: The process died, or needed more than `memory_mb` beside what it had.
 
         """
-        self.is_used = True
         if self._processes is None:
             self._processes = IsolatedProcesses(1)
             self._to_close.push_async_callback(self._processes.close)
@@ -151,16 +148,9 @@ class VerifyContext:
                 f"the row's pattern {pattern!r} took longer than {SEARCH_TIMEOUT:g} seconds"
             ) from error
 
-    @property
-    def _to_close(self) -> AsyncExitStack:
-        if self._opened is None:
-            self._opened = AsyncExitStack()
-        return self._opened
-
     async def close(self) -> None:
         """Close what was opened, if anything."""
-        if self._opened is not None:
-            await self._opened.aclose()
+        await self._to_close.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -196,6 +186,30 @@ def _compiled(pattern: str, flags: int) -> regex.Pattern[str]:
     return regex.compile(pattern, flags=flags)
 
 
+async def scores_of(
+    environment: type[Environment[Task]],
+    rollouts: Rollout | list[Rollout],
+    context: VerifyContext,
+) -> list[Score]:
+    """Call a verifier with one record, or with the list of a group, and close its context.
+
+    Raises:
+        BaseException: Whatever the verifier raises.
+        VerifierError: A score is none, or not finite.
+
+    """
+    process = os.getpid()
+    async with context:
+        try:
+            if isinstance(rollouts, list):
+                found = list(await environment.verify_group(rollouts, context))
+            else:
+                found = [await environment.verify(rollouts, context)]
+        finally:
+            leave_copy(process)
+        return [checked_score(one) for one in found]
+
+
 def checked_score(found: object) -> Score:
     """Return a score as it will be read back from its line; refuse what is none.
 
@@ -206,7 +220,7 @@ def checked_score(found: object) -> Score:
 
     """
     if not isinstance(found, Score):
-        raise VerifierError(f"verify gave {type(found).__name__}, not a Score")
+        raise VerifierError(f"verify returned {type(found).__name__}, not a Score")
     if is_plain(found):
         return found
     plain = msgspec.structs.replace(
@@ -238,10 +252,10 @@ def is_plain(found: object) -> bool:
 
 def _finite(name: str, value: object) -> float:
     if not (isinstance(value, Real) and math.isfinite(value)):
-        raise VerifierError(f"verify gave {name} = {value!r}, not a finite number")
+        raise VerifierError(f"verify returned {name} = {value!r}, not a finite number")
     number = float(value)
     if abs(number) > LARGEST:
-        raise VerifierError(f"verify gave {name} = {value!r}, and the most is {LARGEST:g}")
+        raise VerifierError(f"verify returned {name} = {value!r}, and the most is {LARGEST:g}")
     return number
 
 

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
 from gymcli.environment import Environment, EnvironmentOptions, Task
-from gymcli.errors import AttemptError, GymError, UsageError, VerifierError
+from gymcli.errors import (
+    AttemptError,
+    GymError,
+    VerifierCrashedError,
+    VerifierError,
+    VerifierTimeoutError,
+)
 from gymcli.registry import Found, Registry, environment_options
-from gymcli.scoring.worker import Call, Definition, ErrorReply, call_verifier, error_reply, prepare
-from gymcli.scoring.workers import Job, Subject, Workers, raised_again
+from gymcli.scoring.pool import Subject
+from gymcli.scoring.worker import Channel, Definition, ErrorReply, as_reply, call_verifier, prepare
+from gymcli.scoring.workers import Workers, as_error
 from gymcli.store.blocks import Part, iterate_parts, part_lines
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout, without_torn
@@ -26,15 +34,14 @@ from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifie
 
 __all__ = [
     "AttemptErrorText",
+    "LineScorer",
     "Numbers",
     "RescoreJob",
     "Rescored",
-    "Rescoring",
     "Scorers",
     "calls_before",
     "compared",
     "kept",
-    "known_registry",
     "new_line",
     "rescore_elsewhere",
     "rescore_file",
@@ -48,12 +55,10 @@ _MAX_BYTES = 1 << 23
 _PART_SECONDS = 0.5
 _NUM_SHARES = 4
 """Parts are that small a share of what is left, by worker: towards the end none waits long."""
-_FAR_LINES = 16
-"""Lines of a block that is scored elsewhere: those of heavy verifiers, which all are to share."""
+_NUM_LINES = 16
+"""Lines of a piece that are sent: few, since heavy verifiers are to share them."""
 
 _MAX_CALLS_BEFORE = 4
-_CALLS_SECONDS = 2.5
-"""After so many seconds no more calls are made before."""
 
 
 class AttemptErrorText(msgspec.Struct):
@@ -109,78 +114,79 @@ class RescoreJob(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def known_registry(specs: tuple[str, ...]) -> Registry:
+def _registry(specs: tuple[str, ...]) -> Registry:
     """Return one registry a process, which looks an environment up once."""
     return Registry(specs)
 
 
 def calls_before(repeat: int) -> int:
-    """Return how often a repeat calls a verifier for nothing, before it scores."""
-    return (repeat - 1) % _MAX_CALLS_BEFORE
+    """Return how often a repeat calls a verifier in vain, before it scores."""
+    return (repeat - 1) % _MAX_CALLS_BEFORE if repeat else 0
+
+
+def _environment_of(rollout: Rollout, job: RescoreJob) -> tuple[Found, EnvironmentOptions]:
+    """Find the environment of a record, and the options that it is scored with.
+
+    Raises:
+        UsageError: There is none, or an option is wrong.
+
+    """
+    found = _registry(job.env_specs).find(rollout.env)
+    environment = found.environment
+    if environment.rescore == "recorded":
+        return found, environment.Options()
+    given = job.env_args.get(found.name, {})
+    return found, environment_options(environment, found.name, given, rollout.env_options)
+
+
+class Piece(msgspec.Struct):
+    """Lines that one worker scores: a part of a file, or lines themselves."""
+
+    part: Part | None = None
+    lines: list[Line] = []
+    num_done: int = 0
+    """The first ones are not scored, since an earlier worker came so far."""
+
+    def read(self, *, num_before: int = 0) -> Iterator[Line]:
+        """Yield the lines to score; those of a part are numbered after those before it."""
+        if self.part is None:
+            return islice(self.lines, self.num_done, None)
+        return islice(without_torn(part_lines(self.part, num_before)), self.num_done, None)
 
 
 class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
-    """What a worker says of a line, or at the end of its lines."""
+    """What a worker says of a line."""
 
-    number: int
-    """Of the line; in a part counted from 1."""
     result: Rescored | None = None
-    """None: there are no more lines, or there is an error."""
     error: ErrorReply | None = None
     """Why the line ends the command."""
-    seconds: float = 0.0
-    """At the end: what all lines took."""
 
 
-class Rescoring:
+class LineScorer:
     """Scores stored lines in the process of a worker."""
 
-    def __init__(self, method: str, job: RescoreJob) -> None:
-        self._reads_parts = method == "rescore_part"
+    def __init__(self, job: RescoreJob) -> None:
         self._job = job
-        self._has_called = not job.repeat
         self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
-        self._env: tuple[str, JSONObject] | None = None
-        self._found: tuple[Found, EnvironmentOptions]
+        for name in job.env_names:  # so that their import counts as no verifier's time or memory
+            with suppress(GymError):
+                _registry(job.env_specs).find(name)
 
-    async def score(self, record: bytes, call: Call) -> None:
-        """Score a part of a file, or a list of lines, and reply to each line."""
-        started = time.perf_counter()
-        lines: Iterable[Line]
-        if self._reads_parts:
-            lines = without_torn(part_lines(msgspec.json.decode(record, type=Part), 0))
-        else:
-            lines = msgspec.json.decode(record, type=list[Line])
-        number = 0
+    async def score(self, record: bytes, channel: Channel) -> None:
+        """Score the lines of a piece, and reply to each."""
+        piece = msgspec.json.decode(record, type=Piece)
         try:
-            for line in lines:
-                number = line.number
-                if not self._has_called:
-                    await self._call_before(line, call)
-                result = await self._rescored(line, call)
-                call.reply(msgspec.json.encode(LineReply(number, result)))
+            for line in piece.read():
+                reply = LineReply(await self._rescored(line, channel))
+                channel.send(msgspec.json.encode(reply) + b"\n")
         except GymError as error:
-            end = LineReply(number, error=error_reply(error))
-        else:
-            end = LineReply(number, seconds=time.perf_counter() - started)
-        call.reply(msgspec.json.encode(end))
+            channel.send(msgspec.json.encode(LineReply(error=as_reply(error))) + b"\n")
+        channel.send(b"\n")
 
-    async def _call_before(self, line: Line, call: Call) -> None:
-        """Score a line for nothing but that the verifier has been called, in a repeat once more."""
-        self._has_called = True
-        ends = time.perf_counter() + _CALLS_SECONDS
-        for _ in range(calls_before(self._job.repeat)):
-            await self._rescored(line, call)
-            if time.perf_counter() >= ends:
-                break
-
-    async def _rescored(self, line: Line, call: Call) -> Rescored:
+    async def _rescored(self, line: Line, channel: Channel) -> Rescored:
         job = self._job
         before = decode_rollout(line.number, line.data, job.reading)
-        if (before.env, before.env_options) != self._env:
-            self._env = before.env, before.env_options
-            self._found = self._look_up(before)
-        found, options = self._found
+        found, options = self._look_up(before)
         environment = found.environment
         is_renamed = before.env != found.name
         before.env = found.name
@@ -188,9 +194,9 @@ class Rescoring:
             return kept(line, before, keeps_line=job.keeps_lines)
         started = time.perf_counter()
         try:
-            [score] = await call_verifier("verify", environment, options, before, call)
+            [score] = await call_verifier(environment, options, before, channel)
         except AttemptError as error:
-            reply = error_reply(error)
+            reply = as_reply(error)
             text = AttemptErrorText(reply.error_class, reply.text)
             return unscored(before, text, keeps_line=job.keeps_lines)
         result = compared(before, score)
@@ -202,148 +208,16 @@ class Rescoring:
         return result
 
     def _look_up(self, rollout: Rollout) -> tuple[Found, EnvironmentOptions]:
-        """Find the environment of a record with its options, and prepare it once.
-
-        Raises:
-            UsageError: There is none, or an option is wrong.
-
-        """
+        """Find the environment of a record with its options, and prepare it once."""
         key = msgspec.json.encode((rollout.env, rollout.env_options))
         if key not in self._known:
-            found, options = subject_of(rollout, self._job)
+            found, options = self._known[key] = _environment_of(rollout, self._job)
             if found.environment.rescore != "recorded":
                 prepare(found.environment, options)
-            self._known[key] = found, options
         return self._known[key]
 
 
-def subject_of(rollout: Rollout, job: RescoreJob) -> tuple[Found, EnvironmentOptions]:
-    """Find the environment of a record, and the options that it is scored with.
-
-    Raises:
-        UsageError: There is none, or an option is wrong.
-
-    """
-    found = known_registry(job.env_specs).find(rollout.env)
-    environment = found.environment
-    if environment.rescore == "recorded":
-        return found, environment.Options()
-    given = job.env_args.get(found.name, {})
-    return found, environment_options(environment, found.name, given, rollout.env_options)
-
-
 _REPLY = msgspec.json.Decoder(LineReply)
-
-
-class _LinesJob(Job):
-    """Lines that one worker scores: those of a part of a file, or given ones."""
-
-    is_long = True
-
-    def __init__(self, subject: Subject, job: RescoreJob, lines: Part | list[Line]) -> None:
-        super().__init__(subject, msgspec.json.encode(lines))
-        self.lines = lines
-        self.num_bytes = (
-            lines.end - lines.start
-            if isinstance(lines, Part)
-            else sum(len(line.data) for line in lines)
-        )
-        self.seconds = 0.0
-        self.is_over = False
-        self._job = job
-        self._number = 0
-        self._results: list[Rescored] = []
-        self._error: GymError | None = None
-        self._has_news = asyncio.Event()
-
-    def take(self, reply: bytes) -> bool:
-        found = _REPLY.decode(reply)
-        self._number = found.number
-        self._has_news.set()
-        if found.result is not None:
-            self._results.append(found.result)
-            return False
-        self.is_over, self.seconds = True, found.seconds
-        if found.error is not None:
-            self._error = raised_again(found.error)
-        return True
-
-    def fail(self, error: VerifierError) -> Job | None:
-        self._has_news.set()
-        try:
-            left = self._left()
-            line = next(left, None)
-            if line is None:
-                self.is_over = True
-                return None
-            rollout = decode_rollout(line.number, line.data, self._job.reading)
-            rollout.env = subject_of(rollout, self._job)[0].name
-            text = AttemptErrorText(type(error).__name__, str(error))
-            self._results.append(unscored(rollout, text, keeps_line=self._job.keeps_lines))
-            self._number = line.number
-            if isinstance(self.lines, Part):
-                self.lines = self.lines.without(self._number)
-                self._number = 0
-            else:
-                self.lines = list(left)
-            self.record = msgspec.json.encode(self.lines)
-        except UsageError as found:
-            # It has the number of the line in the part.
-            self.is_over, self._error = True, found
-            return None
-        self.num_lost = 0
-        return self
-
-    def _left(self, num_before: int = 0) -> Iterator[Line]:
-        """Yield the lines that are not done; those of a part are numbered after those before it."""
-        if isinstance(self.lines, Part):
-            lines = without_torn(part_lines(self.lines, num_before))
-        else:
-            lines, num_before = iter(self.lines), 0
-        return (line for line in lines if line.number > num_before + self._number)
-
-    async def batch(self) -> list[Rescored]:
-        """Wait for results, or the end, and return those that are new."""
-        await self._has_news.wait()
-        if not self.is_over:
-            self._has_news.clear()
-        results, self._results = self._results, []
-        return results
-
-    def check(self) -> None:
-        """See that every line was one that can be scored.
-
-        Raises:
-            GymError: A line, an environment or an option is wrong; it names the line in the file.
-
-        """
-        if self._error is None:
-            return
-        # The worker does not know the number of the line in the file, so that it is read again.
-        num_before = 0
-        if isinstance(self.lines, Part):
-            num_before = Part(self.lines.path, 0, self.lines.start).num_lines()
-        self._number -= 1
-        for line in itertools.islice(self._left(num_before), 2):
-            subject_of(decode_rollout(line.number, line.data, self._job.reading), self._job)
-        raise self._error
-
-
-class _Size:
-    """How many bytes a worker gets at once: what it scores in half a second."""
-
-    def __init__(self) -> None:
-        self._bytes = float(_FIRST_BYTES)
-
-    def learn(self, job: _LinesJob) -> None:
-        """See how long lines took."""
-        if job.seconds:
-            self._bytes = job.num_bytes * _PART_SECONDS / job.seconds
-
-    def of(self, num_left: int, num_workers: int) -> int:
-        """Return the bytes of the next part."""
-        most = max(num_left // (_NUM_SHARES * num_workers), _FIRST_BYTES)
-        return int(max(1, min(self._bytes, most, _MAX_BYTES)))
 
 
 async def rescore_file(
@@ -355,9 +229,19 @@ async def rescore_file(
         UsageError: A line, an environment or an option is wrong.
 
     """
-    size = _Size()
-    parts = iterate_parts(file, start=0, size=lambda left: size.of(left, workers.num_workers))
-    async for batch in _rescored("rescore_part", parts, job, workers, size):
+    num_workers = workers.verifiers.num_workers
+    learned = float(_FIRST_BYTES)
+
+    def size(num_left: int) -> int:
+        share = max(num_left // (_NUM_SHARES * num_workers), _FIRST_BYTES)
+        return max(1, min(int(learned), share, _MAX_BYTES))
+
+    def learn(part: Part, seconds: float) -> None:
+        nonlocal learned
+        learned = (part.end - part.start) * _PART_SECONDS / max(seconds, 1e-6)
+
+    pieces = (Piece(part) for part in iterate_parts(file, start=0, size=size))
+    async for batch in _in_workers(pieces, job, workers, learn):
         yield batch
 
 
@@ -370,60 +254,117 @@ async def rescore_lines(
         UsageError: A line, an environment or an option is wrong.
 
     """
-    size = _Size()
-    chunks = _chunks(lines, lambda: size.of(_MAX_BYTES, 1))
-    async for batch in _rescored("rescore_lines", chunks, job, workers, size):
+    chunks = iter(lambda: list(islice(lines, _NUM_LINES)), [])
+    pieces = (Piece(lines=chunk) for chunk in chunks)
+    async for batch in _in_workers(pieces, job, workers, lambda _part, _seconds: None):
         yield batch
 
 
-def _chunks(lines: Iterator[Line], size: Callable[[], int]) -> Iterator[list[Line]]:
-    chunk: list[Line] = []
-    num_bytes = 0
-    for line in lines:
-        chunk.append(line)
-        num_bytes += len(line.data)
-        if num_bytes >= size():
-            yield chunk
-            chunk, num_bytes = [], 0
-    if chunk:
-        yield chunk
-
-
-async def _rescored(
-    method: Literal["rescore_part", "rescore_lines"],
-    pieces: Iterator[Part] | Iterator[list[Line]],
+async def _in_workers(
+    pieces: Iterator[Piece],
     job: RescoreJob,
     workers: Workers,
-    size: _Size,
+    learn: Callable[[Part, float], None],
 ) -> AsyncGenerator[list[Rescored]]:
-    """Let workers score pieces ahead, two each, so that memory does not grow with the file."""
-    registry = known_registry(job.env_specs)
+    """Rescore pieces, two ahead for each worker, so that memory does not grow with the file."""
+    registry = _registry(job.env_specs)
     environments = [registry.find(name).environment for name in sorted(job.env_names)]
-    subject = workers.add(
-        Subject(
-            Definition(method, job=msgspec.Raw(msgspec.json.encode(job))),
-            "verify",
-            max((one.verify_timeout for one in environments), default=60.0),
-            max((one.verify_memory_mb for one in environments), default=2048),
-        )
+    definition = Definition(
+        "rescore",
+        job=msgspec.Raw(msgspec.json.encode(job)),
+        calls_before=calls_before(job.repeat),
     )
-    waiting: deque[_LinesJob] = deque()
-    while True:
-        while len(waiting) <= 2 * workers.num_workers:
-            lines = next(pieces, None)
-            if lines is None:
-                break
-            waiting.append(_LinesJob(subject, job, lines))
-            workers.submit(waiting[-1])
-        if not waiting:
-            return
-        first = waiting[0]
-        if batch := await first.batch():
-            yield batch
-        elif first.is_over:
-            size.learn(first)
-            first.check()
-            waiting.popleft()
+    subject = Subject(
+        msgspec.json.encode(definition),
+        "verify",
+        max((one.verify_timeout for one in environments), default=60.0),
+        max((one.verify_memory_mb for one in environments), default=2048),
+        "(verify_timeout)",
+    )
+    waiting: deque[_PieceTask] = deque()
+    try:
+        while True:
+            while len(waiting) <= 2 * workers.verifiers.num_workers:
+                piece = next(pieces, None)
+                if piece is None:
+                    break
+                waiting.append(_PieceTask(piece, job, subject, workers, learn))
+            if not waiting:
+                return
+            while (batch := await waiting[0].batches.get()) is not None:
+                yield batch
+            await waiting.popleft().task
+    finally:
+        for one in waiting:
+            one.task.cancel()
+        await asyncio.gather(*(one.task for one in waiting), return_exceptions=True)
+
+
+class _PieceTask:
+    """A piece that is being scored."""
+
+    def __init__(
+        self,
+        piece: Piece,
+        job: RescoreJob,
+        subject: Subject,
+        workers: Workers,
+        learn: Callable[[Part, float], None],
+    ) -> None:
+        self.batches: asyncio.Queue[list[Rescored] | None] = asyncio.Queue()
+        """The results as they come, and None at the end."""
+        self._piece = piece
+        self._job = job
+        self._error: ErrorReply | None = None
+        self.task = asyncio.create_task(self._score(subject, workers, learn))
+
+    async def _score(
+        self, subject: Subject, workers: Workers, learn: Callable[[Part, float], None]
+    ) -> None:
+        try:
+            while True:
+                record = msgspec.json.encode(self._piece)
+                try:
+                    seconds = await workers.verifiers.run(subject, record, self._take)
+                    break
+                except (VerifierCrashedError, VerifierTimeoutError) as error:
+                    if (line := next(self._piece.read(), None)) is None:
+                        break
+                    self._add([_failed(line, self._job, error)])
+            if self._error is not None:
+                self._raise(self._error)
+            elif self._piece.part is not None:
+                learn(self._piece.part, seconds)
+        finally:
+            self.batches.put_nowait(None)
+
+    def _take(self, lines: list[bytes]) -> None:
+        replies = [_REPLY.decode(line) for line in lines]
+        if replies:
+            self._error = replies[-1].error
+        self._add([reply.result for reply in replies if reply.result is not None])
+
+    def _add(self, results: list[Rescored]) -> None:
+        self._piece.num_done += len(results)
+        if results:
+            self.batches.put_nowait(results)
+
+    def _raise(self, reply: ErrorReply) -> None:
+        """Raise the error of a line, with its number in the file, which its worker cannot know."""
+        part, num_before = self._piece.part, 0
+        if part is not None:
+            num_before = Part(part.path, 0, part.start).num_lines()
+        for line in islice(self._piece.read(num_before=num_before), 1):
+            _environment_of(decode_rollout(line.number, line.data, self._job.reading), self._job)
+        raise as_error(reply)
+
+
+def _failed(line: Line, job: RescoreJob, error: VerifierError) -> Rescored:
+    """Return the result of a line whose verifier ended its process, or was late."""
+    rollout = decode_rollout(line.number, line.data, job.reading)
+    rollout.env = _environment_of(rollout, job)[0].name
+    text = AttemptErrorText(type(error).__name__, str(error))
+    return unscored(rollout, text, keeps_line=job.keeps_lines)
 
 
 class Scorers(Protocol):
@@ -451,7 +392,7 @@ async def rescore_elsewhere(
     waiting: deque[tuple[list[Line], Future[list[Rescored]]]] = deque()
     while True:
         while not waiting or len(waiting) <= 2 * scorers.num_workers:
-            block = list(itertools.islice(lines, _FAR_LINES))
+            block = list(islice(lines, _NUM_LINES))
             if not block:
                 break
             waiting.append((block, scorers.begin(block, job)))
@@ -459,16 +400,12 @@ async def rescore_elsewhere(
             return
         block, future = waiting.popleft()
         try:
-            results = await asyncio.wrap_future(future)
+            yield await asyncio.wrap_future(future)
         except VerifierError as error:
             if len(block) > 1:  # the others of it are innocent
                 waiting.extendleft(reversed([([one], scorers.begin([one], job)) for one in block]))
-                continue
-            rollout = decode_rollout(block[0].number, block[0].data, job.reading)
-            rollout.env = subject_of(rollout, job)[0].name
-            text = AttemptErrorText(type(error).__name__, str(error))
-            results = [unscored(rollout, text, keeps_line=job.keeps_lines)]
-        yield results
+            else:
+                yield [_failed(block[0], job, error)]
 
 
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:

@@ -11,7 +11,6 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -20,9 +19,10 @@ from gymcli.environment import Environment, EnvironmentOptions, Model, Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
 from gymcli.gathering import gather_all
 from gymcli.limits import LateError, within
-from gymcli.scoring.context import VerifyContext, checked_score
-from gymcli.scoring.worker import Method
-from gymcli.scoring.workers import ScoreJob, Workers, place_of
+from gymcli.scoring.context import VerifyContext, scores_of
+from gymcli.scoring.pool import find_place
+from gymcli.scoring.worker import Method, ScoreReply
+from gymcli.scoring.workers import Workers, as_error
 from gymcli.types import Rollout, Score, Verifier
 
 __all__ = ["score", "score_group", "verifies_in_loop"]
@@ -95,7 +95,9 @@ async def score_group(
     )
     scores, _ = await _scores("verify_group", environment, alone, options, roles[0], workers, None)
     if len(scores) != len(rollouts):
-        raise VerifierError(f"verify_group gave {len(scores)} scores for {len(rollouts)} attempts")
+        raise VerifierError(
+            f"verify_group returned {len(scores)} scores for {len(rollouts)} attempts"
+        )
     seconds = time.perf_counter() - started
     return [
         rollout.scored(one, verifier, seconds)
@@ -128,9 +130,11 @@ async def _scores(
     with boundary(VerifierError):
         record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
         subject = workers.subject(method, environment, options)
-    job = ScoreJob(subject, record, save, workers.now())
-    workers.submit(job)
-    reply = await job.future
+    replies: list[bytes] = []
+    await workers.verifiers.run(subject, record, replies.extend, when_slow=save)
+    reply = msgspec.json.decode(replies[0], type=ScoreReply)
+    if reply.error is not None:
+        raise as_error(reply.error)
     return reply.scores, reply.seconds
 
 
@@ -138,7 +142,7 @@ def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, o
     """Return whether a verifier runs in the caller's loop, with models for these roles."""
     if roles or environment.waits_to_verify:
         return True
-    if place_of(environment) is not None:
+    if find_place(environment) is not None:
         return False
     _warn(environment.__qualname__)
     return True
@@ -170,25 +174,13 @@ async def _scores_here(
     seconds = environment.scoring_timeout
     processes = None if workers is None else workers.isolated
 
-    async def called() -> list[Score]:
-        context = VerifyContext(environment, options=options, roles=roles, processes=processes)
-        try:
-            if method == "verify":
-                found = [await environment.verify(rollouts[0], context)]
-            else:
-                found = list(await environment.verify_group(list(rollouts), context))
-        except BaseException:
-            with suppress(Exception, SystemExit):  # what failed before says more
-                await context.close()
-            raise
-        await context.close()
-        return [checked_score(one) for one in found]
-
+    context = VerifyContext(environment, options=options, roles=roles, processes=processes)
+    records = rollouts[0] if method == "verify" else list(rollouts)
     with boundary(VerifierError):
         try:
             return await within(
                 seconds,
-                called(),
+                scores_of(environment, records, context),
                 close_timeout=environment.close_timeout,
                 now=time.monotonic if workers is None else workers.now,
             )

@@ -48,20 +48,6 @@ class Part(NamedTuple):
     end: int
     """The byte after the last one."""
 
-    def without(self, num_lines: int) -> Part:
-        """Give what is left after some lines.
-
-        Raises:
-            UsageError: The file cannot be read.
-
-        """
-        path = Path(self.path)
-        with open_bytes(path) as file, read_errors(path):
-            file.seek(self.start)
-            for _ in range(num_lines):
-                file.readline(MAX_LINE_BYTES + 1)
-            return self._replace(start=min(file.tell(), self.end))
-
     def lines(self) -> Iterator[bytes]:
         """Give the lines as they are, blank ones and newlines included.
 

@@ -260,7 +260,7 @@ def test_a_group_whose_verifier_fails_waits_as_a_whole(tmp_path):
 
     records = asyncio.run(collect())
     assert [record.error.message for record in records] == [
-        "verify_group gave 1 scores for 2 attempts"
+        "verify_group returned 1 scores for 2 attempts"
     ] * 2
     assert len(lines_of(run / "generations.jsonl")) == 2
 

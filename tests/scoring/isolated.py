@@ -81,12 +81,9 @@ def take_memory(megabytes):
     return len(bytearray(megabytes * MEGABYTE))
 
 
-def limits():
-    """Give the limits in force: bytes of address space, seconds of processor time."""
-    return (
-        resource.getrlimit(resource.RLIMIT_AS)[0],
-        resource.getrlimit(resource.RLIMIT_CPU)[0],
-    )
+def limit():
+    """Return the limit in force, in bytes of address space."""
+    return resource.getrlimit(resource.RLIMIT_AS)[0]
 
 
 def leave(code):
