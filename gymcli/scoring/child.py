@@ -25,8 +25,6 @@ LEAVE_SECONDS = 2.0
 
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
-_PAUSE_SECONDS = 0.005
-
 # Imports nothing before the guard is forked, so that the guard stays small. The module is named and
 # not started with -m, which would find it imported by its package.
 _COMMAND = """
@@ -157,15 +155,6 @@ class ChildProcess:
             # It is reset if the other end was closed before all was read there.
             self.has_unread |= isinstance(error, ConnectionResetError)
             return b""
-
-    def pause(self) -> None:
-        """Let replies gather for a moment: to wake up for each one takes longer than to read it."""
-        self._loop.remove_reader(self._socket.fileno())
-        self._loop.call_later(_PAUSE_SECONDS, self._read_on)
-
-    def _read_on(self) -> None:
-        if self._is_open:
-            self._loop.add_reader(self._socket.fileno(), self.read)
 
     def has_ended(self) -> bool:
         """Return whether the process is over, also where a copy of it holds the socket."""

@@ -146,7 +146,6 @@ class _Worker:
         is_over = not lines[-1]
         job.take(lines[:-1] if is_over else lines)
         if not is_over:
-            self.child.pause()
             return
         self.job = None
         if not job.ended.done():

@@ -58,6 +58,9 @@ _NUM_SHARES = 4
 _NUM_LINES = 16
 """Lines of a piece that are sent: few, since heavy verifiers are to share them."""
 
+_SEND_SECONDS = 0.005
+"""For so long replies are gathered: to send one takes longer than to score a trivial line."""
+
 _MAX_CALLS_BEFORE = 4
 
 
@@ -146,6 +149,9 @@ class Piece(msgspec.Struct):
     lines: list[Line] = []
     num_done: int = 0
     """The first ones are not scored, since an earlier worker came so far."""
+    is_careful: bool = False
+    """A worker was lost over these lines: each reply is sent before the next line is scored, so
+    that it is known over which."""
 
     def read(self, *, num_before: int = 0) -> Iterator[Line]:
         """Yield the lines to score; those of a part are numbered after those before it."""
@@ -175,13 +181,19 @@ class LineScorer:
     async def score(self, record: bytes, channel: Channel) -> None:
         """Score the lines of a piece, and reply to each."""
         piece = msgspec.json.decode(record, type=Piece)
+        replies = bytearray()
+        sent_at = time.perf_counter()
         try:
             for line in piece.read():
+                if piece.is_careful or time.perf_counter() - sent_at > _SEND_SECONDS:
+                    channel.send(replies)
+                    replies.clear()
+                    sent_at = time.perf_counter()
                 reply = LineReply(await self._rescored(line, channel))
-                channel.send(msgspec.json.encode(reply) + b"\n")
+                replies += msgspec.json.encode(reply) + b"\n"
         except GymError as error:
-            channel.send(msgspec.json.encode(LineReply(error=as_reply(error))) + b"\n")
-        channel.send(b"\n")
+            replies += msgspec.json.encode(LineReply(error=as_reply(error))) + b"\n"
+        channel.send(replies + b"\n")
 
     async def _rescored(self, line: Line, channel: Channel) -> Rescored:
         job = self._job
@@ -328,6 +340,10 @@ class _PieceTask:
                     seconds = await workers.verifiers.run(subject, record, self._take)
                     break
                 except (VerifierCrashedError, VerifierTimeoutError) as error:
+                    if not self._piece.is_careful:
+                        # Lines of the last milliseconds are scored again, to find the one it was.
+                        self._piece.is_careful = True
+                        continue
                     if (line := next(self._piece.read(), None)) is None:
                         break
                     self._add([_failed(line, self._job, error)])

@@ -95,9 +95,9 @@ class Channel:
         self._socket = socket.socket(fileno=handle)
         self._socket.setblocking(False)
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | bytearray) -> None:
         """Send data at once: what runs next may end the process."""
-        view = memoryview(data)
+        view = memoryview(bytes(data))
         while view:
             try:
                 view = view[self._socket.send(view) :]
