@@ -1,6 +1,5 @@
 """Verifiers that are repeatable, and those that are not."""
 
-import asyncio
 import itertools
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from gymcli import Score, VerifierError
 from gymcli.checking.verifier import speed
 from tests.checking.subjects import Sound, finding, subject_of
+from tests.pooled import run_pooled
 
 
 class Group(Sound):
@@ -122,6 +122,6 @@ def test_speed_is_measured():
 def test_speed_of_a_slow_verifier_is_a_note():
     subject = subject_of(Sound)
     subject.verify_seconds += [1.5] * 100
-    found = asyncio.run(speed(subject))
+    found = run_pooled(speed(subject))
     assert found.status == "ok"
     assert found.text.endswith(" calls, slow")

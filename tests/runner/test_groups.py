@@ -88,7 +88,7 @@ def test_a_failed_member_leaves_its_group_unscored_until_a_resume(tmp_path):
     waiting = [line for line in lines_of(run / "generations.jsonl") if line["task_id"] == "t1"]
     assert [line["attempt"] for line in waiting] == [1]
 
-    assert asyncio.run(score_pending(run, env=RANKED)) == (0, 1)
+    assert asyncio.run(score_pending(run, env=RANKED)) == (0, 1, 0)
     records, server = collect_all(tasks, counting(), **options)
     assert server.num_requests == 1
     assert {(r.task_id, r.attempt, r.reward) for r in records} == {("t1", 0, 0.0), ("t1", 1, 1.0)}
@@ -125,7 +125,7 @@ def test_a_process_that_dies_between_two_lines_of_a_group_leaves_it_mendable(tmp
     records, server = collect_all(tasks, counting(), **options)
     assert server.num_requests == 0
     assert [(record.attempt, record.reward) for record in records] == [(0, 0.0), (1, 0.0)]
-    assert asyncio.run(score_pending(other, env=RANKED)) == (2, 0)
+    assert asyncio.run(score_pending(other, env=RANKED)) == (2, 0, 0)
     for folder in (run, other):
         written = lines_of(folder / "rollouts.jsonl")
         assert sorted(line["attempt"] for line in written) == [0, 1, 2]

@@ -126,7 +126,7 @@ def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
     assert len(lines_of(run / "generations.jsonl")) == 20
 
     pending, judge = rescored(run)
-    assert pending == (2, 0)
+    assert pending == (2, 0, 0)
     assert judge.num_requests == 2
     scored = Counter(line["task_id"] for line in lines_of(run / "rollouts.jsonl"))
     assert len(scored) == 20

@@ -62,7 +62,7 @@ def test_score_pending_asks_no_judge_but_the_run_s_own(waiting):
         pending_scored(waiting, params={"temperature": 1.0})
     assert {path.name: path.read_bytes() for path in waiting.iterdir()} == before
     found, server = pending_scored(waiting)
-    assert (found, server.num_requests) == ((1, 0), 1)
+    assert (found, server.num_requests) == ((1, 0, 0), 1)
 
 
 def test_score_pending_scores_with_no_other_version(waiting):
@@ -75,7 +75,7 @@ def test_score_pending_scores_with_no_other_version(waiting):
         return await score_pending(waiting, env=JUDGED, judges=judges, leave=reasons.append)
 
     found, server = judged_by(use)
-    assert (found, server.num_requests) == ((0, 0), 0)
+    assert (found, server.num_requests) == ((0, 0, 0), 0)
     [reason] = reasons
     assert reason.startswith("1 conversations still wait for their score: ")
     assert 'environments.environments "0" there, "1" here' in reason
@@ -84,7 +84,7 @@ def test_score_pending_scores_with_no_other_version(waiting):
 
 def test_score_pending_needs_no_manifest(waiting):
     (waiting / "run.json").unlink()
-    assert pending_scored(waiting, "other")[0] == (1, 0)
+    assert pending_scored(waiting, "other")[0] == (1, 0, 0)
 
 
 def test_a_rescored_run_names_the_judge_that_scored_it(waiting, tmp_path):
@@ -101,7 +101,7 @@ def test_a_rescored_run_names_the_judge_that_scored_it(waiting, tmp_path):
     assert {key: manifest.identity[key] for key in unchanged} == unchanged
     with pytest.raises(RunMismatchError, match=r'"other" there, "j" here'):
         pending_scored(out, "j")
-    assert pending_scored(out, "other", params=params)[0] == (1, 0)
+    assert pending_scored(out, "other", params=params)[0] == (1, 0, 0)
 
 
 def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):
