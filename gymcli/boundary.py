@@ -9,7 +9,7 @@ from types import TracebackType
 
 from gymcli.errors import AttemptError, RunError, UsageError
 
-__all__ = ["boundary", "described", "is_cancellation", "leave_copy"]
+__all__ = ["boundary", "described", "leave_copy"]
 
 
 class _Boundary:
@@ -42,7 +42,7 @@ class _Boundary:
     ) -> None:
         if error is None or isinstance(error, (AttemptError, RunError, UsageError)):
             return
-        if isinstance(error, KeyboardInterrupt) or is_cancellation(error) or _is_closed(error):
+        if isinstance(error, KeyboardInterrupt) or _was_asked_for(error) or _is_closed(error):
             return
         raise self._error_class(described(error)) from error
 
@@ -85,7 +85,7 @@ def _is_closed(error: BaseException) -> bool:
         return True
 
 
-def is_cancellation(error: BaseException) -> bool:
+def _was_asked_for(error: BaseException) -> bool:
     """Return whether an error is a cancellation that this task was asked for by anybody."""
     if not isinstance(error, asyncio.CancelledError):
         return False

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gymcli.boundary import leave_copy
 
-__all__ = ["LateError", "UnaskedCancellationError", "tidied_up", "within"]
+__all__ = ["LateError", "UnaskedCancellationError", "within"]
 
 T = TypeVar("T")
 
@@ -57,10 +57,10 @@ async def within(
         while not task.done() and (left := ends - now()) > 0:
             await asyncio.wait((task,), timeout=left)
     except asyncio.CancelledError:
-        await tidied_up(task, close_timeout)
+        await _end(task, close_timeout)
         raise
     if not task.done():
-        await tidied_up(task, close_timeout)
+        await _end(task, close_timeout)
         raise LateError
     result, error = task.result()
     if isinstance(error, asyncio.CancelledError):
@@ -70,7 +70,7 @@ async def within(
     return result  # type: ignore[return-value]  # without an error there is a result
 
 
-async def tidied_up(task: asyncio.Task[object], seconds: float) -> None:
+async def _end(task: asyncio.Task[object], seconds: float) -> None:
     """Cancel a task and wait for its end; leave it behind, with a warning, where none comes."""
     task.cancel()
     await asyncio.wait((task,), timeout=seconds)

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from gymcli.boundary import boundary, is_cancellation, leave_copy
+from gymcli.boundary import boundary, leave_copy
 from gymcli.errors import (
     EpisodeError,
     MissingPackageError,
@@ -91,12 +91,3 @@ def test_leave_copy_ends_a_forked_process_and_no_other():
         leave_copy(process)
         os._exit(1)
     assert os.waitpid(copy, 0)[1] == 0
-
-
-def test_a_cancellation_outside_of_any_task_is_one():
-    assert not is_cancellation(ValueError())
-
-    async def run():
-        return is_cancellation(asyncio.CancelledError())
-
-    assert not asyncio.run(run())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from gymcli.checking.tasks import read_task_set
 from gymcli.checking.tools import tools
 from gymcli.checking.verifier import repeatable, speed
 from gymcli.errors import AttemptError
+from gymcli.event_loop import run
 from gymcli.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.scoring import Workers
 
@@ -72,9 +72,7 @@ def check(
             played here.
 
     """
-    return asyncio.run(
-        check_async(environment, tasks=tasks, env_args=env_args, limit=limit, watch=watch)
-    )
+    return run(check_async(environment, tasks=tasks, env_args=env_args, limit=limit, watch=watch))
 
 
 async def check_async(

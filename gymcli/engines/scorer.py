@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,11 +15,14 @@ from gymcli.engines.messages import Block, ScoredBlock
 from gymcli.engines.sending import sent_error
 from gymcli.engines.worker import opened_here
 from gymcli.errors import GymError
+from gymcli.event_loop import close, drive, new_event_loop
 from gymcli.registry import Registry
 from gymcli.scoring import Rescored, RescoreJob, Workers, rescore_lines
-from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.secrets import Scrubber
 
 __all__ = ["Scorer", "ScoringJob"]
+
+T = TypeVar("T")
 
 
 class ScoringJob(NamedTuple):
@@ -35,59 +37,71 @@ class ScoringJob(NamedTuple):
 
 
 class Scorer:
-    """Scores blocks of lines, under the limits that hold without a cluster."""
+    """Scores blocks of lines, under the limits that hold without a cluster.
+
+    It has no async method itself: Ray would run all of its methods in an event loop.
+    """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._loop = asyncio.Runner()
-        self._job: RescoreJob | None = None
-        self._workers: Workers | None = None
-        self._scrubber = NOTHING_SECRET
+        self._loop = new_event_loop()
+        self._scoring: _Scoring | None = None
 
     def open(self, data: bytes) -> bytes:
         """Get ready for blocks; returns an `Opened`."""
-        scoring: ScoringJob = pickle.loads(data)  # noqa: S301  # both ends are ours
+        job: ScoringJob = pickle.loads(data)  # noqa: S301  # both ends are ours
         opened = opened_here()
         try:
-            self._open(scoring)
+            specs = job.code.specs(self._stack)
+            check_same_code(Registry(specs), job.source_hashes)
+            rescoring = msgspec.structs.replace(job.job, env_specs=specs)
+            self._scoring = _Scoring(rescoring, job.scrubber)
         except GymError as error:
             opened.error = sent_error(error)
         return msgspec.json.encode(opened)
 
-    def _open(self, scoring: ScoringJob) -> None:
-        specs = scoring.code.specs(self._stack)
-        check_same_code(Registry(specs), scoring.source_hashes)
-        self._scrubber = scoring.scrubber
-        self._job = msgspec.structs.replace(scoring.job, env_specs=specs)
-
     def score(self, data: bytes) -> bytes:
         """Score the lines of a `Block`; returns a `ScoredBlock`."""
+        assert self._scoring is not None, "a worker is opened first"
         block = msgspec.msgpack.decode(data, type=Block)
         scored = ScoredBlock()
         try:
-            scored.results = self._loop.run(self._scored(block))
+            scored.results = self._run(self._scoring.score(block))
         except GymError as error:
             scored.error = sent_error(error)
         return msgspec.msgpack.encode(scored)
 
-    async def _scored(self, block: Block) -> list[Rescored]:
-        assert self._job is not None, "a worker is opened first"
+    def close(self) -> None:
+        """End the process and delete what was written."""
+        if self._scoring is not None:
+            self._run(self._scoring.close())
+        close(self._loop)
+        self._stack.close()
+
+    def _run(self, work: Coroutine[object, object, T]) -> T:
+        return drive(self._loop, self._loop.create_task(work))
+
+
+class _Scoring:
+    """One process beside this one: it has one core, and ends where that one is killed."""
+
+    def __init__(self, job: RescoreJob, scrubber: Scrubber) -> None:
+        self._job = job
+        self._scrubber = scrubber
+        self._workers: Workers | None = None
+
+    async def score(self, block: Block) -> list[Rescored]:
+        """Score the lines of a block."""
         if block.repeat != self._job.repeat:
-            await self._end_workers()  # a repeat has processes of its own
+            await self.close()  # a repeat has processes of its own
             self._job = msgspec.structs.replace(self._job, repeat=block.repeat)
         if self._workers is None:
-            # One process beside this one: it has one core, and ends where that one is killed.
             self._workers = Workers(1, scrubber=self._scrubber)
         results = rescore_lines(iter(block.lines), self._job, self._workers)
         return [result async for batch in results for result in batch]
 
-    async def _end_workers(self) -> None:
+    async def close(self) -> None:
+        """End the process."""
         workers, self._workers = self._workers, None
         if workers is not None:
             await workers.close()
-
-    def close(self) -> None:
-        """End the process and delete what was written."""
-        self._loop.run(self._end_workers())
-        self._loop.close()
-        self._stack.close()
