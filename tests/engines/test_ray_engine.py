@@ -31,14 +31,13 @@ def collect(server: MockServer, *more: str | Path, out: Path = OUT) -> tuple[str
     return ("collect", "tasks.jsonl", "--env", ENV, *where, "--seed", "5", *more)
 
 
-def first_played(process: subprocess.Popen) -> str:
-    """Wait until an attempt was played, and give its line; Ray needs the cores meanwhile."""
-    played = Path("played")
-    while not (played.exists() and played.read_text().endswith("\n")):
+def first_line(process: subprocess.Popen, file: Path) -> str:
+    """Wait until a file has a line, and return that; Ray needs the cores meanwhile."""
+    while not (file.exists() and file.read_text().endswith("\n")):
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.05)
         assert process.returncode is None
-    return played.read_text().splitlines()[0]
+    return file.read_text().splitlines()[0]
 
 
 def test_own_cluster_worker_killed_equals_local(tmp_path, monkeypatch, mock_server):
@@ -55,7 +54,7 @@ def test_own_cluster_worker_killed_equals_local(tmp_path, monkeypatch, mock_serv
         gym_process(*on_ray), env=clean_environment(), stdout=pipe, stderr=pipe
     ) as process:
         try:
-            worker = first_played(process).split()[1]
+            worker = first_line(process, Path("played")).split()[1]
             [log] = Path("/tmp").glob(f"gym-ray-*/ray/session_2*/logs/worker-*-{worker}.err")
             folder = log.parents[3]
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -118,7 +117,7 @@ def test_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch, ray_address, 
         stderr=subprocess.PIPE,
     )
     try:
-        first_played(process)
+        first_line(process, OUT / "rollouts.jsonl")
         process.send_signal(signal.SIGINT)
         said = process.communicate()[1].decode()
     finally:
