@@ -70,7 +70,7 @@ Exit codes:
   143  terminated; what was done is saved
 """
 
-_WARNING_LOGGERS = ("gymcli.event_loop", "gymcli.limits", "gymcli.rollout", "gymcli.scoring")
+_WARNING_LOGGERS = ("gymcli.limits", "gymcli.rollout", "gymcli.scoring")
 """What others log is printed by whoever knows the command."""
 
 _INTERRUPTED = 130
