@@ -4,10 +4,13 @@ import asyncio
 
 import msgspec
 
+from gymcli.boundary import boundary
+from gymcli.errors import VerifierError
 from gymcli.registry import Registry
 from gymcli.roles import StandIn
 from gymcli.rollout import EpisodePlan, play
-from gymcli.scoring import score
+from gymcli.scoring import VerifyContext, score
+from gymcli.scoring.context import scores_of
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
 from tests.pooled import pooled_workers, run_pooled
@@ -104,6 +107,15 @@ def scored(rollout, *, roles=None, **options):
         workers=pooled_workers(),
     )
     return run_pooled(found)
+
+
+def scored_here(rollout):
+    """Score a record in this process, where a test has changed something."""
+    environment = Registry().find(rollout.env).environment
+    context = VerifyContext(environment, options=environment.Options())
+    with boundary(VerifierError):
+        [score] = asyncio.run(scores_of(environment, rollout, context))
+    return score
 
 
 def judged(rollout, *said, **options):

@@ -10,7 +10,15 @@ from gymcli.envs.instruction_following import InstructionFollowing
 from gymcli.envs.instruction_following.checks import CHECKS
 from gymcli.errors import MissingPackageError, VerifierError, VerifierTimeoutError
 from gymcli.rollout import EpisodeFailedError
-from tests.envs.episodes import answered, played, row_of_file, says, scored, task_row
+from tests.envs.episodes import (
+    answered,
+    played,
+    row_of_file,
+    says,
+    scored,
+    scored_here,
+    task_row,
+)
 from tests.envs.instruction_following_cases import (
     EDGES,
     FOLLOWED,
@@ -27,6 +35,11 @@ def row(*instructions, **fields):
         "kwargs": [arguments for _, arguments in instructions],
         **fields,
     }
+
+
+def follows_here(name, arguments, text):
+    rollout = answered("instruction_following", row((name, arguments)), text)
+    return scored_here(rollout).reward == 1.0
 
 
 def follows(name, arguments, text):
@@ -114,8 +127,8 @@ def test_language_needs_its_package(monkeypatch):
     ):
         InstructionFollowing.parse_task(row((name, arguments)))
     with pytest.raises(MissingPackageError, match="language:response_language needs the package"):
-        follows(name, arguments, text)
-    assert follows("change_case:english_lowercase", {}, text)
+        follows_here(name, arguments, text)
+    assert follows_here("change_case:english_lowercase", {}, text)
 
 
 def test_language_is_unscored_where_the_package_is_damaged(monkeypatch, tmp_path):
@@ -123,7 +136,7 @@ def test_language_is_unscored_where_the_package_is_damaged(monkeypatch, tmp_path
     monkeypatch.setattr(langdetect.detector_factory, "PROFILES_DIRECTORY", str(tmp_path))
 
     with pytest.raises(VerifierError, match="Not found profile"):
-        follows(*RADIO)
+        follows_here(*RADIO)
 
 
 COMMA_AND_CASE = [("punctuation:no_comma", None), ("change_case:english_lowercase", {})]
