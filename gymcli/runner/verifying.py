@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Self, TypeVar
 
+from gymcli.event_loop import close, drive, new_event_loop
 from gymcli.registry import Found, Registry
 from gymcli.remote import RemoteEnvironment, remote_environment, reverify_mode
 from gymcli.role_models import RoleSource, check_declared, declared_roles
@@ -263,14 +264,41 @@ class OwnLoop:
     """An event loop for code that is not async; in a thread where a notebook runs one around it."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner()
+        self._loop = new_event_loop()
         self._thread: ThreadPoolExecutor | None = None
+        self._task: asyncio.Task[object] | None = None
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end."""
-        if self._thread is None:
-            return self._runner.run(coroutine)
-        return self._thread.submit(self._runner.run, coroutine).result()
+        """Run a coroutine to its end.
+
+        Raises:
+            KeyboardInterrupt: The coroutine was cancelled by it, and has ended or is about to.
+
+        """
+        self._task = None
+        try:
+            if self._thread is None:
+                return self._driven(coroutine)
+            return self._thread.submit(self._driven, coroutine).result()
+        except KeyboardInterrupt:
+            self._cancel()
+            raise
+
+    def _driven(self, coroutine: Coroutine[object, object, T]) -> T:
+        task = self._loop.create_task(coroutine)
+        self._task = task
+        return drive(self._loop, task)
+
+    def _cancel(self) -> None:
+        task = self._task
+        if task is None or task.done():
+            return
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
+            return
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            drive(self._loop, task)
 
     def __enter__(self) -> Self:
         with suppress(RuntimeError):
@@ -280,9 +308,9 @@ class OwnLoop:
 
     def __exit__(self, *_: object) -> None:
         if self._thread is None:
-            self._runner.close()
+            close(self._loop)
         else:
-            self._thread.submit(self._runner.close).result()
+            self._thread.submit(close, self._loop).result()
             self._thread.shutdown()
 
 
