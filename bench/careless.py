@@ -28,11 +28,15 @@ class Careless(Environment[CarelessTask]):
 
     required_roles = ("judge",)
 
+    @classmethod
+    def parse_task(cls, fields: JSONObject) -> CarelessTask:
+        if fields.get("fails_in") == "everything":
+            raise EscapeError(f"no service with {os.environ['SETUP_BUG_TOKEN']}")
+        return super().parse_task(fields)
+
     async def setup(self) -> list[Message]:
         if self.task.fails_in == "setup":
             raise RuntimeError(f"no service with {os.environ['SETUP_BUG_TOKEN']}")
-        if self.task.fails_in == "everything":
-            raise EscapeError(f"no service with {os.environ['SETUP_BUG_TOKEN']}")
         print("printed:", os.environ["PRINTED_TOKEN"])
         print("in pieces:", end=" ", file=sys.stderr)
         for piece in os.environ["PRINTED_TOKEN"]:
