@@ -50,7 +50,7 @@ async def ended(*arguments, **options):
 
 
 @pytest.mark.slow
-def test_a_run_is_completed_whatever_byte_its_rollouts_were_cut_at(quick_disk):
+def test_a_run_is_completed_wherever_its_rollouts_were_cut(quick_disk):
     tasks, run, copy = (quick_disk / name for name in ("t.jsonl", "run", "copy"))
     write_sums(tasks, 1)
     asyncio.run(ended(tasks, model="oracle", out=run))
@@ -58,7 +58,8 @@ def test_a_run_is_completed_whatever_byte_its_rollouts_were_cut_at(quick_disk):
     data = (run / ROLLOUTS).read_bytes()
 
     async def complete_all():
-        for size in range(len(data) + 1):
+        # Each collection starts a worker: all sizes would take minutes, so the end is looked at.
+        for size in sorted({*range(0, len(data), 19), *range(len(data) - 12, len(data) + 1)}):
             cut(run, copy, ROLLOUTS, size)
             records = await ended(tasks, model="oracle", out=copy)
             assert len(records) == (size < len(data) - 1), size
