@@ -73,7 +73,7 @@ class Stopping:
         Args:
             cause: The error that the run ends with.
             grace: Seconds for what is in flight; that of the run if not given.
-            is_hurried: Environments have not `close_timeout` to close, but two seconds.
+            is_hurried: Environments get two seconds to close in place of `close_timeout`.
 
         """
         if is_hurried:
@@ -132,8 +132,7 @@ class Stopping:
     async def closed(self) -> None:
         """Wait until every attempt that was cut off has closed its environment, or was left."""
         while self._closing:
-            flight = self._closing.pop()
-            self._closing.add(flight)  # `stop` may hurry it meanwhile
+            flight = next(iter(self._closing))
             await flight.gone()
             self._closing.discard(flight)
 
