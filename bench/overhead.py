@@ -6,12 +6,12 @@ content for each rollout and does nothing else. What is measured, and how:
 
 - The server and each contestant are processes of their own; a contestant's CPU is the user and
   system time of its process, all threads.
-- Start-up and imports do not count: a contestant first plays a few rollouts into another folder,
-  and its clock is read around the second run alone. All that this run does counts, checking the
+- Start-up and imports do not count: a contestant first plays fewer rollouts into other folders,
+  and its clock is read around the last run alone. All that this run does counts, checking the
   tasks file and measuring the run included.
 - The tree is that process and the workers in which verifiers run. What starting a worker takes
-  does not count there either: it is the same in both runs, so that the second one counts
-  less the first one, for the rollouts that it has more.
+  does not count there either: it is the same in the last two runs, so that the last one counts
+  less the one before, for the rollouts that it has more.
 - The contestants take turns, so that what else the machine does meets both. The ratio is that of
   the medians; its spread is the lowest and the highest ratio of one turn.
 - The server waits before it answers, as a model does, and so its load is bounded. From 80 % of a
@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import os
 import resource
 import subprocess
 import sys
@@ -174,11 +175,14 @@ async def contend(job: Job) -> Effort:
     """Warm up, then run and measure."""
     play, folder = CONTESTANTS[job.contestant], Path(job.folder)
     out = folder / f"{job.contestant}-{job.turn}"
-    num_warm_up = await play(job, folder / "warm-up.jsonl", out.with_suffix(".warm-up"))
-    start = _children_seconds()
+    warm_up = folder / "warm-up.jsonl"
+    await play(job, warm_up, out.with_suffix(".first"))  # what workers are forked from is there now
+    before = _children_seconds()
+    num_warm_up = await play(job, warm_up, out.with_suffix(".warm-up"))
+    start = _children_seconds() - before
     server, cpu, wall = cpu_seconds(job.server_id), time.process_time(), time.perf_counter()
     num_rollouts = await play(job, folder / "tasks.jsonl", out)
-    more = (_children_seconds() - start) - start
+    more = _children_seconds() - before - 2 * start
     share = num_rollouts / max(num_rollouts - num_warm_up, 1)
     return Effort(
         num_rollouts,
@@ -190,9 +194,13 @@ async def contend(job: Job) -> Effort:
 
 
 def _children_seconds() -> float:
-    """Return the CPU of all child processes that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    """Return the CPU of all child processes and their own, ended or not (Linux)."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = ended.ru_utime + ended.ru_stime
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return seconds
 
 
 class Shape(NamedTuple):
@@ -344,7 +352,7 @@ def measure_shape(
     write_tasks(folder / "tasks.jsonl", shape, num_rollouts)
     write_tasks(folder / "warm-up.jsonl", shape, num_warm_up)
     tools = Registry().find(shape.env).environment.method_tools().values()
-    num_requests = len(shape.answers) * (num_rollouts + num_warm_up)
+    num_requests = len(shape.answers) * (num_rollouts + 2 * num_warm_up)
     runs: dict[str, list[Run]] = {name: [] for name in CONTESTANTS}
     with serving(script, latency) as mock:
         for turn, name in itertools.product(range(num_runs), CONTESTANTS):

@@ -34,7 +34,7 @@ _NUM_TASKS = 250_000
 _ATTEMPTS = 4
 _NUM_TURNS = 3
 
-_RUN = "from gymcli.cli import main; import sys; sys.argv[0] = 'gym'; main()"
+_RUN = "from gymcli.supervisor import main; import sys; sys.argv[0] = 'gym'; main()"
 _PARSE = "import sys, orjson\nfor line in open(sys.argv[1], 'rb'): orjson.loads(line)"
 
 

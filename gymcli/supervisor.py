@@ -38,30 +38,36 @@ _UNUSABLE, _TERMINATED, _INTERRUPTED = 4, 143, 130
 _BLOCKED = "Timeout ("
 """How faulthandler begins what it writes about a blocked process."""
 _MAX_STACK_CHARACTERS = 2000
+_ONLY_SHOWS = {"--help", "-h", "--dry-run", "--version"}
 _AFTER_DISPLAY = "\r\n\x1b[?25h"
 
 
 def main() -> None:
     """Run the command line, `collect` in a process that is started again when it dies."""
-    supervised = _supervise(sys.argv[1:]) if _is_collection(sys.argv[1:]) else None
+    command = _scoring_command(sys.argv[1:])
+    supervised = _supervise(sys.argv[1:]) if command == "collect" else None
+    if command:
+        from gymcli.scoring.template import start_template  # late, as below
+
+        start_template("gymcli.scoring.worker")  # it imports while this process does
     from gymcli.cli import main as run_command  # late: the supervisor itself stays small
 
     run_command(supervised)
 
 
-def _is_collection(arguments: Sequence[str]) -> bool:
-    """Return whether these arguments start a run, rather than only show help or a plan."""
+def _scoring_command(arguments: Sequence[str]) -> str:
+    """Return `collect` or `verify` if these arguments run that, not only show help or a plan."""
     left = list(arguments)
     while left and left[0].startswith("-"):
         if left[0] == "--log-file":
             del left[1:2]
         elif left[0] != "--verbose" and not left[0].startswith("--log-file="):
-            return False
+            return ""
         del left[0]
-    if left[:1] != ["collect"]:
-        return False
     options = left[: left.index("--")] if "--" in left else left
-    return not {"--help", "-h", "--dry-run", "--version"} & set(options)
+    if left[:1] not in (["collect"], ["verify"]) or _ONLY_SHOWS & set(options):
+        return ""
+    return left[0]
 
 
 def _supervise(arguments: Sequence[str]) -> Supervised:

@@ -421,13 +421,14 @@ def test_local_server_killed_in_the_middle_of_a_run(tmp_path: Path) -> None:
             time.sleep(0.05)
         listed = ["ps", "-A", "-ww", "-o", "pid=,ppid=,command="]
         found = subprocess.run(listed, capture_output=True, check=True, text=True).stdout
-        children = [line.split(maxsplit=2) for line in found.splitlines()]
-        [pid] = [
-            int(pid)
-            for pid, parent, command in children
-            if int(parent) == collecting.pid and "child.py" in command
+        processes = [line.split(maxsplit=2) for line in found.splitlines()]
+        parents = {pid: parent for pid, parent, _ in processes}
+        [server] = [
+            pid
+            for pid, run, command in processes
+            if parents.get(run) == str(collecting.pid) and "child.py" in command
         ]
-        os.kill(pid, 9)
+        os.kill(int(server), 9)
         _, said = collecting.communicate()
     assert collecting.returncode == 4, said.decode()
     scored = (run / "rollouts.jsonl").read_bytes().splitlines()

@@ -13,11 +13,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from gymcli.supervisor import _is_collection
+from gymcli.supervisor import _scoring_command
 from tests.commands.running import clean_environment, gym, lines_of
-
-TOO_LONG = 120.0
-"""Seconds after which a process hangs: far more than any machine needs."""
+from tests.processes import TOO_LONG, state_of, wait_until
 
 ENVIRONMENT = '''"""Does what its row says."""
 
@@ -145,21 +143,6 @@ class Running(NamedTuple):
         assert is_reached(), self.stderr
 
 
-def wait_until(is_reached: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    ends = time.monotonic() + TOO_LONG
-    while not is_reached():
-        assert time.monotonic() < ends, "it never came to that"
-        time.sleep(0.01)
-
-
-def state_of(pid: int) -> str:
-    """Return the state of a process as `ps` names it; empty: it is gone, or only to be reaped."""
-    asked = ["ps", "-o", "stat=", "-p", str(pid)]
-    state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    return "" if state.startswith("Z") else state
-
-
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Return a function that starts a supervised command."""
@@ -202,26 +185,31 @@ def write_tasks(*do: str) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("collect t.jsonl", True),
-        ("--verbose --log-file l collect t.jsonl", True),
-        ("--log-file=l collect t.jsonl", True),
-        ("collect t.jsonl -- --help", True),
-        ("collect --help", False),
-        ("collect t.jsonl --dry-run", False),
-        ("--version collect", False),
-        ("--log-file collect", False),
-        ("verify run", False),
-        ("", False),
+        ("collect t.jsonl", "collect"),
+        ("--verbose --log-file l collect t.jsonl", "collect"),
+        ("--log-file=l collect t.jsonl", "collect"),
+        ("collect t.jsonl -- --help", "collect"),
+        ("collect --help", ""),
+        ("collect t.jsonl --dry-run", ""),
+        ("--version collect", ""),
+        ("--log-file collect", ""),
+        ("verify run", "verify"),
+        ("verify --help", ""),
+        ("metrics run", ""),
+        ("", ""),
     ],
 )
-def test_only_a_collection_is_supervised(line, expected):
-    assert _is_collection(line.split()) is expected
+def test_a_command_that_scores_is_known_by_its_arguments(line, expected):
+    assert _scoring_command(line.split()) == expected
 
 
 def test_the_supervisor_imports_nothing_heavy():
     program = (
-        "import sys, gymcli.supervisor\n"
-        "print([n for n in ('typer', 'asyncio', 'threading', 'gymcli.cli') if n in sys.modules])"
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import gymcli.supervisor\n"
+        "heavy = {'typer', 'asyncio', 'threading', 'subprocess', 'gymcli.cli'}\n"
+        "print(sorted(heavy & set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"[]\n"

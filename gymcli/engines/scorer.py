@@ -17,7 +17,7 @@ from gymcli.engines.worker import opened_here
 from gymcli.errors import GymError
 from gymcli.event_loop import close, drive, new_event_loop
 from gymcli.registry import Registry
-from gymcli.scoring import Rescored, RescoreJob, Workers, rescore_lines
+from gymcli.scoring import Rescored, RescoreJob, Workers, forget_templates, rescore_lines
 from gymcli.secrets import Scrubber
 
 __all__ = ["Scorer", "ScoringJob"]
@@ -94,6 +94,7 @@ class _Scoring:
         """Score the lines of a block."""
         if block.repeat != self._job.repeat:
             await self.close()  # a repeat has processes of its own
+            forget_templates()
             self._job = msgspec.structs.replace(self._job, repeat=block.repeat)
         if self._workers is None:
             self._workers = Workers(1, scrubber=self._scrubber)

@@ -32,6 +32,7 @@ from gymcli.scoring import (
     Scorers,
     Workers,
     calls_before,
+    forget_templates,
     rescore_elsewhere,
     rescore_file,
     rescore_lines,
@@ -191,6 +192,8 @@ def rescore_run(
             return _past_verdicts(judges, repeat)
         return _opened(judges, directory, out, warn)
 
+    if repeat:
+        forget_templates()
     sources = []
     if not any(waiting.values()):
         sources.append(_in_workers(rollout_lines(path), path, job, judges, elsewhere))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         rescore_lines,
         unscored,
     )
+    from gymcli.scoring.template import forget_templates
     from gymcli.scoring.verifying import score, score_group, verifies_in_loop
     from gymcli.scoring.workers import Workers
 
@@ -33,6 +34,7 @@ __all__ = [
     "Workers",
     "calls_before",
     "compared",
+    "forget_templates",
     "kept",
     "new_line",
     "rescore_elsewhere",
@@ -54,6 +56,7 @@ _HOMES = {
     "Workers": "workers",
     "calls_before": "rescored",
     "compared": "rescored",
+    "forget_templates": "template",
     "kept": "rescored",
     "new_line": "rescored",
     "rescore_elsewhere": "rescored",

@@ -1,8 +1,6 @@
 """A child process, seen from the parent: its start, the socket to it, and its end.
 
 The event loop reads the socket and what the child prints; there is no thread. Messages are lines.
-A child is the leader of a session. A guard in it, which does nothing else, sees that the parent is
-gone and kills the whole session's process group, even where an operation holds the interpreter.
 """
 
 from __future__ import annotations
@@ -12,11 +10,12 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from gymcli.scoring.template import fill_standard, fork
 
 __all__ = ["ChildProcess"]
 
@@ -25,22 +24,6 @@ LEAVE_SECONDS = 2.0
 
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
-# Imports nothing before the guard is forked, so that the guard stays small. The module is named and
-# not started with -m, which would find it imported by its package.
-_COMMAND = """
-import os, signal, sys
-handle, guarded = map(int, sys.argv[1:3])
-if os.fork() == 0:
-    os.close(handle)
-    while os.read(guarded, 1):
-        pass
-    os.killpg(0, signal.SIGKILL)
-os.close(guarded)
-os.set_inheritable(handle, False)
-sys.path[:] = sys.argv[4:]
-import importlib
-importlib.import_module(sys.argv[3]).main(handle)
-"""
 
 
 class ChildProcess:
@@ -68,31 +51,17 @@ class ChildProcess:
         self._unsent = bytearray()
         self._unprinted = b""
         self._loop = asyncio.get_running_loop()
-        _fill_standard()
+        fill_standard()
         self._socket, theirs = socket.socketpair()
-        guarded, self._guard = os.pipe()
-        """The writing end breaks with this process, which the guard waits for."""
         self._printed, prints = os.pipe()
-        handles = (theirs.fileno(), guarded)
         try:
-            self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
-                # A search path with this process's own entries finds what it can import.
-                [sys.executable, "-P", "-c", _COMMAND, *map(str, handles), module, *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=prints,
-                stderr=prints,
-                env=variables,
-                pass_fds=handles,
-                start_new_session=True,  # Ctrl-C is the parent's to decide about
-            )
+            with theirs:
+                self._process = fork(module, theirs.fileno(), prints, variables)
         except BaseException:
             self._socket.close()
-            os.close(self._guard)
             os.close(self._printed)
             raise
         finally:
-            theirs.close()
-            os.close(guarded)
             os.close(prints)
         self._socket.setblocking(False)
         os.set_blocking(self._printed, False)
@@ -163,7 +132,7 @@ class ChildProcess:
     def resident_bytes(self) -> int:
         """Return the resident memory of the process; 0 where the system does not tell."""
         try:
-            pages = Path(f"/proc/{self._process.pid}/statm").read_bytes().split()[1]
+            pages = Path(f"/proc/{self._process.pid()}/statm").read_bytes().split()[1]
         except (OSError, IndexError):
             return 0
         return int(pages) * resource.getpagesize()
@@ -176,8 +145,7 @@ class ChildProcess:
         if not self._is_open:
             return ""
         self._end = _do_nothing
-        self._kill_group()
-        code = self._process.wait()
+        code = self._process.kill()
         with suppress(BlockingIOError):  # a process that left the group holds the socket
             while data := self._receive():
                 self._chunks.append(data)
@@ -199,22 +167,14 @@ class ChildProcess:
         except OSError:  # its end of the socket is closed already
             pass
         finally:
-            self._kill_group()
-            self._process.wait()
+            self._process.kill()
             self._close()
-
-    def _kill_group(self) -> None:
-        # The group has the number of its leader as long as the guard, or anything else, is in it.
-        # macOS refuses where all of a group have already ended.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _close(self) -> None:
         self._is_open = False
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
-        os.close(self._guard)
         while self._printed >= 0 and self._print():
             pass
         self._stop_printing()
@@ -248,10 +208,3 @@ class ChildProcess:
 
 def _do_nothing() -> None:
     """The end of a process that was killed is no news."""
-
-
-def _fill_standard() -> None:
-    """Open the standard descriptors that code of others has closed, lest a socket takes a place."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(number)

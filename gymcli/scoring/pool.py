@@ -1,7 +1,9 @@
-"""A pool of warm processes: a queue in the parent, and one request at a time for each process.
+"""A pool of warm processes: a queue in the parent, and a request after another for each process.
 
-The parent therefore knows what a process is doing, and since when. A process that is late, dead or
-too large is killed with everything it started, and only the request that it was doing fails.
+A process answers each request before it begins with the next, so that the parent knows what it is
+doing, and since when. One that is late, dead or too large is killed with everything it started, and
+only the request that it was doing fails. It has more than one at a time only where they take so
+little that waking it, and being woken by it, would take longer.
 
 On the socket, a process gets a definition once, `{...}`, and then requests, `NUMBER RECORD`, where
 the number is that of the definition. It answers a definition with `READY`, and a request with any
@@ -17,7 +19,7 @@ import operator
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +37,9 @@ _START_SECONDS = 60.0
 
 _WATCH_SECONDS = 0.2
 _SLOW_SECONDS = 1.0
+_GATHER_SECONDS = 0.002
+"""For so long quick requests are gathered, and a process gets as many as it does in that time."""
+_MAX_GATHERED = 16
 _MEGABYTE = 2**20
 
 
@@ -88,12 +93,29 @@ class _Job:
     """A request; `ended` gets the seconds that it took."""
 
     def __init__(
-        self, subject: Subject, record: bytes, take: Callable[[list[bytes]], None]
+        self,
+        subject: Subject,
+        record: bytes,
+        take: Callable[[list[bytes]], None],
+        when_slow: Callable[[], None] | None,
+        slow_at: float,
     ) -> None:
         self.subject = subject
         self.record = record
         self.take = take
+        self.when_slow = when_slow
+        self.slow_at = slow_at
         self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    def look(self, now: float) -> None:
+        """Say once that it is slow; an error of who is told ends the request."""
+        if self.when_slow is None or now < self.slow_at or self.ended.done():
+            return
+        when_slow, self.when_slow = self.when_slow, None
+        try:
+            when_slow()
+        except Exception as error:  # noqa: BLE001  # the disk may be full
+            self.ended.set_exception(error)
 
     def fail(self, error: VerifierError) -> None:
         if not self.ended.done():
@@ -101,13 +123,14 @@ class _Job:
 
 
 class _Worker:
-    """One process and the job that it does."""
+    """One process and the jobs that it was sent."""
 
     def __init__(self, pool: ProcessPool, module: str, variables: Mapping[str, str]) -> None:
         self._pool = pool
-        self.job: _Job | None = None
+        self.jobs: deque[_Job] = deque()
+        """It does the first, and has not begun with the others."""
         self.began = self.since = pool.now()
-        """When it began with the job, and with the part of it that is under way."""
+        """When it began with the first job, and with the part of it that is under way."""
         self.is_ready = True
         """False while it loads a definition."""
         self.has_served = False
@@ -121,11 +144,13 @@ class _Worker:
             end=lambda: pool.lose(self),
         )
 
-    def begin(self, job: _Job) -> None:
-        self.job = job
+    def begin(self, jobs: Sequence[_Job]) -> None:
+        """Send jobs of one subject to a process that is idle."""
+        self.jobs.extend(jobs)
         self.began = self.since = self._pool.now()
-        self.load(job.subject)
-        self.child.write(b"%d %b\n" % (self._numbers[job.subject.definition], job.record))
+        self.load(jobs[0].subject)
+        number = self._numbers[jobs[0].subject.definition]
+        self.child.write(b"".join([b"%d %b\n" % (number, job.record) for job in jobs]))
 
     def load(self, subject: Subject) -> None:
         if subject.definition not in self._numbers:
@@ -139,18 +164,28 @@ class _Worker:
             self.is_ready = True
             self.resident_bytes = self.child.resident_bytes()
             lines = lines[1:]
-        job = self.job
-        if job is None or not lines:
-            return
+        reply: list[bytes] = []
+        for line in lines:
+            if line:
+                reply.append(line)
+            elif self.jobs:
+                self._end_first(reply, now)
+                reply = []
+        if self.jobs and reply:
+            self.has_served = True
+            self.jobs[0].take(reply)
+        elif not self.jobs and lines:
+            self._pool.pump()
+
+    def _end_first(self, reply: list[bytes], now: float) -> None:
         self.has_served = True
-        is_over = not lines[-1]
-        job.take(lines[:-1] if is_over else lines)
-        if not is_over:
-            return
-        self.job = None
+        job = self.jobs[0]
+        job.take(reply)
+        self.jobs.popleft()
+        seconds, self.began = now - self.began, now
+        self._pool.seconds[job.subject.name] = seconds
         if not job.ended.done():
-            job.ended.set_result(now - self.began)
-        self._pool.pump()
+            job.ended.set_result(seconds)
 
 
 class ProcessPool:
@@ -177,8 +212,11 @@ class ProcessPool:
         self._module = module
         self._variables = variables
         self._queue: deque[_Job] = deque()
+        self.seconds: dict[str, float] = {}
+        """How long the last request took, by what it was about."""
         self._workers: list[_Worker] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def warm(self, subject: Subject) -> None:
@@ -186,7 +224,7 @@ class ProcessPool:
         if not self._is_closed:
             self._start(1)
             for worker in self._workers:
-                if worker.job is None:
+                if not worker.jobs:
                     worker.load(subject)
 
     async def run(
@@ -216,32 +254,47 @@ class ProcessPool:
         if self._is_closed:
             raise VerifierError(f"{subject.name} was not called: the workers were closed")
         self._start(1)
-        job = _Job(subject, record, take)
+        job = _Job(subject, record, take, when_slow, self.now() + _SLOW_SECONDS)
         self._queue.append(job)
-        self.pump()
+        if self.seconds.get(subject.name, math.inf) > _GATHER_SECONDS:
+            self.pump()
+        elif self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(_GATHER_SECONDS, self._end_gathering)
         try:
-            if when_slow is not None:
-                await asyncio.wait((job.ended,), timeout=_SLOW_SECONDS)
-                if not job.ended.done():
-                    when_slow()
             return await job.ended
         except BaseException:
             if job in self._queue:
                 self._queue.remove(job)
-            for worker in [worker for worker in self._workers if worker.job is job]:
+            for worker in [one for one in self._workers if one.jobs and one.jobs[0] is job]:
                 self.lose(worker)
             raise
+
+    def _end_gathering(self) -> None:
+        self._gathering = None
+        self.pump()
 
     def pump(self) -> None:
         """Let idle processes do what waits."""
         for worker in list(self._workers):
-            if not self._queue:
-                break
-            if worker.job is None:
-                worker.begin(self._queue.popleft())
-        if self._timer is None and any(worker.job for worker in self._workers):
+            if self._queue and not worker.jobs:
+                worker.begin(self._next())
+        if self._timer is None and any(worker.jobs for worker in self._workers):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
+
+    def _next(self) -> list[_Job]:
+        """Take from the queue what a process is sent at once."""
+        jobs = [self._queue.popleft()]
+        subject = jobs[0].subject
+        most = _GATHER_SECONDS / max(self.seconds.get(subject.name, math.inf), 1e-6)
+        while (
+            self._queue
+            and self._queue[0].subject.definition == subject.definition
+            and len(jobs) < min(most, _MAX_GATHERED)
+        ):
+            jobs.append(self._queue.popleft())
+        return jobs
 
     def _start(self, num_workers: int) -> None:
         while len(self._workers) < min(num_workers, self.num_workers):
@@ -252,11 +305,14 @@ class ProcessPool:
         self._timer = None
         for worker in list(self._workers):
             worker.child.read()
-            if worker.job is not None:
-                self._check(worker, worker.job.subject)
+            if worker.jobs:
+                self._check(worker, worker.jobs[0].subject)
+        for job in (*self._queue, *(job for worker in self._workers for job in worker.jobs)):
+            job.look(self.now())
+        self.pump()
         if self._queue and all(worker.is_ready for worker in self._workers):
             self._start(len(self._workers) + len(self._queue))
-        self.pump()
+            self.pump()
 
     def _check(self, worker: _Worker, subject: Subject) -> None:
         """Kill a process that is dead, late or too large."""
@@ -281,7 +337,9 @@ class ProcessPool:
             return
         self._workers.remove(worker)
         how = worker.child.kill()
-        job, worker.job = worker.job, None
+        job, *others = worker.jobs or (None,)
+        worker.jobs.clear()
+        self._queue.extendleft(reversed(others))
         if job is not None and worker.has_served and worker.child.has_unread and not error:
             self._queue.appendleft(job)  # it died while it was idle
         elif job is not None:
@@ -294,16 +352,18 @@ class ProcessPool:
     async def close(self) -> None:
         """End all processes, busy ones in the middle of a request."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._gathering):
+            if timer is not None:
+                timer.cancel()
         workers, self._workers = self._workers, []
         for worker in workers:
-            if worker.job is not None or not worker.is_ready:
+            if worker.jobs or not worker.is_ready:
                 worker.child.kill()
-            if worker.job is not None:
-                name = worker.job.subject.name
-                text = f"{name} was not called to its end: the workers were closed"
-                worker.job.fail(VerifierError(text))
+            if worker.jobs:
+                job = worker.jobs.popleft()
+                text = f"{job.subject.name} was not called to its end: the workers were closed"
+                job.fail(VerifierError(text))
+                self._queue.extend(worker.jobs)
         while self._queue:
             job = self._queue.popleft()
             text = f"{job.subject.name} was not called: the workers were closed"

@@ -82,10 +82,8 @@ def part_lines(part: Part, num_before: int) -> Iterator[Line]:
     path = Path(part.path)
     with open_bytes(path) as file, read_errors(path):
         file.seek(part.start)
-        for line in lines_of(file, path, first=num_before + 1):
-            if file.tell() > part.end:
-                return
-            yield line
+        data = file.read(part.end - part.start)
+    yield from lines_of(io.BytesIO(data), path, first=num_before + 1)
 
 
 def iterate_parts(path: Path, *, start: int, size: Callable[[int], int]) -> Iterator[Part]:

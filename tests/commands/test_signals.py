@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.commands.running import clean_environment, gym, gym_process, lines_of
+from tests.processes import TOO_LONG, wait_until
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 WORDS = {
@@ -28,9 +28,6 @@ OTHERS = {
     signal.SIGHUP: signal.SIGINT,
 }
 """Another kind, since two of one kind in a moment are one."""
-
-TOO_LONG = 300.0
-"""Seconds after which a process hangs: far more than any machine needs."""
 
 HELD = ("--model", "oracle", "--env", "tests.commands.held:Held", "--concurrency", "2")
 
@@ -54,14 +51,6 @@ class Running(NamedTuple):
     def end(self) -> int:
         """Wait for the end and give the exit code."""
         return self.process.wait(TOO_LONG)
-
-
-def wait_until(is_reached: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    ends = time.monotonic() + TOO_LONG
-    while not is_reached():
-        assert time.monotonic() < ends, "it never came to that"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -56,7 +56,6 @@ def test_verify_on_ray_equals_local(tmp_path, monkeypatch, mock_server, ray_addr
     assert after["num_failed"] == 4
     assert after["num_rescored"] == 36
     # Those of verifiers that are called one by one name the class.
-    print(before["errors"], after["errors"])
     before["errors"] = sorted(before["errors"].values())
     after["errors"] = sorted(after["errors"].values())
     key = ("task_id", "attempt")

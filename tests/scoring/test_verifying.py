@@ -20,6 +20,7 @@ from gymcli.errors import (
 from gymcli.registry import Registry
 from gymcli.roles import StandIn
 from gymcli.scoring import Workers, score, score_group
+from gymcli.scoring.child import ChildProcess
 from gymcli.types import Rollout, Score, Verifier
 from tests.scoring.isolated import is_running, wait_for
 from tests.scoring.misbehaving import (
@@ -142,6 +143,33 @@ def test_a_verifier_is_called_once_for_a_record(tmp_path):
     assert sorted(map(int, told.read_text().split())) == list(range(40))
 
 
+def test_quick_records_are_sent_together_and_end_one_by_one(tmp_path):
+    """What a process was sent beside the one that ends it is scored by the next, once."""
+    told = tmp_path / "told"
+    records = [{"does": "tell", "file": str(told), "number": n} for n in range(100)]
+    for place, deed in ((60, "sleep"), (40, "cancel"), (20, "leave")):
+        records.insert(place, {"does": deed})
+
+    async def run():
+        async with Workers(1) as workers:
+            assert (await one(Misbehaving, workers)).reward == 1.0
+            assert (await one(Misbehaving, workers)).reward == 1.0
+            sent = []
+            write = ChildProcess.write
+            with pytest.MonkeyPatch.context() as patching:
+                patching.setattr(
+                    ChildProcess, "write", lambda self, data: (sent.append(data), write(self, data))
+                )
+                found = await asyncio.gather(*(one(Misbehaving, workers, **row) for row in records))
+            return found, max(data.count(b"\n") for data in sent)
+
+    found, num_together = asyncio.run(run())
+    failed = [type(one) for one in found if not isinstance(one, Rollout)]
+    assert failed == [VerifierCrashedError, VerifierError, VerifierTimeoutError]
+    assert sorted(map(int, told.read_text().split())) == list(range(100))
+    assert num_together > 1
+
+
 def test_clean_up_in_finally_is_not_interrupted(tmp_path):
     told = tmp_path / "told"
     [found] = scored(Misbehaving, {"does": "clean_up", "file": str(told)})
@@ -171,6 +199,19 @@ def test_an_error_of_ours_keeps_its_class():
                 )
 
     asyncio.run(run())
+
+
+def test_what_saving_raises_ends_the_record_and_its_process():
+    def save():
+        raise OSError("the disk is full")
+
+    async def run():
+        async with Workers(1) as workers:
+            with pytest.raises(OSError, match="the disk is full"):
+                await one(Waiting, workers, file="", save=save)
+            return await one(Misbehaving, workers)
+
+    assert asyncio.run(run()).reward == 1.0
 
 
 def test_a_conversation_is_saved_once_where_its_score_takes_long():

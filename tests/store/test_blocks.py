@@ -55,13 +55,6 @@ def test_parts_have_the_lines_of_the_file_after_the_first_ones(folder, data, siz
     assert found == [line for line in iterate_lines(path) if line.number > num_first]
 
 
-def test_a_part_without_its_first_lines_begins_after_them(tmp_path):
-    [part] = iterate_parts(write(tmp_path, b"a\n\nb\nc"), start=0, size=lambda _: 100)
-
-    assert [line.data for line in part_lines(part.without(2), 2)] == [b"b", b"c"]
-    assert list(part.without(4).lines()) == list(part.without(9).lines()) == []
-
-
 def test_blocks_of_a_compressed_file(tmp_path):
     path = write(tmp_path, gzip.compress(b'{"a":1}\n' * 5), "lines.jsonl.gz")
 

@@ -1,0 +1,295 @@
+"""Processes that need not import anything: they are forked from one that has, a template.
+
+Imports take half a second, a fork some milliseconds. A template is started for each module that
+processes run, is kept for the next run of this process, and has no thread. It is the parent of its
+forks and guards them: when this process is gone, it kills them all, even where an operation holds
+their interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Fork", "forget_templates", "fork", "serve", "start_template"]
+
+_COMMAND = """
+import sys
+sys.path[:] = sys.argv[3:]
+from gymcli.scoring.template import serve
+serve(int(sys.argv[1]), sys.argv[2])
+"""
+
+
+_NONE = -1
+"""What is said instead of the id of a process that could not be started."""
+
+
+def start_template(module: str) -> None:
+    """Start the template of a module early: it imports while this process does."""
+    with suppress(OSError):
+        for descriptor in range(3):  # that one is closed is for others to notice
+            os.fstat(descriptor)
+        _template(module, os.environ)
+
+
+def fork(module: str, handle: int, printed: int, variables: Mapping[str, str]) -> Fork:
+    """Start a process that calls a module's `main`, and return at once.
+
+    It is the leader of a session, with the directory and the search path of this process.
+
+    Args:
+        module: Its `main` is called with the handle of the socket.
+        handle: The socket, of which the process gets a copy.
+        printed: Where it prints to.
+        variables: The environment variables.
+
+    """
+    return _template(module, variables).fork((handle, printed), variables)
+
+
+class Fork:
+    """A process that a template forked."""
+
+    def __init__(self, template: _Template) -> None:
+        self._template = template
+        self.process = 0
+        """Its id; 0 as long as it is not known, and where there is none."""
+        self._code: int | None = None
+
+    def pid(self) -> int:
+        """Return its id, once the template has imported its module; 0 if there is no process."""
+        self._template.settle()
+        return self.process
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None: it runs."""
+        return self._end(os.WNOHANG)
+
+    def kill(self) -> int:
+        """Kill the process and all of its group, and return its exit code."""
+        if self._code is None and (process := self.pid()):
+            _kill(process)
+        code = self._end(0)
+        return -signal.SIGKILL if code is None else code
+
+    def _end(self, flags: int) -> int | None:
+        if self._code is None:
+            process = self.pid()
+            reply = self._template.ask(process, flags) if process else b""
+            # Of a process whose template is gone nothing is known.
+            self._code = int(reply) if reply.strip() else None if reply else -signal.SIGKILL
+        return self._code
+
+
+class _Template:
+    """The process, and the socket to it; the end of the socket ends it."""
+
+    def __init__(self, module: str, variables: Mapping[str, str]) -> None:
+        self._names = frozenset(variables)
+        fill_standard()
+        self._control, theirs = socket.socketpair()
+        # A search path with this process's own entries finds what it can import.
+        arguments = (str(theirs.fileno()), module, *map(str, sys.path))
+        try:
+            with theirs:
+                self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
+                    [sys.executable, "-P", "-c", _COMMAND, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env=variables,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is the parent's to decide about
+                )
+        except BaseException:
+            self._control.close()
+            raise
+        self._replies = self._control.makefile("rb")
+        self._unsettled: deque[Fork] = deque()
+        self._lock = threading.RLock()  # event loops of several threads may use it
+        self._has_forked = threading.Event()
+        weakref.finalize(self, _end, self._process, self._has_forked, self._control, self._replies)
+
+    def can_fork(self, variables: Mapping[str, str]) -> bool:
+        """Return whether it lives, and knows no variable that a fork may not."""
+        return self._process.poll() is None and self._names <= variables.keys()
+
+    def fork(self, handles: tuple[int, int], variables: Mapping[str, str]) -> Fork:
+        """Start a process."""
+        try:
+            directory = str(Path.cwd())
+        except OSError:  # it was removed
+            directory = ""
+        request = (dict(variables), [str(path) for path in sys.path], directory)
+        forked = Fork(self)
+        self._has_forked.set()
+        with self._lock:
+            data = json.dumps(request).encode() + b"\n"
+            with suppress(OSError):  # it has ended, which the reply will show
+                sent = socket.send_fds(self._control, [data], handles)
+                self._control.sendall(data[sent:])
+            self._unsettled.append(forked)
+        return forked
+
+    def ask(self, process: int, flags: int) -> bytes:
+        """Wait for a process; return its exit code, empty: it runs, or b"": the template ended."""
+        with self._lock:
+            self.settle()
+            with suppress(OSError):
+                self._control.sendall(b"%s\n" % json.dumps((process, flags)).encode())
+            return self._reply()
+
+    def settle(self) -> None:
+        """Read the ids of the processes that were started last."""
+        with self._lock:
+            while self._unsettled:
+                self._unsettled[0].process = max(0, int(self._reply() or _NONE))
+                self._unsettled.popleft()
+
+    def _reply(self) -> bytes:
+        try:
+            return self._replies.readline()
+        except OSError:
+            return b""
+
+
+_templates: dict[str, _Template] = {}
+_starting = threading.Lock()
+
+
+def forget_templates() -> None:
+    """Fork no more from the templates so far: new ones hash texts in another way.
+
+    Each ends with its last fork.
+    """
+    _templates.clear()
+
+
+# A forked copy would read what its original is told.
+os.register_at_fork(after_in_child=forget_templates)
+
+
+def _template(module: str, variables: Mapping[str, str]) -> _Template:
+    with _starting:
+        template = _templates.get(module)
+        if template is None or not template.can_fork(variables):
+            template = _templates[module] = _Template(module, variables)
+        return template
+
+
+def _end(process: subprocess.Popen[bytes], has_forked: threading.Event, *sockets: Any) -> None:
+    """End a template that nobody refers to any more, or at the end of this process."""
+    for one in sockets:
+        one.close()
+    if not has_forked.is_set():
+        process.kill()  # it may still be importing
+    process.wait()
+
+
+def _kill(process: int) -> None:
+    """Kill a forked process that nobody has waited for, and all of its group."""
+    with suppress(ProcessLookupError):  # it may be so young that it leads no group yet
+        os.kill(process, signal.SIGKILL)
+    _kill_group(process)
+
+
+def _kill_group(process: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # macOS, where all have already ended
+        os.killpg(process, signal.SIGKILL)
+
+
+def fill_standard() -> None:
+    """Open the standard descriptors that code of others has closed, lest a socket takes a place."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+
+
+def serve(handle: int, module: str) -> None:
+    """Be the template: fork, and wait for forks, until the socket ends."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # those that a starting run blocks
+    control = socket.socket(fileno=handle)
+    main = importlib.import_module(module).main
+    processes: set[int] = set()
+    for request, handles in _requests(control):
+        if handles:
+            process = _forked()
+            if not process:
+                control.close()
+                main(_become(*request, *handles))
+                return
+            for one in handles:
+                os.close(one)
+            processes.add(process)
+            reply = b"%d" % process
+        else:
+            process, status = os.waitpid(*request)
+            reply = b""
+            if process:
+                processes.discard(process)
+                _kill_group(process)  # what it left behind
+                reply = b"%d" % os.waitstatus_to_exitcode(status)
+        with suppress(ConnectionError):  # the parent is gone, which the next request tells
+            control.sendall(reply + b"\n")
+    for process in processes - {_NONE}:
+        _kill(process)
+    os._exit(0)
+
+
+def _requests(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
+    """Yield what the parent asks for: a fork, with its two handles, or to wait for one."""
+    data = b""
+    handles: list[int] = []
+    while True:
+        try:
+            received, more, *_ = socket.recv_fds(control, 1 << 16, 2)
+        except ConnectionError:
+            return
+        if not received:
+            return
+        handles += more
+        *lines, data = (data + received).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            num_handles = 2 if len(request) == 3 else 0
+            yield request, handles[:num_handles]
+            del handles[:num_handles]
+
+
+def _forked() -> int:
+    """Fork; return the id of the process, 0 in it, and -1 where there can be none."""
+    try:
+        return os.fork()
+    except OSError as error:
+        sys.stderr.write(f"a worker cannot be started: {error}\n")
+        return _NONE
+
+
+def _become(
+    variables: dict[str, str], path: list[str], directory: str, handle: int, printed: int
+) -> int:
+    """Make a forked copy of the template what a new process would be; return its socket."""
+    os.setsid()
+    with suppress(OSError):  # the parent's directory may be gone
+        os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:] = path
+    importlib.invalidate_caches()
+    os.set_inheritable(handle, False)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    os.close(printed)
+    return handle
