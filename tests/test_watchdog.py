@@ -116,3 +116,15 @@ def test_watchdog_counts_no_time_in_which_the_process_was_stopped():
     child.send_signal(signal.SIGCONT)
     output, _ = child.communicate("go on\n", timeout=30)
     assert float(output) < 2.0
+
+
+def test_nothing_is_named_where_nobody_computes(caplog):
+    """A process that gets no processor stands between two calls of its loop."""
+
+    async def main():
+        async with Watchdog():
+            asyncio.get_running_loop().call_soon(time.sleep, 2.2)
+            await asyncio.sleep(0.1)
+
+    asyncio.run(main())
+    assert not caplog.messages

@@ -29,6 +29,8 @@ _LOGGER = logging.getLogger(__name__)
 _BEAT_SECONDS = 0.2
 _BLOCKED_SECONDS = 1.0
 """Without a turn of the loop for so long, a warning names what computes."""
+_LOOPS = frozenset({"gymcli.event_loop", "asyncio.base_events", "selectors"})
+"""Where a loop is between two calls: then nobody's code computes, and the machine is slow."""
 
 
 class Watched(Protocol):
@@ -124,25 +126,30 @@ class Watchdog:
             if looked_at - before > 2 * _BLOCKED_SECONDS:  # the process itself was stopped
                 continue
             if looked_at - turned_at > _BLOCKED_SECONDS and turned_at != warned_at:
+                frame = sys._current_frames().get(thread)  # noqa: SLF001  # no other way
+                if frame is None or _module(frame) in _LOOPS:  # it is the machine that is slow
+                    continue
                 warned_at = turned_at
                 _LOGGER.warning(
                     "%s has computed for a second without awaiting anything, and holds up every "
                     "other attempt; a tool that blocks can be @tool(in_thread=True)",
-                    _blamed(sys._current_frames().get(thread)),  # noqa: SLF001  # no other way
+                    _blamed(frame),
                 )
 
 
-def _blamed(frame: FrameType | None) -> str:
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _blamed(frame: FrameType) -> str:
     """Name the function of somebody else that ours called, else the innermost one."""
     found = frame
     for place in _outwards(frame):
-        name = str(place.f_globals.get("__name__", ""))
+        name = _module(place)
         is_ours = name.partition(".")[0] == "gymcli" and not name.startswith("gymcli.envs.")
         if is_ours or name.partition(".")[0] == "asyncio":
             break
         found = place
-    if found is None:
-        return "something"
     return f"{found.f_code.co_qualname} ({found.f_code.co_filename}:{found.f_lineno})"
 
 

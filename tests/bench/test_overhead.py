@@ -85,7 +85,7 @@ def test_contestants_ask_and_write_the_same(tmp_path, mock_server):
     mock_server.requests.clear()
     tools = ours[0]["tools"]
     run_bench("--job", msgspec.json.encode({**job, "contestant": "bare", "tools": tools}).decode())
-    assert len(ours) == 12
+    assert len(ours) == 15
     assert as_counts(ours) == as_counts(request.body for request in mock_server.requests)
     written = [tmp_path / "gym-0" / "rollouts.jsonl", tmp_path / "bare-0"]
     gym, bare = (

@@ -51,8 +51,8 @@ def test_init_used_wrongly(tmp_path, monkeypatch, arguments, reason):
 def test_init_twice(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     gym("init", "demo_env")
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
     done = gym("init", "demo_env", "--pattern", "game")
     assert done.exit_code == 2
     assert "error: demo_env.py: is there already; nothing was written\n" in done.stderr
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.*")} == before

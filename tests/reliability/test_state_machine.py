@@ -224,7 +224,7 @@ class ManyDisturbedRuns(DisturbedRun):
 
 TestManyDisturbedRuns = pytest.mark.slow(ManyDisturbedRuns.TestCase)
 TestManyDisturbedRuns.settings = settings(
-    max_examples=60,
+    max_examples=20,
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=QUIET,

@@ -59,7 +59,7 @@ def test_a_run_is_completed_wherever_its_rollouts_were_cut(quick_disk):
 
     async def complete_all():
         # Each collection starts a worker: all sizes would take minutes, so the end is looked at.
-        for size in sorted({*range(0, len(data), 19), *range(len(data) - 12, len(data) + 1)}):
+        for size in sorted({*range(0, len(data), 41), *range(len(data) - 12, len(data) + 1)}):
             cut(run, copy, ROLLOUTS, size)
             records = await ended(tasks, model="oracle", out=copy)
             assert len(records) == (size < len(data) - 1), size
