@@ -137,6 +137,7 @@ class RayEngine:
             Judges(sources, self._role_params, share, others=self._scrubber),
             _share_of(self._policy, num_workers),
             share,
+            shared.watchdog.blocking_timeout,
         )
 
 

@@ -28,6 +28,7 @@ from gymcli.errors import GymError
 from gymcli.event_loop import close, drive, new_event_loop
 from gymcli.registry import Registry
 from gymcli.role_models import ModelSource
+from gymcli.rollout import Watchdog
 from gymcli.runner.attempts import (
     Attempt,
     Ended,
@@ -60,6 +61,8 @@ class Job(NamedTuple):
     policy: ModelSource | None
     concurrency: int
     """Attempts under way at once in this worker."""
+    blocking_timeout: float
+    """Seconds without a turn of the event loop after which the worker ends itself."""
 
 
 class Worker:
@@ -93,7 +96,14 @@ class Worker:
         close(self._loop)
 
     def _run(self, work: Coroutine[object, object, T]) -> T:
-        return drive(self._loop, self._loop.create_task(work))
+        watchdog = None if self._bench is None else self._bench.watchdog
+        if watchdog is not None:
+            watchdog.arm()
+        try:
+            return drive(self._loop, self._loop.create_task(work))
+        finally:
+            if watchdog is not None:
+                watchdog.disarm()  # between two steps the loop stands still
 
 
 def opened_here() -> Opened:
@@ -107,6 +117,7 @@ class _Bench:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self.watchdog: Watchdog | None = None
         self._stack = AsyncExitStack()
         self._stopping = Stopping()
         self._verdicts = TellingVerdicts(self._tell_verdict)
@@ -125,12 +136,17 @@ class _Bench:
         job = self._job
         files = self._stack.enter_context(ExitStack())
         self._environments = Environments(Registry(job.code.specs(files)))
+        stack_file = files.enter_context(os.fdopen(os.dup(2), "w"))
+        self.watchdog = await self._stack.enter_async_context(
+            Watchdog(blocking_timeout=job.blocking_timeout, stack_file=stack_file)
+        )
         shared = await self._stack.enter_async_context(
             judging(
                 job.judges,
                 self._verdicts,
                 save=self._save,
                 stopping=self._stopping,
+                watchdog=self.watchdog,
                 spend=self._spend,
             )
         )

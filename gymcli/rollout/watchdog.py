@@ -56,7 +56,7 @@ class Watchdog:
     def __init__(
         self, *, blocking_timeout: float = 60.0, stack_file: IO[str] | None = None
     ) -> None:
-        self._blocking_timeout = blocking_timeout
+        self.blocking_timeout = blocking_timeout
         self._stack_file = stack_file
         self._watched: set[Watched] = set()
         self._process = os.getpid()
@@ -69,6 +69,18 @@ class Watchdog:
     def now(self) -> float:
         """Return the seconds by a clock that stands still while the loop is blocked or stopped."""
         return time.monotonic() - self._lost
+
+    def arm(self) -> None:
+        """Begin to count anew until the process is ended."""
+        if self._stack_file is not None:
+            faulthandler.dump_traceback_later(
+                self.blocking_timeout, exit=True, file=self._stack_file
+            )
+
+    def disarm(self) -> None:
+        """Do not end the process, up to the next beat."""
+        if self._stack_file is not None:
+            faulthandler.cancel_dump_traceback_later()
 
     def watch(self, one: Watched) -> None:
         """Look at the deadline of something at every beat."""
@@ -96,16 +108,12 @@ class Watchdog:
         self._is_over.set()
         if self._timer is not None:
             self._timer.cancel()
-        if self._stack_file is not None:
-            faulthandler.cancel_dump_traceback_later()
+        self.disarm()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         leave_copy(self._process)
         before, self._turned_at = self._turned_at, time.monotonic()
-        if self._stack_file is not None:
-            faulthandler.dump_traceback_later(
-                self._blocking_timeout, exit=True, file=self._stack_file
-            )
+        self.arm()
         self._timer = loop.call_later(_BEAT_SECONDS, self._beat, loop)
         gap = self._turned_at - before - _BEAT_SECONDS
         if gap > _BLOCKED_SECONDS:

@@ -104,6 +104,22 @@ def test_attempt_that_kills_every_worker_is_given_up_alone(
     assert "3 Ray workers died" in failures["3", 0]["error"]["message"]
 
 
+@pytest.mark.slow
+def test_attempt_that_blocks_every_worker_is_given_up_alone(
+    tmp_path, monkeypatch, mock_server, ray_address
+):
+    monkeypatch.chdir(tmp_path)
+    write_tasks(tmp_path, 6)
+    Path("blocking-3").touch()
+    ray = ("--engine", "ray", "--address", ray_address, "--workers", "1")
+    result = gym(*collect(mock_server, *ray, "--min-coverage", "0.5"))
+    assert result.exit_code == 0, result.stderr
+    assert len(records_of(OUT / "rollouts.jsonl")) == 5
+    failures = records_of(OUT / "failures.jsonl")
+    assert list(failures) == [("3", 0)]
+    assert "3 Ray workers died" in failures["3", 0]["error"]["message"]
+
+
 def test_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch, ray_address, gym_mock):
     """Ctrl-C in the middle: those in flight are cut off after the grace, and are on record."""
     monkeypatch.chdir(tmp_path)

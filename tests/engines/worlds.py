@@ -15,8 +15,12 @@ from gymcli import Context, Environment, Rollout, Score, Step, Task
 class Deadly(Environment[Task]):
     """Say anything."""
 
+    blocking_timeout = 2.0
+
     async def step(self, message):
         task_id = self.rollout.task_id
+        while Path(f"blocking-{task_id}").exists():
+            pass
         deadly = Path(f"deadly-{task_id}")
         if deadly.exists():
             if deadly.read_text() == "once":
@@ -61,6 +65,7 @@ HEAVY = '''"""Verifiers that fail, hang, take all memory, or end the processes t
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -70,7 +75,7 @@ from gymcli import Context, Environment, Rollout, Score, Task
 class Heavy(Environment[Task]):
     """Say anything."""
 
-    verify_timeout = 0.5
+    verify_timeout = 4.0
     verify_memory_mb = 256
 
     @classmethod
@@ -81,7 +86,8 @@ class Heavy(Environment[Task]):
             return Score(float(len(rollout.last_text)), details={"reason": "length"})
         if Path("lost").exists():
             Path("lost").unlink()
-            os.kill(os.getppid(), signal.SIGKILL)
+            asked = ["ps", "-o", "ppid=", "-p", str(os.getppid())]
+            os.kill(int(subprocess.check_output(asked)), signal.SIGKILL)
             time.sleep(60)
         kind = {"3": "raises", "8": "dies", "11": "hangs", "19": "grows"}.get(rollout.task_id, "")
         if kind == "raises":
@@ -91,7 +97,8 @@ class Heavy(Environment[Task]):
         while kind == "hangs":
             pass
         if kind == "grows":
-            bytearray(8 << 30)
+            held = bytearray(1 << 30)
+            time.sleep(60 * bool(held))
         return Score(1.0, details={"reason": "one"})
 '''
 
