@@ -8,9 +8,10 @@ has, `\boxed{E. coli}` is E, "Answer: b" is B, and "Answer: I'd say B" is I. Whe
 - A pattern with several groups gives its first one.
 - A pattern that is no regular expression finds nothing; one that takes too long leaves the
   rollout unscored.
-- Letters of other scripts are mapped where they stand alone, so that option texts stay whole.
+- Letters of other scripts are mapped where they stand alone, so that option texts stay whole, and
+  by `lenient_answer_colon` too.
 - `lenient_boxed` reads what stands in `\text{...}`, in the box as in the options, and never the
-  command's own name.
+  command's own name; `lenient_answer_colon` reads it wherever it stands in the answer.
 
 One row:
 {"id": "mcqa-0", "prompt": "Which is the largest?\n\nA: 12\nB: 71\n\nPut the letter in \\boxed{}.",
@@ -51,7 +52,11 @@ Problem = tuple[str, str, list[str]]
 """A question, its right option, and wrong ones to choose from."""
 
 LETTERS = "ABCDEFGHIJ"
-OTHER_SCRIPTS = str.maketrans("أبجدঅবডঢＡＢＣＤ", "ABCD" * 3)
+OTHER_LETTERS = "أبجدঅবডঢＡＢＣＤ"
+OTHER_SCRIPTS = str.maketrans(OTHER_LETTERS, "ABCD" * 3)
+# Vowel signs of Arabic and Bengali are no word characters.
+IN_WORD = r"[\w\u064b-\u065f\u0980-\u09ff]"
+OTHER_LETTER_ALONE = re.compile(rf"(?<!{IN_WORD})[{OTHER_LETTERS}](?!{IN_WORD})")
 LETTER_ALONE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
 ONLY_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*$")
 LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
@@ -96,6 +101,7 @@ class Question(Task):
 class MultipleChoice(Environment[Question]):
     """Choose one of several options; the letter is read from a box or by a pattern."""
 
+    version = "2"
     properties = Properties("single-step", "knowledge", "general", "multiple choice", "exact match")
 
     class Options(EnvironmentOptions):
@@ -207,13 +213,21 @@ def _lenient_boxed(text: str, choices: Choices) -> str | None:
 def _answer_colon(text: str, choices: Choices) -> str | None:
     """Read what follows the first "answer:": a letter alone, or an option's text."""
     match = ANSWER_COLON.search(text)
-    payload = match[1].strip() if match else ""
-    return payload.upper() if payload.upper() in choices else _equal_option(payload, choices)
+    written = match[1].strip() if match else ""
+    payloads = [written, without_text_commands(written).strip()]
+    for payload in payloads:
+        letter = payload.upper()
+        found = letter if letter in choices else _equal_option(payload, choices)
+        if found is not None:
+            return found
+    mapped = payloads[-1].translate(OTHER_SCRIPTS)
+    return mapped if mapped in choices else None
 
 
 def _answer_colon_markdown(text: str, choices: Choices) -> str | None:
     """Read what follows an "answer:" in any emphasis, from the last one to the first."""
-    for payload in reversed(ANSWER_COLON_MARKDOWN.findall(text)):
+    for written in reversed(ANSWER_COLON_MARKDOWN.findall(text)):
+        payload = OTHER_LETTER_ALONE.sub(lambda found: found[0].translate(OTHER_SCRIPTS), written)
         letters = [m for m in LETTER_ALONE.finditer(payload) if m[0].upper() in choices]
         if not letters or any(_is_pair(*pair) for pair in itertools.pairwise(letters)):
             continue

@@ -274,6 +274,11 @@ class RoleError(AttemptError):
 
     phase = "role"
 
+    def __init__(self, message: str, *, is_answered: bool = False) -> None:
+        super().__init__(message)
+        self.is_answered = is_answered
+        """The model did answer, and what it said is cut, filtered, refused or empty."""
+
 
 class VerifierError(AttemptError):
     """Raised when a verifier fails, or gives something that is not a score."""

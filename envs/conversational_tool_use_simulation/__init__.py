@@ -14,8 +14,7 @@ the representative. Where this differs:
   judged at the end of the episode, so that a resume plays it anew, and not again by other judges; a
   call that failed there is made up for by scoring. The reference's reward is 0, with a mark to be
   left out.
-- A verdict that cannot be read is not asked for again: of the representative its reward is 0, of
-  customer or tools it is on record and fails nobody.
+- A verdict that cannot be read is a failure of the judge, which leaves the attempt unscored.
 - The row's own system message is shown, whether or not it is its policy in our words.
 - A message with text and calls has its calls run; the customer reads the text with the next turn.
 - Of the calls of one message the first 32 are run at most; the others are answered with a sentence.
@@ -79,6 +78,7 @@ NOT_RUN = "This call was not carried out: make one call at a time."
 class ConversationalToolUseSimulation(Environment[SimulationTask]):
     """Serve a simulated customer by a policy, with simulated tools, before a judge."""
 
+    version = "2"
     required_roles = ("user", "judge")
     optional_roles = ("tool",)
     max_turns = 50
@@ -221,12 +221,12 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
             check_simulators(verdicts)
             details["simulator_verdicts"] = [verdict.record() for verdict in verdicts]
         verdicts = await hearing.representative(options.judge_mode)
-        label = verdicts[-1].label
-        if label != "true":
-            details["reason"] = "unparseable_verdict" if label is None else "agent_failure"
+        is_right = verdicts[-1].label == "true"
+        if not is_right:
+            details["reason"] = "agent_failure"
         details["verdicts"] = [verdict.record() for verdict in verdicts]
-        metrics["agent_failure"] = float(label == "false")
-        return Score(float(label == "true"), metrics=metrics, details=details)
+        metrics["agent_failure"] = float(not is_right)
+        return Score(float(is_right), metrics=metrics, details=details)
 
     @classmethod
     def stand_ins(cls, task: SimulationTask) -> Mapping[str, Model]:

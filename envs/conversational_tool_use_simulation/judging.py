@@ -185,8 +185,6 @@ class Hearing(NamedTuple):
 def check_simulators(verdicts: list[Verdict]) -> None:
     """Let nobody be scored for a conversation in which customer or tools fell out of their parts.
 
-    A verdict that cannot be read fails nobody.
-
     Raises:
         RoleError: They did.
 

@@ -73,7 +73,12 @@ class ToolSimulator:
         shown = f"<conversation>\n{transcript(conversation)}\n</conversation>\n\n{call}"
         asked = [*self._known, Message(role="user", content=shown)]
         for _ in range(MAX_TRIES):
-            answer = await self.model.complete(asked, params=SAMPLING)
+            try:
+                answer = await self.model.complete(asked, params=SAMPLING)
+            except RoleError as error:
+                if not error.is_answered:
+                    raise
+                continue
             text = _unfenced(answer.text)
             if _fits(text, tool):
                 # Of earlier calls the conversation is left out: the last one has all of it.

@@ -9,15 +9,17 @@ said equal and `check_twice_swap` is on, about the whole text where it did not a
 pattern. The question is the last user message; the row's `question` is not read. Looseness that is
 kept: a row's pattern that is no regular expression finds nothing. Where this differs:
 
+- The judge is asked for its label in a tag that neither the answer nor the prompt can hold, or for
+  the label alone. An answer that gives no label, or both of them, is a failure of the judge, which
+  leaves the attempt unscored; there it is "not equal", and the first label counts.
+
 - The second question of `check_twice_swap` shows both answers in the other order, and still says
   which of them is the expected one. There they exchange their parts, in a prompt that treats them
   differently: what is expected may be a range, which an answer meets by lying in it, and an answer
   that is a range is vague.
-- A verdict that cannot be read is a reason of its own; its reward is that of "not equal".
 - A text that is empty has reward 0, and no judge is asked.
 - Only the last 20,000 characters of a text count. A pattern that searches them for longer than two
-  seconds leaves no answer, with reward 0; the pattern of an option that reads the question then
-  leaves the attempt unscored.
+  seconds leaves the attempt unscored.
 - Where the answer is the whole text, the judge is not asked the same about it again.
 - Parts of a message are joined as they are, not by line breaks.
 - A row without an expected answer is refused, and so is an option that is no regular expression.
@@ -49,7 +51,6 @@ from gymcli import (
     StandIn,
     Task,
     Verdict,
-    VerifierTimeoutError,
 )
 
 from .judging import JUDGE, SWAPPED_JUDGE, compare_words
@@ -105,6 +106,7 @@ class ShortAnswer(Task):
 class EquivalenceLLMJudge(Environment[ShortAnswer]):
     """Answer questions in any words; a judge compares the answer with the expected one."""
 
+    version = "2"
     required_roles = ("judge",)
     properties = Properties("single-step", "knowledge", "general", "short answer", "judge")
 
@@ -142,7 +144,13 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward 1 where the judge says equal; the options say what a second question gives."""
+        """Reward 1 where the judge says equal; the options say what a second question gives.
+
+        Raises:
+            RoleError: The judge failed, or gave no verdict.
+            VerifierTimeoutError: A pattern searched too long.
+
+        """
         options, task = context.options, cls.parse_task(rollout.task)
         assert isinstance(options, cls.Options)
         details: JSONObject = {"expected_answer": task.gold}
@@ -153,10 +161,7 @@ class EquivalenceLLMJudge(Environment[ShortAnswer]):
         threshold = options.extraction_length_threshold
         is_long = bool(own_pattern) and threshold is not None and len(task.gold) > threshold
         pattern = None if is_long else own_pattern or options.response_extract_regex
-        try:
-            answer = await _found(pattern, text, context)
-        except VerifierTimeoutError:
-            return Score(0.0, details={"reason": "too_slow", **details})
+        answer = await _found(pattern, text, context)
         question = await _found(options.question_extract_regex, _asked(rollout), context)
         fields = {"question": question, "reference": task.gold, "answer": answer}
         judge = context.roles["judge"]
@@ -243,13 +248,12 @@ def _outcome(verdicts: list[Verdict], options: EquivalenceLLMJudge.Options) -> t
     match [verdict.label for verdict in verdicts]:
         case ["equal"] | ["equal", "equal"]:
             return 1.0, "equal"
-        case ["equal", second]:
-            reason = "swap_disagrees" if second else "unparseable_verdict"
-            return options.reward_if_swap_fails, reason
+        case ["equal", _]:
+            return options.reward_if_swap_fails, "swap_disagrees"
         case [_, "equal"]:
             return options.reward_if_full_generation_succeeds, "full_generation"
-        case labels:
-            return 0.0, "unparseable_verdict" if None in labels else "different"
+        case _:
+            return 0.0, "different"
 
 
 FORMS = (

@@ -4,16 +4,17 @@ Source: the resources server inverse_if of NVIDIA NeMo Gym (Apache-2.0), its rul
 judge is asked about each criterion, all at once, and shown the last message without what stands in
 `<think>`. A row may bring the judge's prompt, as a template of `str.format`, and system message;
 what a row does not have is looked for in its `metadata`, else ours are used. A verdict is a JSON
-object with `result`, else PASS or FAIL in the last five lines, from the last one up, PASS before
-FAIL in a line: a judge that writes "does not pass" in place of an object says PASS. Where this
-differs:
+object with `result`. Where a row brings prompt or system message, it may also be PASS or FAIL in
+the last five lines, from the last one up, PASS before FAIL in a line: a judge that writes "does not
+pass" in place of an object says PASS. Where this differs:
 
-- Of several objects the last one counts, so that none does that the judge only considers.
+- Our own judge answers by an object and nothing else: the response may end with the word PASS.
 - What the judge quotes from the response is no verdict: not an object, not the whole, and not a
-  line unless it is the bare word. Where the lowest line with PASS or FAIL has it from such a quote
-  alone, the verdict cannot be read. Tags of thoughts are broken in all that the judge is shown.
+  line unless it is the bare word; nor is what it repeats of a row's prompt. Where the lowest line
+  with PASS or FAIL has it from such a quote alone, there is no verdict. Tags of thoughts are broken
+  in all that the judge is shown.
 - The judge's endpoint is asked to keep to a schema; the verdict is read whether it did or not.
-- A verdict that cannot be read is a reason of its own; the criterion is not met all the same.
+- An answer without a verdict, or with objects that disagree, is a failure of the judge.
 - A judge that fails leaves the attempt unscored.
 - A row without criteria is refused, since it would get 0 whatever is said; so is a template that
   leaves out the response or the criterion, or has a placeholder that nothing fills.
@@ -27,7 +28,8 @@ blank ones aside, 3?"}, {"id": "C2", "criteria": "Is line 1, blank ones aside, e
 "reference_response": "9\n8\n7"}
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from statistics import fmean
 from typing import Literal
@@ -39,7 +41,6 @@ from gymcli import (
     Environment,
     EnvironmentOptions,
     JSONObject,
-    Judge,
     Message,
     Model,
     Properties,
@@ -49,7 +50,7 @@ from gymcli import (
 )
 
 from .exercises import JUDGE_SYSTEM, JUDGE_TEMPLATE, exercise
-from .judging import BRACES, Label, as_template, judge_by, label_of, quotable, without_thoughts
+from .judging import BRACES, RubricJudge, as_template, judge_by, quotable, without_thoughts
 from .stand_in import judging
 
 __all__ = ["Criterion", "InverseInstruction", "InverseInstructionFollowing"]
@@ -107,7 +108,7 @@ class InverseInstruction(Task):
         return text
 
     @property
-    def judge(self) -> Judge:
+    def judge(self) -> RubricJudge:
         """The judge as the row wants it asked."""
         return judge_by(self.judge_prompt_template, self.judge_system_prompt)
 
@@ -115,6 +116,7 @@ class InverseInstruction(Task):
 class InverseInstructionFollowing(Environment[InverseInstruction]):
     """Follow instructions that go against habit; a judge looks at each criterion."""
 
+    version = "2"
     required_roles = ("judge",)
     properties = Properties(
         "single-step", "counterintuitive instruction following", "writing", "text", "rubric, judge"
@@ -131,7 +133,12 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Reward the share of criteria that the judge says are met, or what `aggregation` says."""
+        """Reward the share of criteria that the judge says are met, or what `aggregation` says.
+
+        Raises:
+            RoleError: The judge failed, or gave no verdict on a criterion.
+
+        """
         assert isinstance(context.options, cls.Options)
         task = cls.parse_task(rollout.task)
         shown = "\n\n".join(m.text for m in rollout.messages[: rollout.num_prompt_messages])
@@ -143,18 +150,17 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
             **BRACES,
         }
         items = [{**common, "criteria": quotable(item.criteria)} for item in task.rubric]
-        judge = task.judge
+        judge = dataclasses.replace(task.judge, response=response)
         verdicts = await judge.ask_all(context.roles["judge"], items)
-        labels = [label_of(verdict.text, judge, response) for verdict in verdicts]
-        passed = [float(label == "PASS") for label in labels]
+        passed = [float(verdict.label == "PASS") for verdict in verdicts]
         records: list[JSONObject] = [
-            {"id": item.id, "label": label, "text": verdict.text}
-            for item, verdict, label in zip(task.rubric, verdicts, labels, strict=True)
+            {"id": item.id, "label": verdict.label, "text": verdict.text}
+            for item, verdict in zip(task.rubric, verdicts, strict=True)
         ]
         return Score(
             AGGREGATIONS[context.options.aggregation](passed),
             metrics={"num_passed": sum(passed), "num_total": float(len(passed))},
-            details={"reason": _reason(labels), "verdicts": [*records]},
+            details={"reason": _reason(passed), "verdicts": [*records]},
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
@@ -192,8 +198,5 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
             yield row
 
 
-def _reason(labels: Sequence[Label | None]) -> str:
-    if None in labels:
-        return "unparseable_verdict"
-    passed = labels.count("PASS")
-    return "all_passed" if passed == len(labels) else "some_passed" if passed else "none_passed"
+def _reason(passed: list[float]) -> str:
+    return "all_passed" if all(passed) else "some_passed" if any(passed) else "none_passed"

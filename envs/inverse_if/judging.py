@@ -5,16 +5,15 @@ import re
 from string import Formatter
 from typing import Literal
 
-from gymcli import Judge
+from gymcli import JSONObject, Judge
 
 __all__ = [
     "BRACES",
     "JUDGE",
     "PLACEHOLDERS",
-    "Label",
+    "RubricJudge",
     "as_template",
     "judge_by",
-    "label_of",
     "quotable",
     "without_thoughts",
 ]
@@ -29,15 +28,55 @@ BRACES = {"left_brace": "{", "right_brace": "}"}
 `{word}`."""
 _BRACE_FIELDS = str.maketrans({brace: f"{{{name}}}" for name, brace in BRACES.items()})
 
+_FIELD = re.compile(rf"\{{(?:{'|'.join(PLACEHOLDERS)})\}}")
 # The key is read as `Judge.neutralise` breaks it, in small letters only.
 _RESULT = re.compile(r'"result"\s*:\s*"\s*((?i:PASS|FAIL))\s*"')
+_READ_BY = Judge(
+    "",
+    schema={
+        "properties": {"result": {"type": "string", "pattern": r"(?i)^\s*(PASS|FAIL)\s*$"}},
+    },
+    decides="result",
+)
+"""Reads an object also where the endpoint did not keep to the schema that it was asked for."""
 _NUM_LAST_LINES = 5
 _BARE_KEYWORD = re.compile(r"[\W_]*(?:PASS|FAIL)[\W_]*")
+_EXAMPLE = re.compile(rf"{_BARE_KEYWORD.pattern}|(?:```\w*\s*)?\{{.*\}}\s*(?:```)?", re.DOTALL)
 _THOUGHT_TAG = re.compile(r"<(/?think(?:ing)?)>")
 _QUOTED = "\0"
 """What stands for a quote in the words of a judge."""
 
-JUDGE = Judge(
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RubricJudge(Judge):
+    """A judge of one criterion, who says PASS or FAIL."""
+
+    _: dataclasses.KW_ONLY
+    is_of_row: bool = False
+    """The row brings prompt or system message; the verdict is then read as in the reference."""
+    response: str = ""
+    """What is judged, which a judge may quote."""
+
+    def parse(self, text: str, *, tag: str = "") -> tuple[Label | None, JSONObject]:
+        """Read PASS or FAIL in the words of a judge; None where it says neither, or both."""
+        text = without_thoughts(text)
+        if not self.is_of_row:
+            return _as_label(_READ_BY.parse(text)[0]), {}
+        for words in self._own_words():
+            text = text.replace(words, _QUOTED)
+        results = {result.upper() for result in _RESULT.findall(text)}
+        if results:
+            return _as_label(results.pop() if len(results) == 1 else None), {}
+        return _last_keyword(text.upper(), self.neutralise(quotable(self.response)).upper()), {}
+
+    def _own_words(self) -> list[str]:
+        """Give what the prompt itself says of the verdict, but for a bare example of one."""
+        pieces = [piece.format(**BRACES) for piece in _FIELD.split(self.template)]
+        said = [piece.strip() for piece in (*pieces, self.system or "")]
+        return [one for one in said if _keyword_in(one.upper()) and not _EXAMPLE.fullmatch(one)]
+
+
+JUDGE = RubricJudge(
     """Somebody was given an instruction that goes against habit. Does what they wrote meet one \
 criterion?
 
@@ -80,15 +119,17 @@ criterion is met and "FAIL" where it is not.""",
         "additionalProperties": False,
     },
     decides="result",
+    version="2",
 )
 
 
-def judge_by(template: str | None, system: str | None) -> Judge:
+def judge_by(template: str | None, system: str | None) -> RubricJudge:
     """Give the judge of a row; what the row does not say is as in `JUDGE`."""
     return dataclasses.replace(
         JUDGE,
         template=as_template(template) if template else JUDGE.template,
         system=system or JUDGE.system,
+        is_of_row=bool(template or system),
     )
 
 
@@ -144,14 +185,10 @@ def quotable(text: str) -> str:
     return _THOUGHT_TAG.sub(r"(\1)", text)
 
 
-def label_of(text: str, judge: Judge, response: str) -> Label | None:
-    """Read what a judge says of a response; None where it says neither."""
-    text = without_thoughts(text)
-    label, _ = judge.parse(text)
-    said = [label] if label else _RESULT.findall(text)
-    if said:
-        return "PASS" if said[-1].upper() == "PASS" else "FAIL"
-    return _last_keyword(text.upper(), judge.neutralise(quotable(response)).upper())
+def _as_label(result: str | None) -> Label | None:
+    if result is None:
+        return None
+    return "PASS" if result.strip().upper() == "PASS" else "FAIL"
 
 
 def _last_keyword(text: str, response: str) -> Label | None:

@@ -14,7 +14,9 @@ say equal. What the library cannot parse, or fails at, is not right. Where this 
   without one the judge is shown the last 4,000.
 - An expected answer that is empty leaves the attempt unscored, and so does one in which the library
   can read nothing where there is no judge: the fault is the row's.
-- A verdict that cannot be read is a reason of its own; its reward is 0 all the same.
+- The judge is asked for its label in a tag that neither the answers nor the prompt can hold, or for
+  the label alone. An answer that gives no label, or both of them, is a failure of the judge, which
+  leaves the attempt unscored; there it is "not equal", and the first label counts.
 - The judge is asked where one is given with `--role judge=...`, unless `use_judge` is off.
 - An answer of more digits than Python writes is no error: it is compared like any other, and
   extracted as it stands in the text.
@@ -88,10 +90,11 @@ factored or expanded, in other words or another order where order does not matte
 where one is missing, where one gives more or fewer solutions, or where they agree only roughly. \
 Do not solve the problem, and do not ask which of them is right.
 
-Reply with one label and nothing before it: [[A=B]] if the answers are the same, [[A!=B]] if not.
+Write nothing but your verdict: [[A=B]] if the answers are the same, [[A!=B]] if not.
 """,
     labels={"equal": EQUAL, "different": DIFFERENT},
-    rule="first",
+    rule="tagged",
+    version="2",
 )
 
 SHOWN_ANSWERS = re.compile(
@@ -118,6 +121,7 @@ class LibraryFinding(NamedTuple):
 class MathWithJudge(Environment[MathProblem]):
     """Solve mathematical problems; math-verify compares the answer, a judge where it cannot."""
 
+    version = "2"
     optional_roles = ("judge",)
     waits_to_verify = True
     properties = Properties(
@@ -144,6 +148,7 @@ class MathWithJudge(Environment[MathProblem]):
         """Reward 1 where the library, or the judge in both orders, says that the answer is right.
 
         Raises:
+            RoleError: The judge failed, or gave no verdict.
             VerifierError: The library did not come to an end, or can read nothing in the expected
                 answer, and there is no judge; or the expected answer is empty.
 
@@ -287,6 +292,4 @@ def _reason(verdicts: list[Verdict]) -> str:
     labels = [verdict.label for verdict in verdicts]
     if labels == ["equal", "equal"]:
         return "judge"
-    if None in labels:
-        return "unparseable_verdict"
     return "judge_disagrees" if len(labels) == 2 else "wrong"

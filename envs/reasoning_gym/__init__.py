@@ -12,10 +12,10 @@ isomorphic_strings, knight_swap, list_functions, polynomial_multiplication, rans
 word_ladder make other entries in another process. Where this differs:
 
 - A scorer that fails is not a reward of 0, unless the answer made it fail: where the gold answer is
-  scored, one at which the scorer raises, or gives no finite number, is `unreadable`, one that takes
-  longer than 10 seconds, as a tower of powers does, `too_slow`, and one that ends the process in
-  which it is scored `too_large`, each with 0. Where the gold answer fails too, the attempt is
-  unscored.
+  scored, one at which the scorer raises, or gives no finite number, is `unreadable`, and one that
+  ends the process in which it is scored `too_large`, each with 0. Where the gold answer fails too,
+  the attempt is unscored, and so it is where the scorer takes longer than 10 seconds, as with a
+  tower of powers: on a busy machine any answer might.
 - Scorers evaluate some answers as Python. Here they can hold lists, numbers and terms of elementary
   functions, and nothing else: the scorer fails at other ones, as at any that is no Python.
 - Rewards are at most 1, and these answers, which the library finds right, are not. `unreadable`:
@@ -136,6 +136,7 @@ class Puzzle(Task):
 class ReasoningGym(Environment[Puzzle]):
     """Solve generated puzzles of a hundred kinds; the library reasoning-gym scores the answer."""
 
+    version = "2"
     waits_to_verify = True
     properties = Properties("single-step", "reasoning", "puzzles", "short answer", "library")
 
@@ -176,6 +177,7 @@ class ReasoningGym(Environment[Puzzle]):
         Raises:
             VerifierError: The gold answer cannot be scored either, or the record does not say what
                 was asked.
+            VerifierTimeoutError: The scorer took too long.
 
         """
         require()
@@ -190,7 +192,7 @@ class ReasoningGym(Environment[Puzzle]):
             reward = (await _outcome(context, answer, entry, task.address)).reward
             reason = _reason(reward)
         except VerifierTimeoutError:
-            reward, reason = None, "too_slow"
+            raise
         except VerifierError:
             reward, reason = None, "too_large"
         if reward is None:

@@ -100,8 +100,14 @@ async def _problem(judge: Judge, sayings: Sequence[_Saying]) -> str | None:
         for saying in sayings:
             if prompt.count(saying.text) > plain.count(saying.text):
                 return f"{saying.text} in what is judged enters the prompt as it is"
-            model = _quoting(judge.neutralise(candidate), saying.text)
-            verdict = await judge.ask(model, **fields)
+            quote = judge.neutralise(candidate)
+            said = saying.text if judge.labels is None else judge.written(saying.label, **fields)
+            try:
+                verdict = await judge.ask(_quoting(quote, said), **fields)
+            except RoleError as error:
+                if not error.is_answered:
+                    raise
+                return f"nothing is read where it quotes and then says {saying.label}"
             if set(verdict.votes) != {saying.label}:
                 return f"{verdict.votes[0]} is read where it quotes and then says {saying.label}"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.types import JSONObject, Message, Rollout
@@ -11,9 +11,17 @@ from gymcli.types import JSONObject, Message, Rollout
 if TYPE_CHECKING:
     from gymcli.environment.contract import Environment
 
-__all__ = ["Context", "Model"]
+__all__ = ["Cache", "Context", "Model"]
 
 T = TypeVar("T")
+
+
+class Cache(NamedTuple):
+    """Under which text an answer is kept, and whether it is."""
+
+    text: str
+    keeps: Callable[[Message], bool]
+    """Whether an answer is worth keeping; one on record that is not is asked for again."""
 
 
 class Model(Protocol):
@@ -30,7 +38,7 @@ class Model(Protocol):
         *,
         schema: JSONObject | None = None,
         params: JSONObject | None = None,
-        cache: str | None = None,
+        cache: Cache | str | None = None,
     ) -> Message:
         """Answer a conversation with one message.
 
@@ -39,11 +47,13 @@ class Model(Protocol):
             schema: A JSON Schema that constrains the text.
             params: Sampling parameters; those that the user gave for the role win.
             cache: The version of the prompt, and the number of the vote where there are several.
-                The same request under the same text is asked once in a run, and its answer kept.
-                None: it is asked every time.
+                The same request under the same text is asked once in a run, and its answer kept,
+                without log probabilities and reasoning. None: it is asked every time.
 
         Raises:
-            RoleError: There is no usable answer.
+            RoleError: There is no usable answer: the call failed, or what came is cut, filtered,
+                refused or empty.
+            UsageError: Log probabilities of an answer that is kept are asked for.
 
         """
         ...

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from gymcli.boundary import boundary
 from gymcli.client import SCALAR_DIALECTS, Endpoint
-from gymcli.environment import Environment, Model, Task
-from gymcli.errors import GymError, ModelError, RoleError
+from gymcli.environment import Cache, Environment, Model, Task
+from gymcli.errors import GymError, ModelError, RoleError, UsageError
 from gymcli.local import parse_local
 from gymcli.role_models.pool import ModelPool, ModelSource
 from gymcli.role_models.sources import ORACLE, RoleSource, role_name
-from gymcli.store.verdicts import Verdicts, verdict_key
-from gymcli.types import JSONObject, Message, Request, RoleUse, Usage
+from gymcli.store.verdicts import Verdicts, kept_form, verdict_key
+from gymcli.types import Answer, JSONObject, Message, Request, RoleUse, Usage
 
 __all__ = ["RoleModels", "declared_roles", "waits_to_score"]
 
@@ -87,7 +87,7 @@ class RoleModels:
         request: Request,
         total: RoleUse,
         *,
-        cache: str | None,
+        cache: Cache | str | None,
         schema: JSONObject | None,
     ) -> Message:
         """Ask the model of a role, unless the same was answered before; count it in `total`.
@@ -96,29 +96,44 @@ class RoleModels:
         Only where who asked first was cancelled does the next one ask.
 
         Raises:
-            RoleError: There is no usable answer; `__cause__` is the client's error.
+            RoleError: There is no usable answer; `__cause__` is the client's error, if the call
+                failed.
+            UsageError: Log probabilities of an answer that is kept are asked for.
 
         """
         source = self.sources[role]
         params = {**request.params, **self._params.get(role, {})}
         request = Request(messages=request.messages, params=params)
-        if cache is None or self._asks_anew:
+        if cache is None:
             return await self._ask(role, request, schema, total)
+        if params.get("logprobs") or params.get("top_logprobs"):
+            raise UsageError(
+                f"the role {role}: an answer that is kept has no log probabilities; leave out "
+                f"--role-param {role}.logprobs, or have the environment ask with cache=None"
+            )
+        if self._asks_anew:
+            return kept_form(await self._ask(role, request, schema, total))
+        kept = cache if isinstance(cache, Cache) else Cache(cache, lambda message: True)
         key = verdict_key(
-            _asked_name(source), request.messages, schema=schema, params=params, cache=cache
+            _asked_name(source), request.messages, schema=schema, params=params, cache=kept.text
         )
         while (asking := self._asking.get(key)) is not None:
             await asyncio.wait([asking])
             if not asking.cancelled():
-                asking.result()  # raises what the first one met
+                message = asking.result()  # or raises what the first one met
+                total.num_cached += 1
+                return message
         known = self.verdicts.get(key)
-        if known is not None:
+        if known is not None and kept.keeps(known):
             total.num_cached += 1
-            return known
+            return kept_form(known)
         asking = self._asking[key] = asyncio.get_running_loop().create_future()
         try:
-            message = await self._ask(role, request, schema, total)
-            self.verdicts.add(key, message, role=role, model=role_name(source))
+            answer = await self._ask(role, request, schema, total)
+            # Whoever asks first gets what the others do, or a score would depend on the order.
+            message = kept_form(answer)
+            if kept.keeps(message):
+                self.verdicts.add(key, answer, role=role, model=role_name(source))
             asking.set_result(message)
         except GymError as error:
             asking.set_exception(error)
@@ -156,6 +171,10 @@ class RoleModels:
         seconds = time.perf_counter() - started
         used = RoleUse(num_calls=1, seconds=seconds, usage=answer.usage)
         self._count(total, used, client.endpoint)
+        fault = _fault(role, answer)
+        if fault:
+            total.add(RoleUse(num_failed=1))
+            raise RoleError(f"{role}: the answer {fault}", is_answered=True)
         return answer.message
 
     def _count(self, total: RoleUse, used: RoleUse, endpoint: Endpoint) -> None:
@@ -185,7 +204,7 @@ class _RoleModel:
         *,
         schema: JSONObject | None = None,
         params: JSONObject | None = None,
-        cache: str | None = None,
+        cache: Cache | str | None = None,
     ) -> Message:
         request = Request(messages=messages, params=params or {})
         model = role_name(self._models.sources[self._role])
@@ -203,6 +222,17 @@ class _NoStandIn:
 
     async def complete(self, messages: list[Message], **options: object) -> Message:
         raise RoleError(self._text)
+
+
+def _fault(role: str, answer: Answer) -> str:
+    """Say why an answer is none; an empty text where it is one."""
+    if answer.finish_reason == "length":
+        return f"was cut at its token limit (--role-param {role}.max_tokens=N raises it)"
+    if answer.finish_reason == "content_filter":
+        return "was filtered by the endpoint"
+    if answer.message.refusal:
+        return f"is a refusal: {answer.message.refusal[:200]}"
+    return "" if answer.message.text.strip() or answer.message.tool_calls else "is empty"
 
 
 def _stand_ins(environment: type[Environment[Task]], fields: JSONObject) -> dict[str, Model]:

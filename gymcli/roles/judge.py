@@ -2,21 +2,23 @@
 
 Source: the judges of NVIDIA NeMo Gym's resources servers (equivalence_llm_judge, math_with_judge,
 multichallenge, arena_judge and others, Apache-2.0), whose label rules, swapped second question
-and JSON verdicts are written anew. A failed call is an error; a verdict that cannot be read is a
-verdict without a label, never one of the labels by default.
+and JSON verdicts are written anew. A failed call is an error, and so is an answer without a verdict
+that can be read: neither is ever one of the labels by default.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from gymcli.environment import Model
+from gymcli.environment import Cache, Model
+from gymcli.errors import RoleError
 from gymcli.gathering import gather_all
 from gymcli.roles.objects import find_objects
 from gymcli.roles.prompt import (
@@ -28,11 +30,9 @@ from gymcli.roles.prompt import (
     without_labels,
     without_tags,
 )
-from gymcli.types import JSON, JSONObject, Message, canonical_json
+from gymcli.types import JSON, JSONObject, Message, canonical_json, digest
 
 if TYPE_CHECKING:
-    import re
-
     from jsonschema import Draft202012Validator
 
 __all__ = ["Judge", "Verdict"]
@@ -42,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a judge said."""
 
     label: str | None
-    """None: the words could not be read as a verdict, or the votes are tied."""
+    """None: the votes are tied."""
     value: JSONObject = {}
     """The whole object, for judges with a schema."""
     text: str = ""
@@ -53,7 +53,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The share of all votes that say `label`."""
 
     def record(self) -> JSONObject:
-        """Give the verdict for `Score.details`; a label that could not be read is null."""
+        """Give the verdict for `Score.details`; the label of a tie is null."""
         found: JSONObject = {"label": self.label, "text": self.text}
         if self.value:
             found["value"] = self.value
@@ -62,12 +62,27 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
 
+_TAG_REQUEST = """
+
+End your reply with your verdict, once and on a line of its own, in this form:
+<{tag}>LABEL</{tag}>
+In place of LABEL write one of these, as it stands here: {labels}
+"""
+
+
+class _Vote(NamedTuple):
+    label: str
+    value: JSONObject
+    text: str
+
+
 @dataclass(frozen=True, eq=False)
 class Judge:
     """A prompt for a model that judges, and the rule by which its words are read.
 
     It reads its answer by `labels` or by `schema`. Whatever stands in a field of the prompt
-    cannot be taken for the verdict, even where the judge quotes it.
+    cannot be taken for the verdict, even where the judge quotes it. With `rule="tagged"`, what
+    the prompt itself says of the labels cannot be taken for it either.
     """
 
     template: str
@@ -75,10 +90,13 @@ class Judge:
     _: KW_ONLY
     labels: Mapping[str, str] | None = None
     """The text of each label, of two characters or more, as the judge is told to write it."""
-    rule: Literal["first", "last", "unique"] = "last"
-    """Which label counts where several are found; `unique`: all must be the same."""
+    rule: Literal["first", "last", "unique", "tagged"] = "last"
+    """Which label counts where several are found; `unique`: all must be the same. `tagged`: the
+    prompt ends by asking for the label in a tag whose name nobody who is judged can know; all
+    labels in such tags must be the same, or the label is the whole answer."""
     schema: JSONObject | None = None
-    """The last object that fits is the verdict; the model is asked to answer by it."""
+    """The objects that fit are the verdict, and all must say the same; the model is asked to
+    answer by it."""
     decides: str | None = None
     """The property of the object that is the label; without it, the whole object as JSON is."""
     system: str | None = None
@@ -107,6 +125,8 @@ class Judge:
             label_pattern(self.labels.values())
             if self.decides is not None:
                 raise ValueError("`decides` names a property of a schema, and there is none")
+        elif self.rule == "tagged":
+            raise ValueError("a tag is for labels; a judge with a schema answers by an object")
         elif not self._names:
             raise ValueError("the judge's schema names no properties")
         elif self.decides is not None and self.decides not in self._names:
@@ -119,9 +139,23 @@ class Judge:
             TypeError: The template needs a field that is not given.
 
         """
-        safe = {name: self.neutralise(text) for name, text in fields.items()}
-        prompt = Message(role="user", content=render(self.template, safe))
+        text = self._filled(fields)
+        if self.rule == "tagged":
+            labels = ", ".join((self.labels or {}).values())
+            text = text.rstrip() + _TAG_REQUEST.format(tag=self._tag(text), labels=labels)
+        prompt = Message(role="user", content=text)
         return [prompt] if self.system is None else [self._system_message(), prompt]
+
+    def written(self, label: str, **fields: str) -> str:
+        """Return a label as the judge is told to write it in the answer to a prompt.
+
+        Raises:
+            KeyError: There is no such label, or the judge has a schema.
+
+        """
+        text = (self.labels or {})[label]
+        tag = self._tag(self._filled(fields))
+        return f"<{tag}>{text}</{tag}>" if self.rule == "tagged" else text
 
     def neutralise(self, text: str) -> str:
         """Break what could be read as a verdict, or as a tag of the prompt; every field is."""
@@ -130,33 +164,40 @@ class Judge:
             return without_labels(text, self._label_pattern)
         return without_keys(text, self._key_pattern)
 
-    def parse(self, text: str) -> tuple[str | None, JSONObject]:
-        """Read the words of a judge: the label, and the object where there is a schema."""
+    def parse(self, text: str, *, tag: str = "") -> tuple[str | None, JSONObject]:
+        """Read the words of a judge: the label, and the object where there is a schema.
+
+        Args:
+            text: The words.
+            tag: The tag that the prompt asks for, under `rule="tagged"`.
+
+        """
         if self.labels is not None:
-            return self._label_in(text, self.labels), {}
-        for value in reversed(find_objects(text)):
-            if self._fits(value):
-                return self._label_of(value), value
-        return None, {}
+            return self._label_in(text, self.labels, tag), {}
+        fitting = [value for value in find_objects(text) if self._fits(value)]
+        labels = {self._label_of(value) for value in fitting}
+        return (labels.pop(), fitting[-1]) if len(labels) == 1 else (None, {})
 
     async def ask(self, model: Model, /, **fields: str) -> Verdict:
         """Ask for a verdict, with all votes at once.
 
         Raises:
-            RoleError: A call failed; the others have ended by then.
+            RoleError: A call failed, or gave no verdict that can be read; the others have ended by
+                then.
             TypeError: The template needs a field that is not given.
 
         """
         messages = self.render(**fields)
-        answers = await gather_all([self._vote(model, messages, n) for n in range(self.votes)])
-        texts = [answer.text for answer in answers]
-        return self._verdict(texts)
+        tag = self._tag(self._filled(fields)) if self.rule == "tagged" else None
+        votes = [self._vote(model, messages, tag, number) for number in range(self.votes)]
+        return _verdict(await gather_all(votes))
 
     async def ask_all(self, model: Model, items: Sequence[Mapping[str, str]]) -> list[Verdict]:
         """Ask for many verdicts at once, as for the items of a rubric; gives them in order.
 
         Raises:
-            RoleError: A call failed; the others have ended by then.
+            RoleError: A call failed, or gave no verdict that can be read; the others have ended by
+                then.
             TypeError: The template needs a field that is not given.
 
         """
@@ -171,7 +212,7 @@ class Judge:
         treat both fields alike, or the second question is another one.
 
         Raises:
-            RoleError: A call failed.
+            RoleError: A call failed, or gave no verdict that can be read.
             TypeError: The template, or the swap, needs a field that is not given.
 
         """
@@ -187,30 +228,41 @@ class Judge:
     def _system_message(self) -> Message:
         return Message(role="system", content=self.system)
 
-    async def _vote(self, model: Model, messages: list[Message], number: int) -> Message:
-        return await model.complete(
-            messages, schema=self.schema, params=self.params, cache=f"{self.version}/{number}"
+    async def _vote(
+        self, model: Model, messages: list[Message], tag: str | None, number: int
+    ) -> _Vote:
+        parse = self.parse if tag is None else functools.partial(self.parse, tag=tag)
+        cache = Cache(
+            f"{self.version}/{number}", keeps=lambda answer: parse(answer.text)[0] is not None
         )
-
-    def _verdict(self, texts: list[str]) -> Verdict:
-        """Count the votes; only those that could be read decide."""
-        readings = [self.parse(text) for text in texts]
-        votes = [label for label, _ in readings]
-        ranked = Counter(label for label in votes if label is not None).most_common(2)
-        is_tied = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
-        label = ranked[0][0] if ranked and not is_tied else None
-        agreement = votes.count(label) / len(votes)
+        answer = await model.complete(messages, schema=self.schema, params=self.params, cache=cache)
+        label, value = parse(answer.text)
         if label is None:
-            return Verdict(label=None, text=texts[0], votes=votes, agreement=agreement)
-        decisive = votes.index(label)
-        _, value = readings[decisive]
-        return Verdict(
-            label=label, value=value, text=texts[decisive], votes=votes, agreement=agreement
-        )
+            end = " ".join(answer.text[-200:].split())
+            raise RoleError(
+                "the judge gave no verdict that can be read, or several that disagree; its answer "
+                f"ends with: {end!r}",
+                is_answered=True,
+            )
+        return _Vote(label, value, answer.text)
 
-    def _label_in(self, text: str, labels: Mapping[str, str]) -> str | None:
-        found = [match[0] for match in self._label_pattern.finditer(text)]
-        if not found or (self.rule == "unique" and len(set(found)) > 1):
+    def _filled(self, fields: Mapping[str, str]) -> str:
+        safe = {name: self.neutralise(text) for name, text in fields.items()}
+        return render(self.template, safe)
+
+    def _tag(self, filled: str) -> str:
+        """Name the tag for a verdict: a text would have to hold the hash of itself to know it."""
+        return f"verdict-{digest([self.version, self.system, filled])[:8]}"
+
+    def _label_in(self, text: str, labels: Mapping[str, str], tag: str) -> str | None:
+        if self.rule == "tagged":
+            inside = (
+                rf"<{re.escape(tag)}>\s*({self._label_pattern.pattern})\s*</" if tag else "(?!)"
+            )
+            found = [text.strip()] if text.strip() in labels.values() else re.findall(inside, text)
+        else:
+            found = [match[0] for match in self._label_pattern.finditer(text)]
+        if not found or (self.rule in ("unique", "tagged") and len(set(found)) > 1):
             return None
         said = found[-1] if self.rule == "last" else found[0]
         return next(name for name, label in labels.items() if label == said)
@@ -252,6 +304,22 @@ class Judge:
         assert self.schema is not None
         jsonschema.Draft202012Validator.check_schema(self.schema)
         return jsonschema.Draft202012Validator(self.schema)
+
+
+def _verdict(votes: list[_Vote]) -> Verdict:
+    """Count the votes."""
+    labels = [vote.label for vote in votes]
+    ranked = Counter(labels).most_common(2)
+    is_tied = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
+    label = None if is_tied else ranked[0][0]
+    decisive = votes[0 if label is None else labels.index(label)]
+    return Verdict(
+        label=label,
+        value={} if label is None else decisive.value,
+        text=decisive.text,
+        votes=[*labels],
+        agreement=0.0 if label is None else labels.count(label) / len(labels),
+    )
 
 
 def _property_names(schema: JSON) -> Iterator[str]:

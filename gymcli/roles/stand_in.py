@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gymcli.environment import Cache
 from gymcli.types import JSONObject, Message
 
 __all__ = ["StandIn"]
@@ -28,7 +29,7 @@ class StandIn:
         *,
         schema: JSONObject | None = None,
         params: JSONObject | None = None,
-        cache: str | None = None,
+        cache: Cache | str | None = None,
     ) -> Message:
         """Answer a conversation with the function's text."""
         return Message(role="assistant", content=self._answer(messages))

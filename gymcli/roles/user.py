@@ -8,6 +8,7 @@ differs:
 - A short instruction stands before the first turn, since many endpoints want a user message.
 - Markers in the policy's text are broken, so that a user who quotes it does not end by it.
 - What stands after a marker is dropped.
+- An answer that is cut, filtered, refused or empty counts as one of the tries.
 """
 
 from __future__ import annotations
@@ -89,7 +90,13 @@ class SimulatedUser:
         fault = ""
         for _ in range(self.max_tries):
             # Nothing is kept: the next try of the same request has to be another answer.
-            answer = await self.model.complete(shown, params=self.params, cache=None)
+            try:
+                answer = await self.model.complete(shown, params=self.params, cache=None)
+            except RoleError as error:
+                if not error.is_answered:
+                    raise
+                fault = f"was of no use: {error}"
+                continue
             turn = self._read(answer.text)
             fault = _fault(turn, is_first=is_first)
             if not fault:

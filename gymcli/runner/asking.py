@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gymcli.environment import Model
+from gymcli.environment import Cache, Model
 from gymcli.errors import Phase
 from gymcli.types import JSONObject, Message
 
@@ -44,7 +44,7 @@ class _Followed:
         *,
         schema: JSONObject | None = None,
         params: JSONObject | None = None,
-        cache: str | None = None,
+        cache: Cache | str | None = None,
     ) -> Message:
         self._asking.num_asked += 1
         try:

@@ -16,7 +16,7 @@ from gymcli.store.durability import Syncer
 from gymcli.store.run import VERDICTS, RunDirectory, read_structs
 from gymcli.types import JSONObject, Message, digest
 
-__all__ = ["Verdicts", "copy_verdicts", "rescoring_verdicts", "verdict_key"]
+__all__ = ["Verdicts", "copy_verdicts", "kept_form", "rescoring_verdicts", "verdict_key"]
 
 
 class _Line(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -38,11 +38,19 @@ def verdict_key(
     return digest([model, messages, schema, params, cache])
 
 
-class Verdicts:
-    """The answers of one run's judges by key; failed calls are never among them.
+def kept_form(message: Message) -> Message:
+    """Return an answer as the verdicts hold it in memory.
 
-    In memory they lack what may be long and scores nothing: reasoning, items of the Responses
-    API and log probabilities stand in the file alone.
+    It lacks what may be long and scores nothing: reasoning, items of the Responses API and log
+    probabilities stand in the file alone.
+    """
+    return msgspec.structs.replace(message, reasoning=None, response_items=[], logprobs=None)
+
+
+class Verdicts:
+    """The answers of one run's judges by key, in their kept form.
+
+    Failed calls are never among them, nor are empty answers that are on record.
 
     Args:
         folder: The run directory, whose verdicts are read.
@@ -70,7 +78,7 @@ class Verdicts:
         self._syncer = Syncer(self._sync)
         if folder is not None:
             for line in _lines(folder):
-                self._answers[line.key] = _plain(line.message)
+                self._answers[line.key] = kept_form(line.message)
         for file in self._files:
             file.reserve()
 
@@ -95,7 +103,7 @@ class Verdicts:
         if self._files:
             self._syncer.start()
         self.num_unkept += not self._files
-        self._answers[key] = _plain(message)
+        self._answers[key] = kept_form(message)
 
     def _sync(self) -> None:
         for file in self._files:
@@ -195,8 +203,6 @@ def _lines(folder: Path) -> Iterator[_Line]:
     path = folder / VERDICTS
     if not path.is_file():
         return
-    yield from read_structs(path, msgspec.json.Decoder(_Line))
-
-
-def _plain(message: Message) -> Message:
-    return msgspec.structs.replace(message, reasoning=None, response_items=[], logprobs=None)
+    for line in read_structs(path, msgspec.json.Decoder(_Line)):
+        if line.message.text.strip() or line.message.tool_calls:
+            yield line

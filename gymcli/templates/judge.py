@@ -26,8 +26,9 @@ JUDGE = Judge(
 <first>{answer}</first>
 <second>{gold}</second>
 
-Think first, then end with [[SAME]] or [[DIFFERENT]].""",
+Think first. Your verdict is [[SAME]] or [[DIFFERENT]].""",
     labels={"same": "[[SAME]]", "different": "[[DIFFERENT]]"},
+    rule="tagged",
 )
 
 
@@ -48,8 +49,7 @@ class NewEnvironment(Environment[Number]):
         """Reward 1 where the judge says that the answer means the number."""
         gold = in_words(cls.parse_task(rollout.task).number)
         verdict = await JUDGE.ask(context.roles["judge"], answer=rollout.last_text, gold=gold)
-        reason = verdict.label or "unreadable_verdict"
-        details: JSONObject = {"reason": reason, "verdict": verdict.record()}
+        details: JSONObject = {"reason": verdict.label, "verdict": verdict.record()}
         return Score(float(verdict.label == "same"), details=details)
 
     @classmethod

@@ -29,7 +29,7 @@ def with_judge(judge, **attributes):
     return type("Judged", (Sound,), {"JUDGE": judge, "__module__": __name__, **attributes})
 
 
-@pytest.mark.parametrize("rule", ["first", "last", "unique"])
+@pytest.mark.parametrize("rule", ["first", "last", "unique", "tagged"])
 def test_judges_with_labels_hold(rule):
     found = finding("judges", with_judge(Judge(FORM, labels=LABELS, rule=rule, votes=3)))
     assert found.status == "ok"

@@ -155,15 +155,17 @@ def test_letters_asks_for_every_item_of_its_rubric(folder, mock_server):
     assert labels == [["true", "true"], ["true", "false"], ["true", "false"]]
 
 
-def test_letters_records_what_it_cannot_read(folder, mock_server):
+def test_letters_scores_nothing_without_a_verdict(folder, mock_server):
     mock_server.behaviour = lambda request: "I cannot say."
-    rows = [{"prompt": "Two words.", "letters": "bt"}]
-    [record] = played(
-        "letters.py:Letters", mock_server, rows, "--role", f"judge={mock_server.base_url}#j"
-    )
+    Path("t.jsonl").write_text('{"id": "0", "prompt": "Two words.", "letters": "bt"}\n')
+    models = ("--model", "m", "--base-url", mock_server.base_url)
+    judge = ("--role", f"judge={mock_server.base_url}#j")
+    done = gym("collect", "t.jsonl", "--env", "letters.py:Letters", *models, *judge, "--out", "run")
 
-    assert record["reward"] == 0.0
-    assert record["details"]["reason"] == "unparseable_verdict"
+    assert done.exit_code == 4
+    [failure] = lines_of(Path("run/failures.jsonl"))
+    assert (failure["error"]["class"], failure["error"]["phase"]) == ("RoleError", "role")
+    assert "the judge gave no verdict that can be read" in failure["error"]["message"]
 
 
 def test_letters_judge_is_not_spoken_for(folder):
@@ -248,7 +250,7 @@ def test_errors_have_the_phases_that_are_shown():
     cells = [re.findall(r"`(\w+)`", row[1]) for row in table_rows("what | class", TEXT)]
     named = [cell for cell in cells if cell[0].endswith("Error")]
 
-    assert len(named) == 14
+    assert len(named) == 15
     for name, phase in (cell for cell in named if len(cell) == 2):
         assert getattr(errors, name).phase == phase
 

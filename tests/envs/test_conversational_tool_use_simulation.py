@@ -428,19 +428,14 @@ def test_verify_asks_of_every_message_and_then_of_the_whole():
 
 
 @pytest.mark.parametrize(
-    ("failed", "verdict", "num_asked", "reason"),
-    [
-        ("last message only, with", NO, 1, "agent_failure"),
-        ("Look at everything", NO, 2, "agent_failure"),
-        ("last message only, with", "Hm.", 1, "unparseable_verdict"),
-    ],
+    ("failed", "num_asked"), [("last message only, with", 1), ("Look at everything", 2)]
 )
-def test_verify_stops_at_the_first_failure(failed, verdict, num_asked, reason):
-    judge = Judging(failed, verdict=verdict)
+def test_verify_stops_at_the_first_failure(failed, num_asked):
+    judge = Judging(failed, verdict=NO)
     rollout = scored(lamp_played(says("Done.")), roles=roles(judge=judge))
 
-    assert (rollout.reward, rollout.details["reason"]) == (0.0, reason)
-    assert rollout.metrics["agent_failure"] == float(reason == "agent_failure")
+    assert (rollout.reward, rollout.details["reason"]) == (0.0, "agent_failure")
+    assert rollout.metrics["agent_failure"] == 1.0
     assert len(judge.asked) == len(rollout.details["verdicts"]) == num_asked
 
 
@@ -452,13 +447,19 @@ def test_final_state_with_a_simulator_out_of_its_part_is_unscored(text):
     assert (error.phase, "fell out of their part: It was rude." in str(error)) == ("role", True)
 
 
-def test_final_state_records_a_verdict_that_cannot_be_read():
+def test_verify_scores_nothing_without_a_verdict():
+    found = roles(judge=Judging("last message only, with", verdict="Hm."))
+    with pytest.raises(RoleError, match="no verdict that can be read"):
+        scored(lamp_played(says("Done."), found=roles()), roles=found)
+
+
+def test_final_state_leaves_a_verdict_that_cannot_be_read_to_verify():
     found = roles(judge=Judging("customer's last", verdict="Hm."))
     rollout = lamp_played(says("Done."), found=found)
 
-    labels = [verdict["label"] for verdict in rollout.final_state["simulator_verdicts"]]
-    assert labels == [None, None]
-    assert scored(rollout, roles=found).reward == 1.0
+    assert "simulator_verdicts" not in rollout.final_state
+    with pytest.raises(RoleError, match="no verdict that can be read"):
+        scored(rollout, roles=found)
 
 
 def test_verify_judges_the_simulators_where_that_failed_before():
@@ -668,5 +669,6 @@ def test_rows_of_hard_tasks_have_a_record_that_may_not_be_changed():
             assert is_allowed == (row["difficulty"] == "medium")
 
 
-def test_judge_reads_the_last_object():
-    assert JUDGE.parse(f"It said {NO}, and that is right. {YES}")[0] == "true"
+def test_judge_reads_no_objects_that_disagree():
+    assert JUDGE.parse(f"It said {NO}, and that is right. {YES}")[0] is None
+    assert JUDGE.parse(f"It did {YES}. {YES}")[0] == "true"

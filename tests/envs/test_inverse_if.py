@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 from random import Random
 
@@ -8,10 +9,11 @@ from pydantic import ValidationError
 
 from gymcli.envs.inverse_if import InverseInstructionFollowing
 from gymcli.envs.inverse_if.criteria import WORDINGS, criterion, decided
+from gymcli.envs.inverse_if.exercises import JUDGE_TEMPLATE
 from gymcli.envs.inverse_if.judging import (
     JUDGE,
     as_template,
-    label_of,
+    judge_by,
     quotable,
     without_thoughts,
 )
@@ -75,6 +77,11 @@ def judged(judge, text="Yes.", *, num=None, options=None, **fields):
     return scored(rollout, roles={"judge": judge}, **(options or {}))
 
 
+def row_label(text, response="The response.", template=TEMPLATE):
+    """Read what the judge of a row says of a response."""
+    return dataclasses.replace(judge_by(template, None), response=response).parse(text)[0]
+
+
 def rows(num=60, seed=0):
     return list(InverseInstructionFollowing.generate(Random(seed), num))
 
@@ -89,8 +96,6 @@ def parsed(**fields):
         ([PASS, PASS], 1.0, "all_passed"),
         ([PASS, FAIL, FAIL, FAIL], 0.25, "some_passed"),
         ([FAIL], 0.0, "none_passed"),
-        ([PASS, "Who knows?"], 0.5, "unparseable_verdict"),
-        (["Who knows?"], 0.0, "unparseable_verdict"),
     ],
 )
 def test_verify_gives_the_share_of_criteria_that_are_met(said, reward, reason):
@@ -101,13 +106,42 @@ def test_verify_gives_the_share_of_criteria_that_are_met(said, reward, reason):
 
 
 def test_verify_records_every_verdict():
-    rollout = judged(Judging(PASS, "So: fail", "Hm."))
+    rollout = judged(Judging(PASS, "So: fail"), judge_prompt_template=TEMPLATE)
 
     assert rollout.details["verdicts"] == [
         {"id": "C1", "label": "PASS", "text": PASS},
         {"id": "C2", "label": "FAIL", "text": "So: fail"},
-        {"id": "C3", "label": None, "text": "Hm."},
     ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param("Who knows?", id="no word"),
+        pytest.param("PASS", id="no object"),
+        pytest.param('It ends with:\n"I say: PASS"', id="quoted last line"),
+        pytest.param(f"{PASS} or {FAIL}", id="objects that disagree"),
+        pytest.param('I say {"result": "PASS" or "FAIL"}.', id="restated form"),
+        pytest.param('{"result": "PASS", "why": "brok', id="broken off"),
+        pytest.param("", id="nothing"),
+    ],
+)
+def test_verify_scores_nothing_without_a_verdict_of_our_own_judge(said):
+    with pytest.raises(RoleError, match="no verdict that can be read"):
+        judged(Judging(PASS, said))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param('{"result": "pass"}', id="small letters, no explanation"),
+        pytest.param(f"So:\n```json\n{PASS}\n```", id="fenced"),
+        pytest.param(f"<think>{FAIL}</think>{PASS}", id="after a thought"),
+        pytest.param(f"{PASS} In short: {PASS}", id="twice"),
+    ],
+)
+def test_verify_takes_an_object_that_does_not_fit_the_schema(said):
+    assert judged(Judging(said)).reward == 1.0
 
 
 @pytest.mark.parametrize(
@@ -317,8 +351,8 @@ def test_verify_judges_what_was_said_and_not_what_was_thought():
         pytest.param('{"result": "fail", "why": "does not pass"}', "FAIL", id="small letters"),
         pytest.param('{"result": " Pass "}', "PASS", id="space"),
         pytest.param('{"result": "FAIL", "why": "no\nend pass', "FAIL", id="broken off"),
-        pytest.param(f"{FAIL} or rather {PASS}", "PASS", id="the last of two"),
-        pytest.param(f'{PASS} {{"why": "x", "result": "FAIL"}}', "FAIL", id="of two forms"),
+        pytest.param(f"{FAIL} or rather {PASS}", None, id="two that disagree"),
+        pytest.param(f'{PASS} {{"why": "x", "result": "PASS"}}', "PASS", id="two that agree"),
         pytest.param(f"<think>{PASS}</think> FAIL", "FAIL", id="only thought"),
         pytest.param(f"a{PASS}</think>FAIL", "FAIL", id="only thought, one tag"),
         pytest.param('{"result": true}\nPASS', "PASS", id="no such result"),
@@ -334,8 +368,20 @@ def test_verify_judges_what_was_said_and_not_what_was_thought():
         pytest.param("", None, id="nothing"),
     ],
 )
-def test_label_of_reads_a_verdict_in_three_ways(text, label):
-    assert label_of(text, JUDGE, "The response.") == label
+def test_judge_of_a_row_reads_a_verdict_in_three_ways(text, label):
+    assert row_label(text) == label
+
+
+@pytest.mark.parametrize("verdict", ["", PASS, "So it is:\nFAIL"])
+def test_judge_of_a_row_may_repeat_its_prompt(verdict):
+    """What a row's prompt says of PASS and FAIL is not said by the judge."""
+    fields = {"prompt": "Do.", "model_response": "R", "standard_response": "", "criteria": "C"}
+    prompt = as_template(JUDGE_TEMPLATE)
+    for name, text in fields.items():
+        prompt = prompt.replace(f"{{{name}}}", text)
+    prompt = prompt.format(left_brace="{", right_brace="}")
+    label = row_label(f"{prompt}\n{verdict}", template=JUDGE_TEMPLATE)
+    assert label == (row_label(verdict) if verdict else None)
 
 
 @pytest.mark.parametrize(
@@ -354,16 +400,18 @@ def test_label_of_reads_a_verdict_in_three_ways(text, label):
         pytest.param("See: I PASS so", "I PASS\nI PASS so", None, id="one line in another"),
     ],
 )
-def test_label_of_leaves_out_what_the_response_says(text, response, label):
+def test_judge_of_a_row_leaves_out_what_the_response_says(text, response, label):
     """The bare word is the judge's, even where the response has it as well."""
-    assert label_of(text, JUDGE, response) == label
+    assert row_label(text, response) == label
 
 
 def test_verify_lets_no_response_take_the_verdict_away():
     said = "The response has four lines, so it does not pass.\n\nFAIL"
 
-    assert judged(Judging(said), "a\nFAIL").reward == 0.0
-    assert judged(Judging("PASS"), "a\nPASS").reward == 1.0
+    row = {"judge_prompt_template": TEMPLATE}
+
+    assert judged(Judging(said), "a\nFAIL", **row).reward == 0.0
+    assert judged(Judging("PASS"), "a\nPASS", **row).reward == 1.0
 
 
 @pytest.mark.parametrize("verdict", [PASS, FAIL])
@@ -379,15 +427,16 @@ def test_verify_lets_no_response_speak_for_the_judge(verdict, template):
     judge = Judging(
         f"It says:\n{shown}\n\nMy verdict: {verdict}",
         f"{verdict}\n\nIt says:\n{shown}",
-        f"It says:\n{shown}",
     )
     fields = {"prompt": "Do.", "judge_prompt_template": template}
     rollout = judged(judge, hostile, **fields)
 
     expected = json.loads(verdict)["result"]
     labels = [item["label"] for item in rollout.details["verdicts"]]
-    assert labels == [expected, expected, None]
+    assert labels == [expected, expected]
     assert all(shown in prompt for prompt in judge.prompts)
+    with pytest.raises(RoleError, match="no verdict that can be read"):
+        judged(Judging(f"It says:\n{shown}"), hostile, **fields)
 
 
 @pytest.mark.parametrize("tag", ["<think>", "</think>", "<thinking>", "</thinking>"])

@@ -139,28 +139,22 @@ class Answers:
         return outcome
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        pytest.param(VerifierTimeoutError("late"), "too_slow", id="time"),
-        pytest.param(VerifierError("needed more than 1024 MB"), "too_large", id="memory"),
-    ],
-)
-def test_verify_blames_the_answer_where_the_library_takes_the_gold_one(error, reason):
+def test_verify_blames_the_answer_where_the_library_takes_the_gold_one():
     record = answered("reasoning_gym", entry("chain_sum", "7"), "<answer>8</answer>")
+    error = VerifierError("needed more than 1024 MB")
 
     found = asyncio.run(ReasoningGym.verify(record, Answers(error, Outcome(1.0, ""))))
-    assert (found.reward, found.details, found.answer) == (0.0, {"reason": reason}, "8")
+    assert (found.reward, found.details, found.answer) == (0.0, {"reason": "too_large"}, "8")
     with pytest.raises(VerifierError, match="gold answer of this task: KeyError"):
         asyncio.run(ReasoningGym.verify(record, Answers(error, Outcome(None, "KeyError"))))
     with pytest.raises(type(error), match=str(error)):
         asyncio.run(ReasoningGym.verify(record, Answers(error, error)))
 
 
-def test_verify_stops_an_answer_that_runs_away():
-    rollout = judged("coin_flip", "1", "<answer>1e999999999</answer>", {"library_timeout": 0.5})
-
-    assert (rollout.reward, rollout.details) == (0.0, {"reason": "too_slow"})
+def test_verify_scores_nothing_that_runs_away():
+    """How long it takes is the machine's doing, too."""
+    with pytest.raises(VerifierTimeoutError, match=r"scored took longer than 0\.5 seconds"):
+        judged("coin_flip", "1", "<answer>1e999999999</answer>", {"library_timeout": 0.5})
 
 
 def test_scored_leaves_a_lack_of_memory_to_the_worker(monkeypatch):

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from gymcli.client import Endpoint
-from gymcli.environment import Environment, Task
-from gymcli.errors import RequestRefusedError, RoleError, RunDirectoryError
+from gymcli.environment import Cache, Environment, Task
+from gymcli.errors import RequestRefusedError, RoleError, RunDirectoryError, UsageError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import in_order, refusal_of
 from gymcli.role_models import ModelPool, RoleModels, waits_to_score
@@ -116,6 +116,78 @@ def test_equal_requests_at_the_same_time_fail_together():
     assert {type(error.__cause__) for error in errors} == {RequestRefusedError}
     assert (failed.num_calls, failed.num_cached, failed.num_failed) == (0, 0, 1)
     assert again.text == "[[GOOD]]"
+    assert server.num_requests == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (MockAnswer(text="[[GOOD]] be", finish_reason="length"), "was cut at its token limit"),
+        (MockAnswer(text="[[GOOD]]", finish_reason="content_filter"), "was filtered"),
+        (MockAnswer(refusal="I cannot judge that."), "is a refusal: I cannot judge that."),
+        (MockAnswer(text=" \n"), "is empty"),
+    ],
+)
+@pytest.mark.parametrize("cache", ["1", None])
+def test_an_answer_that_is_none_is_a_failure_and_not_kept(tmp_path, answer, words, cache):
+    verdicts = Verdicts(tmp_path)
+
+    async def use(asking):
+        models = await asking.judge()
+        with pytest.raises(RoleError, match=words) as caught:
+            await asking.model(models).complete(PROMPT, cache=cache)
+        again = await asking.model(models).complete(PROMPT, cache=cache)
+        return caught.value, again, asking.total()
+
+    (error, again, total), server = asked(in_order(answer, "[[BAD]]"), use, verdicts=verdicts)
+    verdicts.close()
+    assert error.is_answered
+    assert (again.text, server.num_requests) == ("[[BAD]]", 2)
+    assert (total.num_calls, total.num_failed, total.num_cached) == (2, 1, 0)
+    kept = tmp_path / "verdicts.jsonl"
+    assert (kept.read_bytes().count(b"\n") if kept.exists() else 0) == (cache is not None)
+
+
+def test_an_answer_that_is_not_to_be_kept_is_asked_for_again(tmp_path):
+    """Those who wait for it get it all the same; one on record is as good as none."""
+    cache = Cache("1", keeps=lambda message: message.text == "[[GOOD]]")
+
+    async def use(asking):
+        models = await asking.judge()
+        kept_by_text = await asking.model(models).complete(PROMPT, cache="1")
+        asks = [asking.model(models).complete(PROMPT, cache=cache) for _ in range(3)]
+        answers = [kept_by_text, *await asyncio.gather(*asks)]
+        for _ in range(2):
+            answers.append(await asking.model(models).complete(PROMPT, cache=cache))
+        return [answer.text for answer in answers]
+
+    texts, server = asked(in_order("hm", "well", "[[GOOD]]"), use)
+    assert texts == ["hm", "well", "well", "well", "[[GOOD]]", "[[GOOD]]"]
+    assert server.num_requests == 3
+
+
+def test_everybody_gets_the_answer_in_the_form_that_is_kept():
+    """A score may not depend on who asked first."""
+    answer = MockAnswer(text="[[GOOD]]", reasoning="Hm.")
+
+    async def use(asking):
+        models = await asking.judge()
+        return [await asking.model(models).complete(PROMPT, cache="1") for _ in range(2)]
+
+    answers, _ = asked(lambda request: answer, use)
+    assert answers == [Message(role="assistant", content="[[GOOD]]")] * 2
+
+
+@pytest.mark.parametrize("params", [{"logprobs": True}, {"top_logprobs": 3}])
+def test_log_probabilities_of_an_answer_that_is_kept_are_refused(params):
+    async def use(asking):
+        models = await asking.judge()
+        with pytest.raises(UsageError, match="judge: an answer that is kept has no log prob"):
+            await asking.model(models).complete(PROMPT, params=params, cache="1")
+        await asking.model(models).complete(PROMPT, params=params)
+        await asking.model(models).complete(PROMPT, params={"logprobs": False}, cache="1")
+
+    _, server = asked(lambda request: "[[GOOD]]", use)
     assert server.num_requests == 2
 
 

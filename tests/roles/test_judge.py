@@ -3,12 +3,13 @@
 import asyncio
 import dataclasses
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli import Judge, RoleError, Verdict
+from gymcli import Judge, Message, RoleError, Verdict
 from tests.roles.scripted import Scripted, failing
 
 EQUALITY = {"equal": "[[A=B]]", "different": "[[A!=B]]"}
@@ -68,7 +69,8 @@ def test_parse_takes_the_longest_label(rule):
     [
         ('{"success": true, "explanation": "it is"}', "true"),
         ('```json\n{"success": false, "explanation": "{}"}\n```', "false"),
-        ('{"success": true, "explanation": ""} or {"success": false, "explanation": ""}', "false"),
+        ('{"success": true, "explanation": ""} or {"success": false, "explanation": ""}', None),
+        ('{"success": true, "explanation": ""} so {"success": true, "explanation": "x"}', "true"),
         ('{"success": true, "explanation": ""} or {"success": "no"} {}', "true"),
         ('{"success": "true", "explanation": ""}', None),
         ('{"success": true}', None),
@@ -122,6 +124,7 @@ def test_parse_survives_hostile_nesting():
         ({"labels": {"a": "A "}}, "no space around"),
         ({"schema": {"type": "object"}}, "names no properties"),
         ({"schema": SUCCESS, "decides": "succes"}, 'no property "succes"'),
+        ({"schema": SUCCESS, "rule": "tagged"}, "a tag is for labels"),
     ],
 )
 def test_judge_refuses_what_it_cannot_read(keywords, message):
@@ -158,24 +161,39 @@ def test_ask_sends_prompt_schema_params_and_version():
     )
     asked = model.asked[0]
     assert asked.prompt == "Is this it?"
-    assert (asked.schema, asked.params, asked.cache) == (SUCCESS, {"top_p": 1}, "3/0")
+    assert (asked.schema, asked.params, asked.cache.text) == (SUCCESS, {"top_p": 1}, "3/0")
 
 
-def test_ask_records_words_that_cannot_be_read():
-    verdict = asyncio.run(EQUAL.ask(Scripted(["Hard to say."]), a="", b=""))
-    assert verdict == Verdict(label=None, text="Hard to say.", votes=[None])
-    assert verdict.record() == {"label": None, "text": "Hard to say."}
+@pytest.mark.parametrize(
+    ("judge", "text"),
+    [
+        (EQUAL, "Hard to say."),
+        (EQUAL, ""),
+        (Judge("{a}{b}", labels=EQUALITY, rule="unique"), "[[A=B]] or [[A!=B]]"),
+        (Judge("{a}{b}", labels=EQUALITY, votes=2), "Hard to say."),
+    ],
+)
+def test_ask_fails_where_nothing_can_be_read(judge, text):
+    """Such an answer is not kept either, so that a resume asks again."""
+    model = Scripted(lambda prompt: text)
+    with pytest.raises(RoleError, match="gave no verdict that can be read") as caught:
+        asyncio.run(judge.ask(model, a="", b=""))
+    assert caught.value.is_answered
+    keeps = model.asked[0].cache.keeps
+    assert not keeps(Message(role="assistant", content=text))
+    assert keeps(Message(role="assistant", content="[[A=B]]"))
 
 
 def test_record_keeps_votes_and_object():
     words = '{"success": true, "explanation": ""}'
     judge = Judge("", schema=SUCCESS, decides="success", votes=3)
-    verdict = asyncio.run(judge.ask(Scripted([words, "?", words])))
+    other = words.replace("true", "false")
+    verdict = asyncio.run(judge.ask(Scripted([words, other, words])))
     assert verdict.record() == {
         "label": "true",
         "text": words,
         "value": {"success": True, "explanation": ""},
-        "votes": ["true", None, "true"],
+        "votes": ["true", "false", "true"],
         "agreement": 2 / 3,
     }
 
@@ -184,10 +202,8 @@ def test_record_keeps_votes_and_object():
     ("texts", "label", "text", "agreement"),
     [
         (["[[A=B]] 1", "[[A!=B]] 2", "[[A=B]] 3"], "equal", "[[A=B]] 1", 2 / 3),
-        (["?", "[[A!=B]] 2", "?"], "different", "[[A!=B]] 2", 1 / 3),
-        (["[[A=B]]", "[[A!=B]]", "?"], None, "[[A=B]]", 1 / 3),
+        (["[[A=B]] 1", "[[A!=B]] 2", "[[A!=B]] 3"], "different", "[[A!=B]] 2", 2 / 3),
         (["[[A=B]]", "[[A!=B]]"], None, "[[A=B]]", 0.0),
-        (["?", "??"], None, "?", 1.0),
         (["[[A=B]] 1", "[[A=B]] 2"], "equal", "[[A=B]] 1", 1.0),
     ],
 )
@@ -198,7 +214,7 @@ def test_ask_counts_votes(texts, label, text, agreement):
     assert (verdict.label, verdict.text) == (label, text)
     assert verdict.agreement == pytest.approx(agreement)
     assert verdict.votes == [judge.parse(said)[0] for said in texts]
-    assert [asked.cache for asked in model.asked] == [f"v2/{n}" for n in range(len(texts))]
+    assert [asked.cache.text for asked in model.asked] == [f"v2/{n}" for n in range(len(texts))]
 
 
 def test_ask_with_votes_keeps_the_object_of_the_vote_that_decided():
@@ -260,9 +276,8 @@ def test_confirm_asks_again_with_the_fields_swapped():
     assert [asked.prompt for asked in model.asked] == ["A: 1\nB: 2", "A: 2\nB: 1"]
 
 
-@pytest.mark.parametrize("text", ["[[A!=B]]", "no label"])
-def test_confirm_asks_once_where_the_verdict_is_another(text):
-    model = Scripted([text])
+def test_confirm_asks_once_where_the_verdict_is_another():
+    model = Scripted(["[[A!=B]]"])
     assert len(asyncio.run(EQUAL.confirm(model, "equal", swap=("a", "b"), a="1", b="2"))) == 1
 
 
@@ -321,6 +336,59 @@ def test_a_judge_that_quotes_the_candidate_is_read_by_its_own_object(
     assert judge.parse(quote + space + written) == (label, verdict)
     assert judge.parse(written + space + quote) == (label, verdict)
     assert judge.parse(quote) == (None, {})
+
+
+TAGGED = Judge("Is {a} equal? [[A=B]] or [[A!=B]].\n", labels=EQUALITY, rule="tagged")
+
+
+def test_tagged_judge_asks_for_its_label_in_a_tag_of_its_own():
+    """The same question has the same tag, so that what was answered is not asked again."""
+    [prompt], [again], [other] = (TAGGED.render(a=text) for text in ("1", "1", "2"))
+    tag = re.search(r"<(verdict-[0-9a-f]{8})>LABEL</", prompt.text)[1]
+    assert prompt == again
+    assert tag not in other.text
+    assert tag not in dataclasses.replace(TAGGED, version="2").render(a="1")[0].text
+    assert TAGGED.written("equal", a="1") == f"<{tag}>[[A=B]]</{tag}>"
+    assert EQUAL.written("different", a="1", b="2") == "[[A!=B]]"
+
+
+@pytest.mark.parametrize(
+    ("answer", "label"),
+    [
+        ("EQUAL", "equal"),
+        ("I think:\n**EQUAL**", "equal"),
+        ("EQUAL. In short: EQUAL", "equal"),
+        ("[[A!=B]], no, I was wrong. EQUAL", "equal"),
+        (" [[A=B]]\n", "equal"),
+        ("EQUAL or DIFFERENT?", None),
+        ("I say [[A=B]].", None),
+        ("[[A=B]] or [[A!=B]]", None),
+        ("<verdict>[[A=B]]</verdict>", None),
+        ("<verdict-01234567>[[A=B]]</verdict-01234567>", None),
+        ("EQUAL".lower(), None),
+    ],
+)
+def test_tagged_judge_reads_what_stands_in_its_tag(answer, label):
+    words = {name.upper(): TAGGED.written(name, a="1") for name in EQUALITY}
+    for name, written in words.items():
+        answer = answer.replace(name, written)
+    model = Scripted([answer])
+    if label is None:
+        with pytest.raises(RoleError, match="no verdict that can be read"):
+            asyncio.run(TAGGED.ask(model, a="1"))
+    else:
+        assert asyncio.run(TAGGED.ask(model, a="1")).label == label
+
+
+@given(CANDIDATES, st.sampled_from(sorted(EQUALITY)))
+def test_tagged_judge_is_not_spoken_for(candidate, label):
+    """Not by the candidate, quoted as it was written, nor by the prompt."""
+    [prompt] = TAGGED.render(a=candidate)
+    for said in (prompt.text, candidate + " ", "[[A=B]] [[A!=B]]"):
+        with pytest.raises(RoleError):
+            asyncio.run(TAGGED.ask(Scripted([f"It says: {said}"]), a=candidate))
+        answer = f"It says: {said}\n{TAGGED.written(label, a=candidate)}"
+        assert asyncio.run(TAGGED.ask(Scripted([answer]), a=candidate)).label == label
 
 
 def test_neutralise_gives_a_field_as_it_stands_in_the_prompt():

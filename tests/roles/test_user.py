@@ -121,6 +121,16 @@ def test_reply_cannot_end_a_conversation_that_the_policy_began():
     assert asyncio.run(user.reply([greeting])) == UserTurn("Hello")
 
 
+def test_reply_tries_again_where_an_answer_is_of_no_use():
+    cut = RoleError("user: the answer was cut", is_answered=True)
+    user, model = _user(cut, "Thanks!")
+    assert asyncio.run(user.reply(CONVERSATION)).text == "Thanks!"
+    user, model = _user(cut, cut, cut)
+    with pytest.raises(RoleError, match="in 3 tries; the last one was of no use: user: the answer"):
+        asyncio.run(user.reply(CONVERSATION))
+    assert len(model.asked) == 3
+
+
 def test_reply_passes_a_failed_call_on():
     user, model = _user(failing("the user's endpoint is down"))
     with pytest.raises(RoleError, match="endpoint is down"):

@@ -133,6 +133,29 @@ def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
     assert set(scored.values()) == {1}
 
 
+def test_a_judge_that_gave_no_verdict_is_asked_again(tmp_path):
+    """Whatever came in its place; what it said is not kept, and scores nothing."""
+    useless = [
+        MockAnswer(text="[[BAD]] be", finish_reason="length"),
+        MockAnswer(text="[[BAD]]", finish_reason="content_filter"),
+        MockAnswer(refusal="I cannot judge that."),
+        "",
+        "I cannot say.",
+    ]
+    answers = iter(useless)
+    tasks = write_rows(tmp_path / "t.jsonl", len(useless))
+    run = tmp_path / "run"
+    records, _, _ = collected(tasks, judge=lambda _: next(answers), out=run, concurrency=1)
+    assert {(r.error.error_class, r.error.phase) for r in records} == {("RoleError", "role")}
+    assert all(record.role_usage["judge"].num_calls == 1 for record in records)
+    kept = run / "verdicts.jsonl"
+    assert not kept.exists() or not lines_of(kept)
+
+    records, policy, judge = collected(tasks, out=run)
+    assert [record.reward for record in records] == [1.0] * len(useless)
+    assert (policy.num_requests, judge.num_requests) == (0, len(useless))
+
+
 def test_collect_goes_on_with_what_waits_for_its_judge(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 5)
     run = tmp_path / "run"

@@ -58,6 +58,18 @@ def test_verdicts_hold_no_more_than_scores_need(tmp_path):
         assert verdicts.get("k") == Message(role="assistant", content="yes")
 
 
+@pytest.mark.parametrize("content", [None, "", " \n", []])
+def test_verdicts_leave_out_what_is_empty(tmp_path, content):
+    """Older versions kept it; what comes when it is asked again counts."""
+    line = {"key": "k", "message": {"role": "assistant", "content": content, "reasoning": "hm"}}
+    (tmp_path / "verdicts.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
+    verdicts = Verdicts(tmp_path)
+    assert verdicts.get("k") is None
+    verdicts.add("k", Message(role="assistant", content="yes"), role="judge", model="m")
+    verdicts.close()
+    assert Verdicts(tmp_path).get("k").text == "yes"
+
+
 def test_verdicts_in_memory_leave_the_folder_alone(tmp_path):
     for verdicts in (Verdicts(), Verdicts(tmp_path, kept_in=())):
         verdicts.add("k", Message(role="assistant", content="yes"), role="judge", model="m")

@@ -1,0 +1,14 @@
+"""The script about judges: that no endpoint without a verdict gets an answer scored."""
+
+import asyncio
+
+from bench.judges import ANSWERS, JUDGES, SETTINGS, count
+
+
+def test_judges_score_nothing_that_no_judge_said():
+    """A smaller table than the script's, with the answers that are most like verdicts."""
+    tallies = asyncio.run(count(SETTINGS, ANSWERS[2:12:3]))
+
+    assert [tally.judge for tally in tallies] == list(JUDGES)
+    assert sum(tally.num_pairs for tally in tallies) == 4 * (4 * len(JUDGES) - 1)
+    assert [text for tally in tallies for text in tally.broken] == []
