@@ -85,7 +85,7 @@ class Stage:
         environment = self._found.environment
         try:
             with boundary(SetupError):
-                return make(
+                made = make(
                     environment,
                     rollout.task,
                     options=self.options,
@@ -97,6 +97,12 @@ class Stage:
                 text = f"the row is none of environment {self._found.name}: {error}"
                 raise RefusedError(422, text) from error
             raise
+        try:
+            with boundary(SetupError):
+                environment.check_task(made.task, self.options)
+        except SetupError as error:
+            raise RefusedError(422, f"environment {self._found.name}: {error}") from error
+        return made
 
     async def stepped(self, session: Session, messages: list[Message]) -> Step:
         """Let the environment answer the last of these messages, and record all.

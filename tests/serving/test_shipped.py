@@ -124,3 +124,18 @@ def test_a_verdict_rests_on_the_steps_and_not_on_what_a_client_says_of_them():
 
     stepped, verified = on_blackjack(talk)
     assert stepped == verified
+
+
+def test_a_row_that_needs_tables_of_others_is_refused():
+    truth = {"name": "email_delete_email", "arguments": "{}"}
+    params = {"input": [{"role": "user", "content": "Delete it."}]}
+
+    async def run():
+        server = Served("office", service=Service("workplace_assistant"))
+        async with server, client_of(server) as client:
+            body = {"responses_create_params": params, "ground_truth": [truth]}
+            return await client.ask("POST", "seed_session", body)
+
+    status, text, _ = asyncio.run(run())
+    assert status == 422
+    assert "data_dir=FOLDER" in text
