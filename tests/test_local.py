@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import mmap
 import os
 import select
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,8 +21,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import MissingPackageError, RunError, UsageError
-from gymcli.local import LocalServer, default_weights, model_name, parse_local
+from gymcli.local import (
+    LocalServer,
+    default_weights,
+    has_tool_template,
+    model_name,
+    parse_local,
+)
 from gymcli.local.server import _await_ready, _launch, _stop
+from gymcli.local.weights import _texts
+from gymcli.role_models import ModelPool
+from gymcli.types import Answer, FunctionCall, Message, Request, ToolCall
 
 
 def _missing() -> str:
@@ -150,6 +161,68 @@ def test_default_weights_wheel_without_file(tmp_path: Path) -> None:
 )
 def test_model_name(file: str, name: str) -> None:
     assert model_name(Path("/somewhere") / file) == name
+
+
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+SHOWING_TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}" + PLAIN
+WITH_TOOLS = """\
+{% if tools %}<|im_start|>system
+{{ tools | tojson }}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>
+{{ c.function | tojson }}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def gguf_text(text: str) -> bytes:
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def write_gguf(path: Path, **templates: str) -> Path:
+    """Write the metadata of a model: values of all kinds, and chat templates after them."""
+    values = {
+        "general.alignment": struct.pack("<II", 4, 32),
+        "some.flag": struct.pack("<IB", 7, 1),
+        "some.number": struct.pack("<Id", 12, 0.5),
+        "tokenizer.ggml.tokens": struct.pack("<IIQ", 9, 8, 2) + gguf_text("tools") + gguf_text("é"),
+        "tokenizer.ggml.scores": struct.pack("<IIQff", 9, 6, 2, 0.0, 1.0),
+        "some.lists": struct.pack("<IIQIQBIQ", 9, 9, 2, 0, 1, 5, 8, 0),
+        "general.description": struct.pack("<I", 8) + gguf_text("calls tools"),
+    }
+    for name, template in templates.items():
+        values[f"tokenizer.{name}"] = struct.pack("<I", 8) + gguf_text(template)
+    pairs = b"".join(gguf_text(key) + value for key, value in values.items())
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(values)) + pairs)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("templates", "expected"),
+    [
+        ({}, False),
+        ({"chat_template": PLAIN}, False),
+        ({"chat_template": SHOWING_TOOLS}, False),
+        ({"chat_template": WITH_TOOLS}, True),
+        ({"chat_template": PLAIN, "chat_template.tool_use": WITH_TOOLS}, True),
+        ({"chat_template": PLAIN, "chat_template.rag": WITH_TOOLS}, False),
+    ],
+)
+def test_has_tool_template(tmp_path: Path, templates: dict[str, str], *, expected: bool) -> None:
+    assert has_tool_template(write_gguf(tmp_path / "a.gguf", **templates)) is expected
+
+
+def test_has_tool_template_of_what_cannot_be_read(tmp_path: Path) -> None:
+    """Loading the file says what is wrong with it."""
+    whole = write_gguf(tmp_path / "whole.gguf", chat_template=WITH_TOOLS).read_bytes()
+    path = tmp_path / "torn.gguf"
+    assert not has_tool_template(path)
+    for length in (0, 8, 30, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert not has_tool_template(path)
+    path.write_bytes(whole.replace(struct.pack("<IB", 7, 1), struct.pack("<IB", 99, 1)))
+    assert not has_tool_template(path)
 
 
 async def await_script(script: str, *, seconds: float = 20.0) -> str:
@@ -290,6 +363,48 @@ def test_local_server_answers(asked: Asked) -> None:
     assert answer["model"] == "SmolLM2-135M-Instruct"
     assert answer["usage"]["prompt_tokens"] > 10
     assert answer["usage"]["completion_tokens"] > 0
+
+
+def with_tools(weights: Path, path: Path) -> Path:
+    """Copy a model with another chat template of the same length, so that nothing moves."""
+    with (
+        weights.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        old = dict(_texts(content))["tokenizer.chat_template"].encode()
+    comment = "{#" + " " * (len(old) - len(WITH_TOOLS.encode()) - 4) + "#}"
+    path.write_bytes(weights.read_bytes().replace(old, (WITH_TOOLS + comment).encode()))
+    return path
+
+
+@needs_model
+def test_tools_of_a_file_whose_template_has_them_are_not_emulated(tmp_path: Path) -> None:
+    """The model goes on as it did before; its words become a call by the format of the template."""
+    tool = {"name": "look", "description": "Look.", "parameters": {"type": "object"}}
+    messages = []
+    for number, place in enumerate(("north", "south", "east")):
+        call = ToolCall(f"c{number}", FunctionCall("look", json.dumps({"where": place})))
+        messages += [
+            Message(role="user", content=f"Look {place}."),
+            Message(role="assistant", content="", tool_calls=[call]),
+            Message(role="tool", tool_call_id=call.id, content="Fog."),
+        ]
+    messages.append(Message(role="user", content="Look west."))
+    request = Request(
+        messages=messages,
+        tools=[{"type": "function", "function": tool}],
+        params={"temperature": 0, "max_tokens": 60},
+    )
+
+    async def run() -> tuple[bool, Answer]:
+        async with ModelPool(1) as pool:
+            client = await pool.client(with_tools(default_weights(), tmp_path / "tools.gguf"))
+            return client.endpoint.emulate_tools, await client.answer(request)
+
+    is_emulated, answer = asyncio.run(run())
+    assert not is_emulated
+    [call] = answer.message.tool_calls
+    assert (call.name, json.loads(call.arguments)) == ("look", {"where": "west"})
 
 
 @needs_model

@@ -18,24 +18,28 @@ customer is deleted before or after another is added. Where this differs:
   reference stores it, and the tables are never equal. The id of a row can never be changed.
 - An episode has ten turns, the reference's six. A query has at most 100 different words.
 - The ids of new e-mails have eight digits, like all others; tools answer in words of their own.
-- What is left out of a new customer is empty, and equal to an empty text.
+- What is left out of a new customer is empty, and equal to an empty text. Tools show it as null,
+  as they do an empty cell.
 
-The tables are made up by `company.py`; the option `data_dir` takes a folder with the CSV files of
-others. Rows of others need the tables that they were written for: where a gold call is refused, or
-the gold calls that may change something change nothing, the attempt is unscored, where the
-reference rewards doing nothing. A row without any such call asks for nothing to be changed.
+The tables are made up by `company.py`, for rows with `"tables": "made_up"`. Other rows need the
+tables that they were written for: the option `data_dir` takes a folder of CSV files, as the folder
+`csv_data` of the reference, or its `processed` or `raw`. Without it they are neither played nor
+scored. Where a gold call is refused, or the gold calls that may change something change nothing,
+the attempt is unscored, where the reference rewards doing nothing. A row without any such call asks
+for nothing to be changed.
 
 One row (its system message shortened):
 {"id": "workplace-0", "difficulty": "easy", "category": "email", "capability": "tool use",
-"messages": [{"role": "system", "content": "It is ..."}, {"role": "user", "content": "Delete the
-e-mail with the id 00000041."}], "ground_truth": [{"name": "email_delete_email",
-"arguments": "{\"email_id\":\"00000041\"}"}]}
+"tables": "made_up", "messages": [{"role": "system", "content": "It is ..."}, {"role": "user",
+"content": "Delete the e-mail with the id 00000041."}], "ground_truth": [{"name":
+"email_delete_email", "arguments": "{\"email_id\":\"00000041\"}"}]}
 """
 
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import msgspec
 from pydantic import BaseModel, field_validator
@@ -85,6 +89,8 @@ class WorkplaceTask(Task):
     """The calls that fulfil the request."""
 
     ground_truth: list[GoldCall]
+    tables: Literal["made_up"] | None = None
+    """The tables it was written for; None: those of the option `data_dir`."""
 
     @property
     def gold_calls(self) -> list[ToolCall]:
@@ -106,6 +112,7 @@ class WorkplaceAssistant(
 ):
     """Find and change e-mails, events, tasks and customers with 27 tools."""
 
+    version = "2"
     max_turns = 10
     properties = Properties(
         "stateful", "multiple intents", "agent", "office work", "end-state equality"
@@ -129,7 +136,18 @@ class WorkplaceAssistant(
             """The tables that episodes start with."""
             return made_up() if self.data_dir is None else read_csv(self.data_dir)
 
+        def has_tables(self, task: WorkplaceTask) -> bool:
+            """Say whether the tables are here that a task was written for."""
+            return task.tables is not None or self.data_dir is not None
+
     options: Options
+
+    @classmethod
+    def check_task(cls, task: WorkplaceTask, options: EnvironmentOptions) -> None:
+        """Refuse a row that was written for tables which are not there."""
+        assert isinstance(options, cls.Options)
+        if not options.has_tables(task):
+            raise ValueError(NO_TABLES)
 
     async def setup(self) -> list[Message]:
         """Put fresh tables into the office."""
@@ -145,11 +163,15 @@ class WorkplaceAssistant(
         """Reward 1 where the calls of the record leave the tables as the gold calls do.
 
         Raises:
-            VerifierError: The gold calls cannot be carried out, or change nothing.
+            VerifierError: The gold calls cannot be carried out, or change nothing, or their tables
+                are not there.
 
         """
         assert isinstance(context.options, cls.Options)
         task = cls.parse_task(rollout.task)
+        # What was played here was checked before.
+        if not (rollout.env_version or context.options.has_tables(task)):
+            raise VerifierError(NO_TABLES)
         start = Office(context.options.source)
         shown = rollout.tools or None
         reached = await cls._played(task, context.options, rollout.tool_calls, shown)
@@ -241,6 +263,7 @@ def _row(number: int, difficulty: str, draft: Draft) -> JSONObject:
         "difficulty": difficulty,
         "category": draft.category,
         "capability": draft.capability,
+        "tables": "made_up",
         "messages": [
             {"role": "system", "content": INSTRUCTIONS},
             {"role": "user", "content": draft.text},
@@ -253,6 +276,12 @@ def _row(number: int, difficulty: str, draft: Draft) -> JSONObject:
 
 
 OTHER_TABLES = "were they written for other tables? give --env-arg data_dir=FOLDER"
+
+NO_TABLES = (
+    'the row was written for tables of others, as it has no "tables": "made_up"; give --env-arg '
+    "data_dir=FOLDER with their CSV files (of NeMo Gym: its folder "
+    "resources_servers/workplace_assistant/csv_data)"
+)
 
 LEVELS: Levels = (("easy", EASY), ("medium", MEDIUM), ("hard", HARD))
 PLAN: Levels = LEVELS * 20 + INTENT_LEVELS * 4 + DEPENDENCY_LEVELS * 4

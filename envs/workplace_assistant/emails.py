@@ -46,7 +46,7 @@ class EmailTools:
                 "'subject', 'sent_datetime' or 'body'."
             ),
         ],
-    ) -> Row | str:
+    ) -> JSONObject | str:
         """Give one field of the e-mail that has an id."""
         return self.office.emails.read(email_id, field)
 

@@ -7,7 +7,6 @@ from pydantic import Field
 from gymcli import JSONObject, tool
 
 from .forms import duration_fault, time_fault
-from .source import Row
 from .tables import Office, page_of
 
 __all__ = ["CalendarTools"]
@@ -31,7 +30,7 @@ class CalendarTools:
                 "'event_start' or 'duration'."
             ),
         ],
-    ) -> Row | str:
+    ) -> JSONObject | str:
         """Give one field of the event that has an id."""
         return self.office.events.read(event_id, field)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gymcli import tool
+from gymcli import JSONObject, tool
 
 from .forms import day_fault
 from .source import Row
@@ -41,7 +41,7 @@ class ProjectTools:
                 "'list_name', 'due_date' or 'board'."
             ),
         ],
-    ) -> Row | str:
+    ) -> JSONObject | str:
         """Give one field of the task that has an id."""
         return self.office.tasks.read(task_id, field)
 

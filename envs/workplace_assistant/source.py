@@ -82,7 +82,8 @@ def labelled(rows: Iterable[Row]) -> tuple[Labelled, ...]:
 def read_csv(folder: Path) -> Source:
     """Read the tables of others from a folder, once in a process.
 
-    Files are looked for in the folder itself, then in its `processed` and `raw`.
+    Files are looked for in the folder itself, then in `processed` and `raw`, in it or beside it:
+    the reference has its addresses in the one and all other tables in the other.
 
     Raises:
         ValueError: A file is missing or cannot be read, lacks a column, or its ids are no ids.
@@ -95,7 +96,10 @@ def read_csv(folder: Path) -> Source:
 
 
 def _found(folder: Path, name: str) -> Path:
-    for place in (folder, folder / "processed", folder / "raw"):
+    layout = ("processed", "raw")
+    base = folder.absolute()
+    above = base.parent if base.name in layout else base
+    for place in (folder, *(above / part for part in layout)):
         path = place / f"{name}.csv"
         if path.is_file():
             return path

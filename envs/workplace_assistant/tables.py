@@ -51,14 +51,14 @@ class Table:
         """Say that there is no row of an id."""
         return f"There is no {self._noun} with the id {identity!r}."
 
-    def read(self, identity: str, field: str) -> Row | str:
-        """Give one field of a row, or a sentence that says what is wrong."""
+    def read(self, identity: str, field: str) -> JSONObject | str:
+        """Give one field of a row, or a sentence that says what is wrong; what is empty is null."""
         row = self.find(identity)
         if row is None:
             return self.missing(identity)
         if field not in row:
             return f"{self._noun.capitalize()}s have no field {field!r}, only {_listed(row)}."
-        return {field: row[field]}
+        return {field: row[field] or None}
 
     def add(self, row: Row) -> str:
         """Append a row under the next id, which is given; the key column comes first."""
@@ -144,7 +144,10 @@ class Office:
 
 
 def page_of(rows: Sequence[Row], noun: str, page: int, page_size: int) -> JSONObject | str:
-    """Give one page of what a search found, the nearest where there is none of that number."""
+    """Give one page of what a search found, the nearest where there is none of that number.
+
+    What is empty is null.
+    """
     if not rows:
         return f"No {noun} found."
     if page_size < 1:
@@ -152,7 +155,10 @@ def page_of(rows: Sequence[Row], noun: str, page: int, page_size: int) -> JSONOb
     num_pages = -(-len(rows) // page_size)
     page = max(1, min(page, num_pages))
     return {
-        noun: rows[(page - 1) * page_size : page * page_size],
+        noun: [
+            {column: text or None for column, text in row.items()}
+            for row in rows[(page - 1) * page_size : page * page_size]
+        ],
         "pagination": {
             f"total_{noun}": len(rows),
             "page": page,

@@ -79,7 +79,10 @@ def collect(
     ],
     env: Annotated[
         str | None,
-        typer.Option(help="Environment of rows that name none: NAME, FILE.py:CLASS, MODULE:CLASS."),
+        typer.Option(
+            help="Environment of rows that name none: NAME, FILE.py:CLASS, MODULE:CLASS; or "
+            "AGENT=ENV, which says what an agent_ref means."
+        ),
     ] = None,
     env_arg: Annotated[
         list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")

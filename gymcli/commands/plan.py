@@ -70,12 +70,14 @@ def _print_plan(collection: Collection) -> None:
 def _first_body(collection: Collection) -> bytes:
     """Give the body of the first request, as it would be sent."""
     from gymcli.client import Client, Endpoint
+    from gymcli.runner.policy import emulates_tools
 
     options = collection.options
     endpoint = options.endpoint
-    is_local = endpoint is None and options.model != "oracle"
     shown = endpoint or Endpoint(
-        base_url="http://127.0.0.1", model=collection.manifest.model, emulate_tools=is_local
+        base_url="http://127.0.0.1",
+        model=collection.manifest.model,
+        emulate_tools=emulates_tools(options),
     )
     request = run_async(collection.first_request())
     return Client(shown, concurrency=1).payload(request)

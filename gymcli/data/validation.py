@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from gymcli.environment import EnvironmentOptions
 from gymcli.nemo_gym import own_task_id
-from gymcli.registry import Registry
+from gymcli.registry import Found, Registry, own_options, split_env_args
 from gymcli.runner import CollectOptions
 from gymcli.runner.row_problems import row_problems
 from gymcli.runner.task_source import TaskSource, named_file
@@ -37,6 +38,8 @@ class Validation(msgspec.Struct, kw_only=True):
     ignored_params: dict[str, int] = {}
     """Rows by the request parameter that they set and may not."""
     problems: list[RowProblem] = []
+    agents: list[str] = []
+    """What is to be said of agents in rows that no environment is known for."""
 
     @property
     def num_copies(self) -> int:
@@ -57,13 +60,14 @@ class Validation(msgspec.Struct, kw_only=True):
         if self.ignored_params:
             names = ", ".join(sorted(self.ignored_params))
             texts.append(f"rows set {names}: ignored, the command line decides these")
-        return texts
+        return texts + self.agents
 
 
 def validate(
     tasks: Sequence[str | Path],
     *,
     env: str | None = None,
+    env_args: Mapping[str, str] | None = None,
     prompt: Path | None = None,
     id_field: str | None = None,
     id_by_file: bool = False,
@@ -74,18 +78,32 @@ def validate(
     what a collection would refuse; else the shape alone is looked at.
 
     Raises:
-        UsageError: A file, the template or the environment cannot be read.
+        UsageError: A file, the template or the environment cannot be read, or an option is wrong.
 
     """
     files = [named_file(task) for task in tasks]
     is_checked = env is not None or any(file.env for file in files)
     result = Validation(files=[str(file.path) for file in files], is_checked=is_checked)
+    environments: dict[str, tuple[Found, EnvironmentOptions]] = {}
     if is_checked:
         registry = Registry((env,) if env else ())
         options = CollectOptions(
-            model="none", env=env, prompt=prompt, id_field=id_field, id_by_file=id_by_file
+            model="none",
+            env=env,
+            env_args=dict(env_args or {}),
+            prompt=prompt,
+            id_field=id_field,
+            id_by_file=id_by_file,
         )
-        _count(TaskSource(tasks, options, registry).read(), result, registry)
+
+        def problems(row: TaskRow) -> list[str]:
+            if row.env not in environments:
+                found = registry.find(row.env)
+                environments[row.env] = found, own_options(options.env_args, found)
+            return row_problems(row, *environments[row.env])
+
+        _count(TaskSource(tasks, options, registry).read(), result, problems)
+        result.agents = registry.agent_warnings
     else:
         reading = TaskReading(
             default_env="",
@@ -93,7 +111,8 @@ def validate(
             id_field=id_field,
             id_by_file=id_by_file,
         )
-        _count(read_tasks([file.path for file in files], reading), result, None)
+        _count(read_tasks([file.path for file in files], reading), result, lambda _: [])
+    split_env_args(env_args or {}, (found for found, _ in environments.values()))
     if id_field is not None:
         result.num_without_id = 0
     if not result.num_rows:
@@ -105,9 +124,9 @@ def validate(
 def _count(
     items: Iterator[TaskRow | RowProblem | IgnoredParameter],
     result: Validation,
-    registry: Registry | None,
+    problems_of: Callable[[TaskRow], list[str]],
 ) -> None:
-    """Count the rows and list their problems; with a registry, those of environments too."""
+    """Count the rows and list their problems."""
     environments: Counter[str] = Counter()
     ignored: Counter[str] = Counter()
     for item in items:
@@ -115,7 +134,10 @@ def _count(
             ignored[item.name] += 1
             continue
         result.num_rows += 1
-        found = _problems(item, registry)
+        if isinstance(item, RowProblem):
+            found = [item]
+        else:
+            found = [RowProblem(item.place, text) for text in problems_of(item)]
         result.problems += found
         if found or isinstance(item, RowProblem):
             result.num_wrong += 1
@@ -125,12 +147,3 @@ def _count(
             result.num_tasks += 1
             result.num_without_id += own_task_id(item.fields) is None
     result.environments, result.ignored_params = dict(environments), dict(ignored)
-
-
-def _problems(item: TaskRow | RowProblem, registry: Registry | None) -> list[RowProblem]:
-    if isinstance(item, RowProblem):
-        return [item]
-    if registry is None:
-        return []
-    found = registry.find(item.env)
-    return [RowProblem(item.place, text) for text in row_problems(item, found)]

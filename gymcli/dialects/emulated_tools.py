@@ -8,6 +8,7 @@ hundred million parameters.
 from __future__ import annotations
 
 import typing
+from contextlib import suppress
 
 import msgspec
 
@@ -15,6 +16,7 @@ from gymcli.dialects.payload import object_in, objects_in, text_in
 from gymcli.types import (
     JSON,
     Answer,
+    FinishReason,
     FunctionCall,
     JSONObject,
     Message,
@@ -29,6 +31,10 @@ _REPLY = "Reply with JSON only."
 _CALL = 'To use a tool: {"tool": "<name>", "arguments": {…}}'
 _ANSWER = 'To answer: {"answer": "<text>"}'
 _DROPPED = ("tool_choice", "parallel_tool_calls")
+_KEYS = ('"answer"', '"tool"')
+"""With one of them a reply begins."""
+_CUT: tuple[FinishReason, ...] = ("length", "content_filter")
+"""Finish reasons of answers that are not whole."""
 
 
 def emulate(request: Request) -> Request:
@@ -64,12 +70,13 @@ def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
     """Turn the text of an answer to an emulated request back into a tool call or plain text.
 
     Only for answers to requests of which `may_call` is true. The call's id is `<id_prefix>_0`; give
-    each turn its own prefix. Text that is neither form stays as it is.
+    each turn its own prefix. Text that is neither form stays as it is. Of one that was cut off, the
+    beginning of the answer is left, and nothing of a call.
     """
     try:
         value: JSON = msgspec.json.decode(answer.message.text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return answer
+        return _cut_off(answer) if answer.finish_reason in _CUT else answer
     fields = object_in(value)
     if fields.keys() == {"answer"}:
         text = fields["answer"]
@@ -82,6 +89,33 @@ def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
         message = msgspec.structs.replace(answer.message, content=None, tool_calls=[call])
         return msgspec.structs.replace(answer, message=message, finish_reason="tool_calls")
     return answer
+
+
+def _cut_off(answer: Answer) -> Answer:
+    """Take what was cut off out of its form, if it has begun one."""
+    text = answer.message.text.lstrip()
+    inside = text[1:].lstrip()
+    if not text.startswith("{") or not any(
+        inside.startswith(key) or key.startswith(inside) for key in _KEYS
+    ):
+        return answer
+    content = None
+    if inside.startswith(_KEYS[0]):
+        content = _begun(inside.removeprefix(_KEYS[0]).lstrip().removeprefix(":").lstrip())
+    message = msgspec.structs.replace(answer.message, content=content)
+    return msgspec.structs.replace(answer, message=message)
+
+
+def _begun(value: str) -> str:
+    """Return the text that a JSON text says as far as it goes; of any other JSON, itself."""
+    if not value.startswith('"'):
+        return value
+    # It may end within an escape sequence, of which the longest has twelve characters.
+    closed = (value[: len(value) - num] + '"' for num in range(min(len(value), 12)))
+    for whole in (value, *closed):
+        with suppress(msgspec.MsgspecError, UnicodeError):
+            return msgspec.json.decode(whole, type=str)
+    return ""
 
 
 def _functions(request: Request) -> list[JSONObject]:

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.registry import split_name
+
 __all__ = ["Code", "code_of"]
 
 
@@ -35,19 +37,25 @@ class Code(NamedTuple):
             return ()
         if self.source is None:
             return (self.spec,)
-        place, _, class_name = self.spec.rpartition(":")
+        name, target = split_name(self.spec)
+        place, _, class_name = target.rpartition(":")
         path = Path(place)
         if not (path.is_file() and path.read_bytes() == self.source):
             path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
             path.write_bytes(self.source)
-        return (f"{path}:{class_name}",)
+        return (_named(name, f"{path}:{class_name}"),)
 
 
 def code_of(spec: str | None) -> Code:
     """Give the code of what `--env` named, to be sent."""
     here = (str(Path.cwd()), tuple(entry for entry in sys.path if entry))
-    place, _, class_name = (spec or "").rpartition(":")
+    name, target = split_name(spec or "")
+    place, _, class_name = target.rpartition(":")
     if not place.endswith(".py"):
         return Code(spec, None, *here)
     path = Path(place).resolve()
-    return Code(f"{path}:{class_name}", path.read_bytes(), *here)
+    return Code(_named(name, f"{path}:{class_name}"), path.read_bytes(), *here)
+
+
+def _named(name: str, target: str) -> str:
+    return f"{name}={target}" if name else target

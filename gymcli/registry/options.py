@@ -12,7 +12,7 @@ from gymcli.errors import UsageError
 from gymcli.registry.find import EnvironmentClass, Found
 from gymcli.types import JSON_ERRORS, JSONObject
 
-__all__ = ["environment_options", "split_env_args"]
+__all__ = ["environment_options", "own_options", "split_env_args"]
 
 
 def split_env_args(
@@ -46,6 +46,23 @@ def _misfit(key: str, fitting: list[str], found: Mapping[str, EnvironmentClass])
     known = [f"{name}.{option}" for name in found for option in found[name].Options.model_fields]
     there_are = ", ".join(known) or "none"
     return f"--env-arg {key}: no environment of this run has it (options: {there_are})"
+
+
+def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
+    """Type those of the given options that one environment has, whichever others a run has.
+
+    Raises:
+        UsageError: As `environment_options`.
+
+    """
+    own = {}
+    for key, value in given.items():
+        prefix, _, option = key.partition(".")
+        if option and prefix == found.name:
+            own[option] = value
+        elif key in found.environment.Options.model_fields:
+            own[key] = value
+    return environment_options(found.environment, found.name, own, {})
 
 
 def environment_options(

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from gymcli.client import Client, Endpoint, Governors
-from gymcli.local import LocalServer
+from gymcli.local import LocalServer, has_tool_template
 
 __all__ = ["ModelPool", "ModelSource"]
 
@@ -46,15 +46,16 @@ class ModelPool:
             for known, client in self._clients:
                 if known == source:
                     return client
-            endpoint = source
-            if isinstance(endpoint, Path):
-                server = await self._stack.enter_async_context(LocalServer(endpoint))
+            if isinstance(source, Path):
+                server = await self._stack.enter_async_context(LocalServer(source))
                 endpoint = Endpoint(
                     base_url=server.base_url,
                     model=server.model,
-                    emulate_tools=True,
+                    emulate_tools=not has_tool_template(source),
                     outage_deadline=_LOCAL_OUTAGE_DEADLINE,
                 )
+            else:
+                endpoint = source
             client = Client(endpoint, concurrency=self._concurrency, governors=self._governors)
             await self._stack.enter_async_context(client)
             self._clients.append((source, client))

@@ -138,6 +138,7 @@ class Collection:
             *parameter_warnings(options, found),
             *self._plan.self_judgement(),
             *missing_warnings,
+            *registry.agent_warnings,
             *(
                 f"{name}: verifies_in_worker has no effect any more, leave it out; every verifier "
                 "that waits for nothing runs in a worker process"

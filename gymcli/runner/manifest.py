@@ -20,6 +20,7 @@ from gymcli.registry import Found, environment_options
 from gymcli.role_models import RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.judging import Judges
 from gymcli.runner.options import CollectOptions
+from gymcli.runner.policy import emulates_tools
 from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
@@ -50,7 +51,7 @@ def identity_of(
     """Give what makes two runs the same; addresses, keys, speed and selection are not in it."""
     endpoint = options.endpoint
     prompting = _episode_limits(options)
-    if endpoint is not None and endpoint.emulate_tools:
+    if emulates_tools(options):
         prompting["emulate_tools"] = True
     if endpoint is not None and endpoint.send_reasoning is not None:
         prompting["send_reasoning"] = endpoint.send_reasoning

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gymcli.errors import UsageError
-from gymcli.local import parse_local
+from gymcli.local import has_tool_template, parse_local
 from gymcli.role_models import ModelSource
 from gymcli.runner.options import CollectOptions
 
-__all__ = ["policy_source", "sends_no_key"]
+__all__ = ["emulates_tools", "policy_source", "sends_no_key"]
 
 
 def policy_source(options: CollectOptions) -> ModelSource | None:
@@ -23,6 +23,14 @@ def policy_source(options: CollectOptions) -> ModelSource | None:
     if source is None:
         raise UsageError(f"the model {options.model} needs an endpoint; give one")
     return source
+
+
+def emulates_tools(options: CollectOptions) -> bool:
+    """Say whether tools go into the policy's prompt."""
+    if options.endpoint is not None:
+        return options.endpoint.emulate_tools
+    weights = parse_local(options.model)
+    return weights is not None and not has_tool_template(weights)
 
 
 def sends_no_key(options: CollectOptions) -> bool:

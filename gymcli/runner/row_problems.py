@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from gymcli.environment import Environment
+from gymcli.environment import Environment, EnvironmentOptions
 from gymcli.errors import TasksError
 from gymcli.registry import Found
 from gymcli.store.tasks import RowProblem
@@ -45,13 +45,16 @@ class Problems:
             raise TasksError("\n".join(self.lines()))
 
 
-def row_problems(row: TaskRow, found: Found) -> list[str]:
-    """Say what is wrong with a row for its environment."""
+def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> list[str]:
+    """Say what is wrong with a row for its environment, which has these options."""
+    problems: list[str] = []
     try:
-        found.environment.parse_task(row.fields)
-        problems = []
+        task = found.environment.parse_task(row.fields)
+        found.environment.check_task(task, options)
     except ValidationError as error:
-        problems = list(_field_problems(error, found.name))
+        problems += _field_problems(error, found.name)
+    except ValueError as error:
+        problems.append(f"{error} (environment {found.name})")
     if row.tools:
         problems += _tool_problems(row.tools, found)
     return problems

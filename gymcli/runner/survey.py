@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from gymcli.environment import EnvironmentOptions
 from gymcli.errors import TasksError, UnknownNameError
-from gymcli.registry import Found, Registry
+from gymcli.registry import Found, Registry, own_options
 from gymcli.runner.group_sizes import GroupSizes
 from gymcli.runner.row_problems import Problems, row_problems
 from gymcli.runner.task_source import TaskSource, file_of
@@ -65,6 +66,7 @@ def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_
     Raises:
         TasksError: Rows are wrong; the first 20 are listed.
         UnknownNameError: A task that was asked for by id is not there.
+        UsageError: An option of an environment is wrong.
 
     """
     result = Survey()
@@ -114,6 +116,7 @@ def _checked(
     """Give the rows with a look at each; at the end, complain of those that are wrong."""
     problems = Problems()
     of_environments: dict[str, list[str]] = {}
+    options: dict[str, EnvironmentOptions] = {}
     for item in source.read():
         if isinstance(item, RowProblem):
             problems.add(item)
@@ -125,11 +128,12 @@ def _checked(
         if found is None:
             found = result.environments[item.env] = registry.find(item.env)
             of_environments[item.env] = _name_problems(item.env, scrubber)
+            options[item.env] = own_options(source.env_args, found)
             if found.environment.scores_groups():
                 result.group_sizes.watch(item.env)
         if item.params:
             result.param_names.update(item.params)
-        texts = of_environments[item.env] + row_problems(item, found)
+        texts = of_environments[item.env] + row_problems(item, found, options[item.env])
         if scrubber.holds_secret(item.id):
             texts.insert(0, f"the task's id {_UNWRITABLE} id, or name its field with --id-field")
         for text in texts:

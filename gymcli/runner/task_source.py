@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,8 +51,14 @@ class TaskSource:
             id_field=options.id_field,
             id_by_file=options.id_by_file,
             canonical_env=lambda name: registry.find(name).name,
+            env_of_agent=lambda name, default: registry.find_agent(name, default).name,
             folder=working_directory(),
         )
+
+    @property
+    def env_args(self) -> Mapping[str, str]:
+        """Options of environments, as the command line gives them."""
+        return self._options.env_args
 
     @property
     def repeats(self) -> int:

@@ -77,7 +77,9 @@ class Episodes:
         talks = _overrides(self._found.environment, "step", "reply")
         if seed is None and talks:
             raise _other_dialect(self._found.name)
-        session, opening = await self._stage.opened(asked.json_object(), seed)
+        session, opening = await self._stage.opened(
+            asked.json_object(), seed, is_own=seed is not None
+        )
         if seed is None:
             if opening:
                 await self._sessions.end(session)
@@ -95,7 +97,9 @@ class Episodes:
             AttemptError: It cannot be set up.
 
         """
-        session, opening = await self._stage.opened(asked.json_object(), _seed_of(asked))
+        session, opening = await self._stage.opened(
+            asked.json_object(), _seed_of(asked), is_own=True
+        )
         return json_answer(opening_answer(opening)), session
 
     async def call_tool(self, session: Session, name: str, arguments: bytes) -> Answered:
@@ -172,6 +176,8 @@ class Episodes:
     async def verify(self, session: Session, body: JSONObject) -> Answered:
         """Score the conversation of a session, which is over then.
 
+        What `/step` was asked is on record here; any other conversation is that of the body.
+
         Raises:
             RefusedError: The body holds no conversation.
             AttemptError: The verifier failed; the session goes on, and may be asked again.
@@ -180,9 +186,13 @@ class Episodes:
         async with self._sessions.turn(session):
             rollout = session.rollout
             said = _own(body, Said) if session.is_own else played_messages(body)
-            rollout.messages[rollout.num_prompt_messages :] = said.messages
-            rollout.stop_reason = said.stop_reason
-            rollout.model, rollout.usage = said.model, said.usage or Usage()
+            was_stepped = not session.is_own and rollout.env_version and rollout.responses
+            if not was_stepped:
+                rollout.messages[rollout.num_prompt_messages :] = said.messages
+                rollout.model, rollout.usage = said.model, said.usage or Usage()
+                rollout.env_version = rollout.env_version if session.is_own else ""
+            if session.is_own or not session.is_finished:
+                rollout.stop_reason = said.stop_reason
             found = await self._stage.scored_session(session)
             await self._sessions.end(session)
             return _verified(found, None if session.is_own else body)

@@ -53,21 +53,25 @@ class Stage:
         self._shared = shared
         self._sessions = sessions
 
-    async def opened(self, row: JSONObject, seed: int | None) -> tuple[Session, list[Message]]:
+    async def opened(
+        self, row: JSONObject, seed: int | None, *, is_own: bool
+    ) -> tuple[Session, list[Message]]:
         """Open a session for a row; gives the environment's opening as well.
+
+        `is_own` says that no other program writes the conversation or reads the calls in it.
 
         Raises:
             RefusedError: It is no row of this environment, or there is no room.
             AttemptError: The environment cannot be set up.
 
         """
-        rollout = opened_record(row, self._found, self.options, seed)
+        rollout = opened_record(row, self._found, self.options, seed, is_own=is_own)
         models = self.models()
         async with self._sessions.room():
             environment = self._made(rollout, models)
             environment.rollout = rollout
             environment.now = self._shared.watchdog.now
-            environment.reads_arguments_laxly = seed is None
+            environment.reads_arguments_laxly = not is_own
             try:
                 opening = await _set_up(environment)
             except BaseException:
@@ -81,7 +85,7 @@ class Stage:
         environment = self._found.environment
         try:
             with boundary(SetupError):
-                return make(
+                made = make(
                     environment,
                     rollout.task,
                     options=self.options,
@@ -93,6 +97,12 @@ class Stage:
                 text = f"the row is none of environment {self._found.name}: {error}"
                 raise RefusedError(422, text) from error
             raise
+        try:
+            with boundary(SetupError):
+                environment.check_task(made.task, self.options)
+        except SetupError as error:
+            raise RefusedError(422, f"environment {self._found.name}: {error}") from error
+        return made
 
     async def stepped(self, session: Session, messages: list[Message]) -> Step:
         """Let the environment answer the last of these messages, and record all.

@@ -34,11 +34,17 @@ _CUT: tuple[StopReason, ...] = ("length", "content_filter", "max_turns")
 
 
 def opened_record(
-    row: JSONObject, found: Found, options: EnvironmentOptions, seed: int | None
+    row: JSONObject,
+    found: Found,
+    options: EnvironmentOptions,
+    seed: int | None,
+    *,
+    is_own: bool,
 ) -> Rollout:
     """Give the record with which the episode of a row begins.
 
     Without a seed the row's task and its `_ng_rollout_index` decide it, else chance does.
+    `is_own` says that no other program will write the conversation.
 
     Raises:
         RefusedError: It is no row.
@@ -47,7 +53,6 @@ def opened_record(
     if _PARAMS not in row:
         raise RefusedError(422, f'"{_PARAMS}" is missing: the body must be a row of a tasks file')
     rollout = _read({**row, "response": {"output": []}}, found.name)
-    is_own = seed is not None
     if seed is None and "_ng_rollout_index" in row:
         seed = attempt_seed(0, rollout.task_id, rollout.attempt)
     return _of_environment(rollout, found, options, is_own=is_own, seed=seed)
@@ -64,9 +69,7 @@ def verified_record(
     """
     if _PARAMS not in body or "response" not in body:
         raise RefusedError(422, f'the body must be a row with "{_PARAMS}" and "response"')
-    return _of_environment(
-        _read(body, found.name), found, options, is_own=seed is not None, seed=seed
-    )
+    return _of_environment(_read(body, found.name), found, options, is_own=False, seed=seed)
 
 
 def played_messages(body: JSONObject) -> Rollout:
@@ -151,7 +154,8 @@ def _of_environment(
 ) -> Rollout:
     """Give the record with what names the environment, and without any score that came with it.
 
-    Only what a client of gymcli plays bears our version: replaying it must give the same words.
+    Only a conversation that is written here, or by a client of gymcli, bears our version: replaying
+    it must give the same words.
     """
     return msgspec.structs.replace(
         rollout.unscored(),

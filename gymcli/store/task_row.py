@@ -42,6 +42,8 @@ class TaskReading(NamedTuple):
     """
     canonical_env: Callable[[str], str] = str
     """Gives the name under which an environment is recorded; raises UsageError for unknown ones."""
+    env_of_agent: Callable[[str, str | None], str] = lambda name, default: name
+    """Gives the same for the name of NeMo Gym's agent, or the default environment's."""
     hints: Hints = Hints()
     folder: Path | None = None
     """What relative names of files count from; None: the working directory."""
@@ -89,7 +91,7 @@ def task_row(
     content = digest(row)
     task = TaskRow(
         id=prefix + _task_id(row, reading.id_field, content),
-        env=reading.canonical_env(_env_of(row, reading.default_env)),
+        env=_env_of(row, reading),
         hash=content,
         messages=messages,
         tools=tools,
@@ -128,17 +130,18 @@ def _own_params(params: object) -> tuple[JSONObject, list[str]]:
     return kept, [name for name in IGNORED_PARAMS if name in given]
 
 
-def _env_of(row: JSONObject, default: str | None) -> str:
+def _env_of(row: JSONObject, reading: TaskReading) -> str:
     named = row.get("env")
     if named is None:
-        named = environment_name(row)
-    if named is None:
-        named = default
+        agent = environment_name(row)
+        if agent is not None:
+            return reading.env_of_agent(agent, reading.default_env)
+        named = reading.default_env
     if named is None:
         raise ValueError('no environment: the row names none ("env"), give --env NAME')
     if not isinstance(named, str):
         raise ValueError('"env" must be the name of an environment')
-    return named
+    return reading.canonical_env(named)
 
 
 def _task_id(row: JSONObject, id_field: str | None, content: str) -> str:

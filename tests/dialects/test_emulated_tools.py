@@ -9,6 +9,7 @@ from gymcli.dialects.emulated_tools import emulate, may_call, restore
 from gymcli.types import (
     JSON,
     Answer,
+    FinishReason,
     FunctionCall,
     JSONObject,
     Message,
@@ -215,9 +216,9 @@ def test_emulate_writes_the_history_as_text() -> None:
     ]
 
 
-def restored(text: str) -> Answer:
+def restored(text: str, finish_reason: FinishReason = "stop") -> Answer:
     message = Message(role="assistant", content=text, reasoning="r")
-    return restore(Answer(message=message), id_prefix="turn2")
+    return restore(Answer(message=message, finish_reason=finish_reason), id_prefix="turn2")
 
 
 def test_restore_of_a_call() -> None:
@@ -251,3 +252,38 @@ def test_restore_of_an_answer() -> None:
 )
 def test_restore_leaves_other_text(text: str) -> None:
     assert restored(text) == Answer(message=Message(role="assistant", content=text, reasoning="r"))
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ('{"answer": "Yes, it', "Yes, it"),
+        (' { "answer" : "Yes."', "Yes."),
+        ('{"answer": "Say \\"', 'Say "'),
+        ('{"answer": "two\\nlines\\', "two\nlines"),
+        ('{"answer": "\\u00e9\\u00', "é"),
+        ('{"answer": "\\ud83d\\ude0', ""),
+        ('{"answer": {"sum": 3', '{"sum": 3'),
+        ('{"answer": "', ""),
+        ('{"answer"', ""),
+        ('{"ans', None),
+        ("{", None),
+        ('{"tool": "add", "argu', None),
+        ('{"tool": "add", "arguments": {"a": 1}', None),
+        ('{"sum": 3', '{"sum": 3'),
+        ("Three, and", "Three, and"),
+    ],
+)
+@pytest.mark.parametrize("finish_reason", ["length", "content_filter"])
+def test_restore_leaves_no_form_that_was_cut_off(
+    text: str, content: str | None, finish_reason: FinishReason
+) -> None:
+    assert restored(text, finish_reason) == Answer(
+        message=Message(role="assistant", content=content, reasoning="r"),
+        finish_reason=finish_reason,
+    )
+
+
+def test_restore_of_a_whole_call_at_the_limit() -> None:
+    answer = restored('{"tool": "add", "arguments": {}}', "length")
+    assert [call.name for call in answer.message.tool_calls] == ["add"]

@@ -1,10 +1,13 @@
 """What crosses between processes comes out as it went in."""
 
+from contextlib import ExitStack
+
 import aiohttp
 import msgspec
 import pytest
 
 from gymcli.client import is_unreachable
+from gymcli.engines.code import code_of
 from gymcli.engines.messages import EndedAttempt, SentError
 from gymcli.engines.sending import outcome_received, raised_again, sent_error, sent_outcome
 from gymcli.errors import (
@@ -79,3 +82,17 @@ def test_error_of_an_unknown_class_is_the_nearest_known_one():
 def test_outcome_stays_as_it_is(outcome):
     data = msgspec.json.encode(sent_outcome(outcome))
     assert outcome_received(msgspec.json.decode(data, type=EndedAttempt)) == outcome
+
+
+def test_code_of_a_file_keeps_the_name_that_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "quiz.py"
+    path.write_text("A = 1")
+    code = code_of("an_agent=quiz.py:Quiz")
+    with ExitStack() as stack:
+        assert code.specs(stack) == (f"an_agent={path}:Quiz",)
+        path.unlink()
+        [spec] = code.specs(stack)
+    assert spec.startswith("an_agent=/")
+    assert spec.endswith("/quiz.py:Quiz")
+    assert str(tmp_path / "quiz.py") not in spec

@@ -362,6 +362,15 @@ def test_rows_in_the_reference_shape_are_read_and_played(tmp_path):
     assert scored(played(row)).reward == 1.0
 
 
+def test_tools_show_an_empty_cell_as_null():
+    customers = table("customer_relationship_manager_data")
+    silent = next(customer for customer in customers if not customer["notes"])
+
+    found = answer(f"{CRM}_search_customers", customer_name=silent["customer_name"], page_size=200)
+    shown = {one["customer_id"]: one for one in msgspec.json.decode(found)["customers"]}
+    assert shown[silent["customer_id"]] == {**silent, "notes": None}
+
+
 def test_every_tool_answers_about_rows_that_are_not_there():
     """With a sentence: nothing is raised."""
     for name, (required, _) in TOOLS.items():
@@ -805,7 +814,7 @@ def test_customers_are_searched_by_text_and_days():
     )["customers"]
 
     expected = [
-        row
+        {**row, "notes": row["notes"] or None}
         for row in customers
         if row["status"] == "Proposal"
         and "2023-07-01" <= row["last_contact_date"] <= "2023-10-31"
@@ -832,7 +841,7 @@ def test_customers_are_added_changed_and_deleted():
     assert texts[0] == "00000200"
     added = msgspec.json.decode(texts[1])["customers"][0]
     assert {*added} == {*COLUMNS["customer_relationship_manager_data"]}
-    assert (added["customer_email"], added["follow_up_by"]) == ("ada@stone.example", "")
+    assert (added["customer_email"], added["follow_up_by"]) == ("ada@stone.example", None)
     assert texts[2] == "No customers found.", "a day that is not known is in no range"
     changed = msgspec.json.decode(texts[4])["customers"][0]
     assert changed == {**added, "customer_email": "a@stone.example"}
@@ -1018,6 +1027,37 @@ def test_data_dir_gives_the_tables_of_others(tmp_path, shape):
     write_tables(tmp_path, **shape)
 
     assert WorkplaceAssistant.Options(data_dir=tmp_path).source == made_up()
+
+
+@pytest.mark.parametrize("part", ["processed", "raw"])
+def test_data_dir_may_be_a_part_of_the_folder_of_the_reference(tmp_path, monkeypatch, part):
+    write_tables(tmp_path, processed="processed", raw="raw", header="")
+
+    assert WorkplaceAssistant.Options(data_dir=tmp_path / part).source == made_up()
+    monkeypatch.chdir(tmp_path / part)
+    assert WorkplaceAssistant.Options(data_dir=".").source == made_up()
+
+
+def test_check_task_refuses_a_row_whose_tables_are_not_here(tmp_path):
+    write_tables(tmp_path)
+    ours = WorkplaceTask(ground_truth=[], tables="made_up")
+    theirs = WorkplaceTask(ground_truth=[])
+
+    for options in (WorkplaceAssistant.Options(), WorkplaceAssistant.Options(data_dir=tmp_path)):
+        WorkplaceAssistant.check_task(ours, options)
+    WorkplaceAssistant.check_task(theirs, WorkplaceAssistant.Options(data_dir=tmp_path))
+    with pytest.raises(ValueError, match=r"written for tables of others.*data_dir=FOLDER"):
+        WorkplaceAssistant.check_task(theirs, WorkplaceAssistant.Options())
+
+
+def test_verify_scores_no_rollout_of_others_without_its_tables(tmp_path):
+    write_tables(tmp_path)
+    rollout = played(row_with(send()), calls(send()), says("Done."))
+    rollout.env_version = ""
+
+    with pytest.raises(VerifierError, match="data_dir=FOLDER"):
+        scored(rollout)
+    assert scored(rollout, data_dir=tmp_path).reward == 1.0
 
 
 def test_data_dir_may_be_none():

@@ -83,6 +83,12 @@ def test_find_gives_a_built_in_environment():
         ("example_single_tool_call_simple_agent", "example_single_tool_call"),
         ("structured_outputs_v3_simple_agent", "structured_outputs"),
         ("structured_outputs_v4_simple_agent", "structured_outputs"),
+        ("blackjack_gymnasium_agent", "blackjack"),
+        ("grl_sokoban_gymnasium_agent", "sokoban"),
+        ("genrm_simple_agent", "genrm_compare"),
+        ("genrm_simple_agent_reasoning_off", "genrm_compare"),
+        ("conversational_tool_use_agent", "conversational_tool_use_simulation"),
+        ("math_with_judge_claude_code_agent", "math_with_judge"),
     ],
 )
 def test_find_takes_the_names_of_others_and_gives_ours(name, expected):
@@ -130,6 +136,37 @@ def test_registry_finds_a_class_in_a_file_by_spec_and_by_the_name_in_records(tmp
     assert again.find(f"{path}:Quiz").environment is found.environment
     assert again.find("my_quiz").environment.__name__ == "Other"
     assert again.find("my_quiz").source_hash == found.source_hash
+
+
+@pytest.mark.parametrize("target", ["mcqa", "{path}:Quiz", "gymcli.envs.mcqa:MultipleChoice"])
+def test_registry_takes_a_name_for_what_was_said_of_it(tmp_path, target):
+    path = write(tmp_path / "quiz.py", SOURCE)
+    spec = f"bbh_aviary_agent={target.format(path=path)}"
+    registry = Registry((spec,))
+    found = registry.find("bbh_aviary_agent")
+    assert found is registry.find(spec)
+    assert found is registry.find(found.name)
+    assert found.name == ("quiz" if "path" in target else "mcqa")
+
+
+def test_registry_takes_a_name_for_what_was_said_of_it_before_one_of_ours():
+    registry = Registry(("mcqa_simple_agent=arithmetic",))
+    assert registry.find("mcqa_simple_agent").name == "arithmetic"
+    assert registry.find("mcqa").name == "mcqa"
+
+
+def test_find_agent_falls_back_to_what_is_given():
+    registry = Registry()
+    assert registry.find_agent("mcqa_simple_agent", "arithmetic").name == "mcqa"
+    assert not registry.agent_warnings
+    for _ in range(2):
+        assert registry.find_agent("tales_gymnasium_agent", "arithmetic").name == "arithmetic"
+    [warning] = registry.agent_warnings
+    assert warning.startswith('no environment is known for the agent "tales_gymnasium_agent"')
+    with pytest.raises(UnknownNameError, match="--env tales_gymnasium_agent=ENV says where"):
+        registry.find_agent("tales_gymnasium_agent", None)
+    with pytest.raises(UnknownNameError):
+        registry.find("tales_gymnasium_agent")
 
 
 def test_registry_finds_a_class_in_a_module():

@@ -10,6 +10,7 @@ import gymcli
 from gymcli.client import Endpoint
 from gymcli.runner import Collection, CollectOptions
 from tests.commands.running import write_sums
+from tests.test_local import PLAIN, WITH_TOOLS, write_gguf
 
 SECRET = "sk-never-to-be-seen"
 
@@ -33,6 +34,15 @@ def test_identity_is_what_changes_answers(tmp_path, options):
     if options.get("model") == "local":
         pytest.importorskip("xllamacpp")
     assert collection(tasks).manifest.identity != collection(tasks, **options).manifest.identity
+
+
+@pytest.mark.parametrize(("template", "expected"), [(PLAIN, True), (WITH_TOOLS, None)])
+def test_identity_says_whether_the_embedded_model_has_no_tools(tmp_path, template, expected):
+    pytest.importorskip("xllamacpp")
+    tasks = write_sums(tmp_path / "t.jsonl", 1)
+    weights = write_gguf(tmp_path / "a.gguf", chat_template=template)
+    identity = collection(tasks, model=f"local:{weights}").manifest.identity
+    assert identity.get("emulate_tools") is expected
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ STEPS = {
 
 
 def problems_of(env, **row) -> list[str]:
-    return row_problems(
-        TaskRow(id="a", env=env, hash="0", messages=[], **row), Registry().find(env)
-    )
+    found = Registry().find(env)
+    task = TaskRow(id="a", env=env, hash="0", messages=[], **row)
+    return row_problems(task, found, found.environment.Options())
 
 
 def test_row_problems_lets_rows_bring_tools_that_are_never_run():

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import print_json, result, warn
-from gymcli.commands.options import IdByFileOption, IdFieldOption, JsonOption, PromptOption
+from gymcli.commands.options import (
+    IdByFileOption,
+    IdFieldOption,
+    JsonOption,
+    PromptOption,
+    key_values,
+)
 
 if TYPE_CHECKING:
     from gymcli.store.tasks import RowProblem
@@ -28,6 +34,9 @@ def validate(
         str | None,
         typer.Option(help="Check fields and tools; the environment of rows that name none."),
     ] = None,
+    env_arg: Annotated[
+        list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
+    ] = None,
     prompt: PromptOption = None,
     id_field: IdFieldOption = None,
     id_by_file: IdByFileOption = False,
@@ -41,7 +50,14 @@ def validate(
 
     from gymcli.data import validate as validate_files
 
-    found = validate_files(files, env=env, prompt=prompt, id_field=id_field, id_by_file=id_by_file)
+    found = validate_files(
+        files,
+        env=env,
+        env_args=key_values("--env-arg", env_arg or ()),
+        prompt=prompt,
+        id_field=id_field,
+        id_by_file=id_by_file,
+    )
     for text in found.warnings:
         warn(text)
     if json:
