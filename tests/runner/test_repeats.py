@@ -130,7 +130,7 @@ def test_a_verifier_that_counts_its_calls_is_found_among_many(tmp_path, monkeypa
     rescoring = fickle(tmp_path, monkeypatch, "Fickle", num=200, final_state="x" * 50_000)
     report = rescoring.repeat(2)
     assert report.num_rollouts == 200
-    assert report.num_disagreeing >= 64
+    assert report.num_disagreeing >= 20
 
 
 def test_the_order_of_a_set_is_found(tmp_path, monkeypatch):
