@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gymcli.types import JSONObject, Usage
 
-__all__ = ["Bucket", "Limits", "Rates"]
+__all__ = ["Bucket", "Limits", "Rates", "max_answer_tokens"]
 
 _MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """What a request calls the tokens that its answer may take."""
@@ -86,8 +86,7 @@ class Rates:
 
     def estimate(self, num_bytes: int, params: JSONObject) -> float:
         """Guess the tokens of a request: four bytes are one, and the answer is like the others."""
-        asked = (params.get(name) for name in _MAX_TOKENS)
-        longest = next((value for value in asked if isinstance(value, int) and value > 0), None)
+        longest = max_answer_tokens(params)
         answer = self._answer_tokens if longest is None else min(longest, _MOST_TOKENS)
         return num_bytes / 4 + answer
 
@@ -119,3 +118,9 @@ class Rates:
         if per_minute is None or (bucket is not None and bucket.per_minute <= per_minute):
             return bucket
         return Bucket(per_minute, self._clock)
+
+
+def max_answer_tokens(params: JSONObject) -> int | None:
+    """Return the tokens that a request lets its answer take; None where it does not say."""
+    asked = (params.get(name) for name in _MAX_TOKENS)
+    return next((value for value in asked if isinstance(value, int) and value > 0), None)
