@@ -29,8 +29,8 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 """Why the endpoint ended one message; what it says beyond these counts as `stop`."""
 
-MAX_COUNT = 2**53
-"""The largest number of tokens that is believed: every whole number up to here is a double."""
+MAX_COUNT = 2**64 - 1
+"""The largest number of tokens that is believed: sums of larger ones may be no double."""
 
 
 class FunctionCall(msgspec.Struct, gc=False):

@@ -24,7 +24,7 @@ def test_usage_of_a_body_that_is_no_answer(body, expected):
     assert usage_of(body) == Usage(prompt_tokens=prompt, completion_tokens=completion)
 
 
-@pytest.mark.parametrize("count", [10**308, 1e308, 2**53 + 2, 2**64])
+@pytest.mark.parametrize("count", [10**308, 1e308, 2**64])
 @pytest.mark.parametrize("form", ["chat", "responses"])
 def test_usage_with_a_count_that_cannot_be_is_not_believed(count, form):
     names = ("prompt_tokens", "completion_tokens")
