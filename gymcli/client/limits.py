@@ -15,7 +15,7 @@ _MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """What a request calls the tokens that its answer may take."""
 
 _MOST_TOKENS = 10**7
-"""What is believed of that; a slip of the pen must not stop everybody else."""
+"""What is believed of that and of an answer; a slip of the pen must not stop everybody else."""
 
 _FIRST_GUESS = 256.0
 """Tokens of an answer, until there was one."""
@@ -109,10 +109,11 @@ class Rates:
 
     def correct(self, tokens: float, usage: Usage) -> None:
         """Correct a guess by what was used, where the endpoint says it."""
-        used = usage.prompt_tokens + usage.completion_tokens
+        used = min(usage.prompt_tokens + usage.completion_tokens, _MOST_TOKENS)
         if used:
             self.give_back(tokens - used)
-            self._answer_tokens += 0.1 * (usage.completion_tokens - self._answer_tokens)
+            of_answer = min(usage.completion_tokens, _MOST_TOKENS)
+            self._answer_tokens += 0.1 * (of_answer - self._answer_tokens)
 
     def _lower(self, bucket: Bucket | None, per_minute: float | None) -> Bucket | None:
         if per_minute is None or (bucket is not None and bucket.per_minute <= per_minute):
