@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gymcli.mock import MockAnswer
+from gymcli.mock.behaviours import refusal_of
 from gymcli.types import Failure
 from tests.commands.running import add_up, gym, lines_of, write_sums
 from tests.runner.collecting import collect_all
@@ -36,6 +37,20 @@ def test_an_answer_that_is_none_is_a_failure_of_the_model(tmp_path, answer):
     records, _ = collect_all(tasks, lambda _: answer)
     assert all(isinstance(record, Failure) for record in records)
     assert {record.error.phase for record in records} == {"model"}
+
+
+def test_an_endpoint_that_refuses_empty_messages_still_reaches_no_answer(tmp_path):
+    """As Mistral's does; a message of reasoning alone has no content."""
+
+    def strict(request):
+        if request.messages[-1].role == "assistant":
+            return refusal_of(400, "Expected last role User or Tool for serving, got assistant")
+        return MockAnswer(reasoning="Let me see.")
+
+    tasks = write_sums(tmp_path / "t.jsonl", 1)
+    [rollout], _ = collect_all(tasks, strict)
+    assert (rollout.stop_reason, rollout.reward, len(rollout.calls)) == ("no_answer", 0.0, 2)
+    assert [message.reasoning for message in rollout.responses] == ["Let me see."] * 2
 
 
 def test_unknown_finish_reasons_are_recorded_and_warned_of_once(tmp_path, caplog):
