@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.dialects.payload import text_in
+from gymcli.dialects.payload import object_in, text_in
 from gymcli.errors import ServerError
 from gymcli.types import (
     JSON,
@@ -27,6 +27,7 @@ __all__ = [
     "Thought",
     "argument_text",
     "assistant_message",
+    "chosen",
     "count_in",
     "extra_in",
     "finish_of",
@@ -115,6 +116,11 @@ def extra_in(fields: JSONObject, known: Collection[str]) -> JSONObject:
         for name, value in fields.items()
         if name not in known and value not in (None, "", [], {})
     }
+
+
+def chosen(extra: JSON, names: Collection[str]) -> JSONObject:
+    """Return those members of a message's or a call's `extra` that have one of the names."""
+    return {name: value for name, value in object_in(extra).items() if name in names}
 
 
 def joined_text(parts: list[JSONObject]) -> str | list[JSONObject]:

@@ -9,6 +9,7 @@ import msgspec
 from gymcli.dialects.answers import (
     CallParts,
     assistant_message,
+    chosen,
     extra_in,
     finished,
     is_thought,
@@ -210,7 +211,7 @@ def _wire_message(
         logprobs=None,
         extra={},
     )
-    added = {name: value for name, value in message.extra.items() if name in send_fields}
+    added = chosen(message.extra, send_fields)
     if send_reasoning and message.reasoning and message.role == "assistant":
         added[send_reasoning] = message.reasoning
     if not (added or calls_more):
@@ -222,8 +223,7 @@ def _wire_message(
 
 
 def _wire_call(call: ToolCall, send_fields: Collection[str]) -> JSONObject:
-    extra = call.extra or {}
-    added = {name: value for name, value in extra.items() if name in send_fields}
+    added = chosen(call.extra, send_fields)
     return {"id": call.id, "function": call.function, "type": call.type, **added}
 
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Collection, Sequence
 
-import msgspec
-
-from gymcli.dialects.answers import CallParts, argument_text, extra_in, joined_text
+from gymcli.dialects.answers import CallParts, argument_text, chosen, extra_in, joined_text
 from gymcli.dialects.parts import part_from_responses, part_to_responses, refusal_in
 from gymcli.dialects.payload import objects_in, text_in
 from gymcli.types import JSON, FunctionCall, JSONObject, Message, Role, ToolCall
@@ -223,10 +221,6 @@ def _reasoning_item(text: str, position: int) -> JSONObject:
 
 def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSONObject]:
     """Give an assistant message and its calls; one that says nothing is an empty message."""
-
-    def sent(extra: JSONObject | msgspec.UnsetType) -> JSONObject:
-        return {name: value for name, value in (extra or {}).items() if name in send_fields}
-
     items: list[JSONObject] = []
     content = _content_to_responses(message)
     if message.refusal:
@@ -234,14 +228,16 @@ def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSO
         said = parts if content else []
         content = [*said, {"type": "refusal", "refusal": message.refusal}]
     if content or not message.tool_calls:
-        items.append({"role": "assistant", "content": content, **sent(message.extra)})
+        items.append(
+            {"role": "assistant", "content": content, **chosen(message.extra, send_fields)}
+        )
     items.extend(
         {
             "type": "function_call",
             "call_id": call.id,
             "name": call.name,
             "arguments": call.arguments,
-            **sent(call.extra),
+            **chosen(call.extra, send_fields),
         }
         for call in message.tool_calls
     )

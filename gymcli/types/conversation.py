@@ -47,8 +47,8 @@ class ToolCall(msgspec.Struct, gc=False):
     id: str
     function: FunctionCall
     type: str = "function"
-    extra: JSONObject | msgspec.UnsetType = msgspec.UNSET
-    """What else the endpoint said of it, as Gemini its signature of a thought."""
+    extra: JSON = msgspec.UNSET
+    """An object: what else the endpoint said of it, as Gemini its signature of a thought."""
 
     @property
     def name(self) -> str:
@@ -76,8 +76,8 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     response_items: list[JSONObject] = []
     """The Responses items of this message, verbatim, where chat shape cannot say them."""
     logprobs: JSON = None
-    extra: JSONObject = {}
-    """What else the endpoint said of the message, as OpenRouter its `reasoning_details`."""
+    extra: JSON = {}
+    """An object: what else the endpoint said of it, as OpenRouter its `reasoning_details`."""
 
     @property
     def text(self) -> str:

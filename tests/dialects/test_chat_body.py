@@ -283,3 +283,15 @@ def test_body_leaves_out_messages_of_reasoning_alone() -> None:
     assert sent_messages([USER, thought]) == [{"role": "user", "content": "hi"}]
     body = sent(Request(messages=[USER, thought]), send_reasoning="reasoning")
     assert body["messages"][1] == {"role": "assistant", "content": "", "reasoning": "r"}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("extra", ["x", 1, ["x"], {"x": 1}])
+def test_body_sends_nothing_of_what_a_row_calls_extra(extra: JSON) -> None:
+    """A row may have any member of that name; it is not what an endpoint said."""
+    call = {"id": "a", "function": {"name": "f", "arguments": "{}"}, "extra": extra}
+    row = {"role": "assistant", "tool_calls": [call], "extra": extra}
+    [message] = sent_messages([msgspec.convert(row, Message)])
+    assert message["tool_calls"] == [
+        {k: v for k, v in call.items() if k != "extra"} | {"type": "function"}
+    ]
+    assert message.keys() == {"role", "content", "tool_calls"}
