@@ -154,11 +154,12 @@ class Endpoint(EndpointOptions):
         prices = self.prices
         if "prompt" not in prices or "completion" not in prices:
             return None
-        cached = usage.cached_tokens
+        cached, uncached = usage.cached_tokens, usage.prompt_tokens
+        if cached <= uncached:  # else the endpoint does not count them among the prompt's
+            uncached -= cached
         return math.fsum(
             (
-                # Some endpoints do not count cached tokens among those of the prompt.
-                max(0, usage.prompt_tokens - cached) * prices["prompt"] / 1e6,
+                uncached * prices["prompt"] / 1e6,
                 cached * prices.get("cached", prices["prompt"]) / 1e6,
                 usage.completion_tokens * prices["completion"] / 1e6,
             )
