@@ -70,7 +70,7 @@ Exit codes:
   143  terminated; what was done is saved
 """
 
-_WARNING_LOGGERS = ("gymcli.limits", "gymcli.rollout", "gymcli.scoring")
+_WARNING_LOGGERS = ("gymcli.limits", "gymcli.rollout", "gymcli.runner.keeping", "gymcli.scoring")
 """What others log is printed by whoever knows the command."""
 
 _INTERRUPTED = 130
@@ -242,7 +242,7 @@ class _StderrHandler(logging.Handler):
 
 
 class _WarningHandler(logging.Handler):
-    """Prints what the code of an environment does that its author should know."""
+    """Prints what environments and endpoints do that their users should know at once."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith(_WARNING_LOGGERS):

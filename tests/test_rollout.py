@@ -737,3 +737,43 @@ def test_play_needs_a_prompt_from_somebody():
     """A row may leave it to the environment, which then has to open the talk."""
     error = failed(Scripted(says("hello")), row={"messages": []}, opening=[])
     assert "neither the row nor the environment gives one" in str(error.error)
+
+
+def test_play_records_each_call():
+    first = calls(usage=Usage(prompt_tokens=5), response_id="r-1")
+    last = says(unknown_finish="eos", usage=Usage(completion_tokens=2))
+    rollout = played(Scripted(first, last, tries=Tries(usage=Usage(prompt_tokens=3))))
+    one, two = rollout.calls
+    assert (one.usage, one.finish_reason, one.response_id) == (first.usage, "stop", "r-1")
+    assert (two.usage, two.finish_reason, two.response_id) == (last.usage, "eos", "")
+    assert one.seconds + two.seconds == pytest.approx(rollout.timing.model_seconds, abs=1e-5)
+    assert rollout.usage.prompt_tokens == 11
+
+
+def test_failure_records_the_calls_before_it():
+    failure = failed(Scripted(calls(), ServerError("gone", status=500)))
+    assert len(failure.rollout.calls) == 1
+
+
+def test_the_oracle_makes_no_call():
+    assert played(None).calls == []
+
+
+@pytest.mark.parametrize(
+    ("params", "message", "lacks"),
+    [
+        ({"logprobs": True}, Message(role="assistant", content="7"), True),
+        (
+            {"logprobs": True},
+            Message(role="assistant", content="7", logprobs={"content": []}),
+            False,
+        ),
+        ({"logprobs": True}, Message(role="assistant", content=""), False),
+        ({"logprobs": False}, Message(role="assistant", content="7"), False),
+        ({}, Message(role="assistant", content="7"), False),
+    ],
+)
+def test_play_notes_that_log_probabilities_did_not_come(params, message, lacks):
+    plan = plan_of(world()[0], params=params)
+    rollout = asyncio.run(play(plan, Scripted(Answer(message=message))))
+    assert [call.lacks_logprobs for call in rollout.calls] == [lacks]

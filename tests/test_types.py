@@ -233,3 +233,20 @@ def test_types_are_told_in_the_reference_of_the_format():
     described = msgspec.json.decode(schema.read_bytes())
     names = set(Rollout.__struct_encode_fields__)
     assert names <= set(described.get("properties") or described["$defs"]["Rollout"]["properties"])
+
+
+@pytest.mark.parametrize("name", Usage.__struct_fields__)
+def test_usage_on_disk_that_cannot_be_is_not_believed(name):
+    line = msgspec.json.encode({"usage": {"prompt_tokens": 3, name: 10**308}})
+    assert msgspec.json.decode(line, type=Rollout).usage == Usage()
+    line = msgspec.json.encode({"usage": {name: 2**64 - 1}})
+    assert getattr(msgspec.json.decode(line, type=Rollout).usage, name) == 2**64 - 1
+
+
+def test_what_else_is_said_of_a_call_is_on_the_line_where_there_is_any():
+    plain = ToolCall("a", FunctionCall("f", "{}"))
+    more = ToolCall("a", FunctionCall("f", "{}"), extra={"x": 1})
+    written = [msgspec.json.decode(msgspec.json.encode(call)) for call in (plain, more)]
+    call = {"id": "a", "function": {"name": "f", "arguments": "{}"}, "type": "function"}
+    assert written == [call, {**call, "extra": {"x": 1}}]
+    assert [msgspec.convert(one, ToolCall) for one in written] == [plain, more]

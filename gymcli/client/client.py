@@ -10,10 +10,11 @@ from typing import Self
 
 import msgspec
 
-from gymcli.client.endpoint import Endpoint
+from gymcli.client.endpoint import SENT_BACK, Endpoint
 from gymcli.client.governor import Clock, Sleep
 from gymcli.client.governors import Governors
 from gymcli.client.http import Transport
+from gymcli.client.limits import max_answer_tokens
 from gymcli.client.replicas import Home, Replica, Replicas
 from gymcli.client.retry import RetryPolicy
 from gymcli.client.signs import is_absence, is_overload, is_retried
@@ -108,13 +109,15 @@ class Client:
 
         Args:
             request: What is asked.
-            transcript: Has what earlier requests of the conversation said.
+            transcript: Has what earlier requests of the conversation said. None: nothing of it came
+                from this endpoint, so that nothing of what endpoints alone understand is sent.
 
         Raises:
             RequestRefusedError: It cannot be written as JSON.
 
         """
         endpoint = self.endpoint
+        send_fields = () if transcript is None else (*SENT_BACK, *endpoint.send_fields)
         transcript = transcript or Transcript()
         try:
             body = self._dialect.body(
@@ -122,6 +125,7 @@ class Client:
                 endpoint.model,
                 stream=endpoint.stream,
                 send_reasoning=endpoint.send_reasoning,
+                send_fields=send_fields,
                 transcript=transcript,
             )
             return transcript.payload(body)
@@ -141,6 +145,8 @@ class Client:
             answer = await self._retries.resume(
                 lambda: self._try(payload, ticket, home), error, ticket
             )
+        if self.endpoint.dialect == "responses" and _is_cut(answer, request):
+            answer.finish_reason = "length"
         if not (self.endpoint.emulate_tools and may_call(request)):
             return answer
         turn = sum(message.role == "assistant" for message in request.messages)
@@ -177,6 +183,13 @@ class Client:
             raise
         governor.succeeded(ticket, answer.usage)
         return answer
+
+
+def _is_cut(answer: Answer, request: Request) -> bool:
+    """Return whether an answer took all the tokens it may take: llama.cpp calls it completed."""
+    longest = max_answer_tokens(request.params)
+    is_complete = answer.finish_reason in ("stop", "tool_calls")
+    return is_complete and longest is not None and answer.usage.completion_tokens >= longest
 
 
 class Conversation(msgspec.Struct, eq=False):

@@ -47,6 +47,9 @@ def checked_base_url(value: str) -> str:
     return checked_address(value, what="the base URL", example="https://host/v1")
 
 
+SENT_BACK = ("extra_content", "reasoning_details", "phase")
+"""What endpoints say of their messages and calls and want back: Gemini, OpenRouter, OpenAI."""
+
 BaseURL = Annotated[str, AfterValidator(checked_base_url)]
 
 _Seconds = Annotated[float, AllowInfNan(False)]
@@ -63,6 +66,8 @@ class EndpointOptions(BaseModel):
     """Tools are put into the prompt and calls are read from the text."""
     send_reasoning: Literal["reasoning", "reasoning_content"] | None = None
     """The field in which earlier reasoning goes back to the model; None: it does not."""
+    send_fields: tuple[str, ...] = ()
+    """What else of its messages and calls goes back to the model, beside `SENT_BACK`."""
     headers: dict[str, SecretStr] = {}
     query: dict[str, str] = Field(default={}, repr=False)
     """Added to the address of every request; not shown, since some providers take keys here."""
@@ -149,10 +154,12 @@ class Endpoint(EndpointOptions):
         prices = self.prices
         if "prompt" not in prices or "completion" not in prices:
             return None
-        cached = usage.cached_tokens
+        cached, uncached = usage.cached_tokens, usage.prompt_tokens
+        if cached <= uncached:  # else the endpoint does not count them among the prompt's
+            uncached -= cached
         return math.fsum(
             (
-                (usage.prompt_tokens - cached) * prices["prompt"] / 1e6,
+                uncached * prices["prompt"] / 1e6,
                 cached * prices.get("cached", prices["prompt"]) / 1e6,
                 usage.completion_tokens * prices["completion"] / 1e6,
             )

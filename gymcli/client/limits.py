@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gymcli.types import JSONObject, Usage
 
-__all__ = ["Bucket", "Limits", "Rates"]
+__all__ = ["Bucket", "Limits", "Rates", "max_answer_tokens"]
 
 _MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """What a request calls the tokens that its answer may take."""
 
 _MOST_TOKENS = 10**7
-"""What is believed of that; a slip of the pen must not stop everybody else."""
+"""What is believed of that and of an answer; a slip of the pen must not stop everybody else."""
 
 _FIRST_GUESS = 256.0
 """Tokens of an answer, until there was one."""
@@ -86,8 +86,7 @@ class Rates:
 
     def estimate(self, num_bytes: int, params: JSONObject) -> float:
         """Guess the tokens of a request: four bytes are one, and the answer is like the others."""
-        asked = (params.get(name) for name in _MAX_TOKENS)
-        longest = next((value for value in asked if isinstance(value, int) and value > 0), None)
+        longest = max_answer_tokens(params)
         answer = self._answer_tokens if longest is None else min(longest, _MOST_TOKENS)
         return num_bytes / 4 + answer
 
@@ -110,12 +109,19 @@ class Rates:
 
     def correct(self, tokens: float, usage: Usage) -> None:
         """Correct a guess by what was used, where the endpoint says it."""
-        used = usage.prompt_tokens + usage.completion_tokens
+        used = min(usage.prompt_tokens + usage.completion_tokens, _MOST_TOKENS)
         if used:
             self.give_back(tokens - used)
-            self._answer_tokens += 0.1 * (usage.completion_tokens - self._answer_tokens)
+            of_answer = min(usage.completion_tokens, _MOST_TOKENS)
+            self._answer_tokens += 0.1 * (of_answer - self._answer_tokens)
 
     def _lower(self, bucket: Bucket | None, per_minute: float | None) -> Bucket | None:
         if per_minute is None or (bucket is not None and bucket.per_minute <= per_minute):
             return bucket
         return Bucket(per_minute, self._clock)
+
+
+def max_answer_tokens(params: JSONObject) -> int | None:
+    """Return the tokens that a request lets its answer take; None where it does not say."""
+    asked = (params.get(name) for name in _MAX_TOKENS)
+    return next((value for value in asked if isinstance(value, int) and value > 0), None)

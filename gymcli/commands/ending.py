@@ -129,6 +129,8 @@ def _show(
     if collection.num_outages:
         seconds = f"{collection.outage_seconds:.1f} s in all"
         result(f"outages       {collection.num_outages} of an endpoint, {seconds}")
+    if collection.num_without_logprobs:
+        result(f"logprobs      missing from {collection.num_without_logprobs} answers")
     result(f"time          {collection.manifest.seconds:.1f} s")
     result(f"files         {collection.path}")
 

@@ -2,28 +2,65 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
-from gymcli.dialects.payload import text_in
-from gymcli.types import JSON, FinishReason, FunctionCall, JSONObject, Message, ToolCall
+from gymcli.dialects.payload import object_in, text_in
+from gymcli.errors import ServerError
+from gymcli.types import (
+    JSON,
+    Answer,
+    FinishReason,
+    FunctionCall,
+    JSONObject,
+    Message,
+    ToolCall,
+    Usage,
+)
 
 __all__ = [
+    "MAX_WORD",
     "CallParts",
     "Thought",
     "argument_text",
     "assistant_message",
+    "chosen",
     "count_in",
+    "extra_in",
     "finish_of",
+    "finished",
     "has_thought",
+    "is_thought",
     "joined_text",
     "split_thought",
     "tool_calls_of",
 ]
 
+MAX_WORD = 200
+"""Characters that are kept of a finish reason or an id."""
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "": "stop",
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",  # Mistral: the context window is full
+    "content_filter": "content_filter",
+}
+
+_FAILURES = ("abort", "error", "cancelled", "insufficient_system_resource")
+"""Finish reasons of answers that an endpoint could not finish: the last is DeepSeek's."""
+
 _OPENING = "<think>"
 _CLOSING = "</think>"
+_END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
+"""A closing tag that is none of a sentence about it: no blank and no quotation mark before it."""
 
 
 class CallParts(NamedTuple):
@@ -32,6 +69,7 @@ class CallParts(NamedTuple):
     id: JSON
     name: JSON
     arguments: JSON
+    extra: JSONObject = {}
 
 
 class Thought(NamedTuple):
@@ -48,6 +86,7 @@ def assistant_message(
     refusal: str,
     calls: list[CallParts],
     logprobs: JSON = None,
+    extra: JSONObject | None = None,
 ) -> Message:
     """Build a message from what was read: chat content parts, reasoning pieces, tool calls.
 
@@ -66,7 +105,22 @@ def assistant_message(
         refusal=refusal or None,
         tool_calls=tool_calls,
         logprobs=logprobs,
+        extra=extra or {},
     )
+
+
+def extra_in(fields: JSONObject, known: Collection[str]) -> JSONObject:
+    """Return the members that are not known and say anything."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in known and value not in (None, "", [], {})
+    }
+
+
+def chosen(extra: JSON, names: Collection[str]) -> JSONObject:
+    """Return those members of a message's or a call's `extra` that have one of the names."""
+    return {name: value for name, value in object_in(extra).items() if name in names}
 
 
 def joined_text(parts: list[JSONObject]) -> str | list[JSONObject]:
@@ -86,15 +140,17 @@ def split_thought(text: str, *, is_separate: bool = False) -> Thought:
 
     Without the closing tag everything is thought, since the model was cut off. Chat templates
     that write the opening tag into the prompt leave only the closing one; that form is not looked
-    for where the endpoint gave reasoning of its own (`is_separate`).
+    for where the endpoint gave reasoning of its own (`is_separate`). A closing tag after a blank or
+    a quotation mark is one that the model talks about, unless an opened thought has no other.
     """
-    before, closing, after = text.partition(_CLOSING)
-    start = before.lstrip()
-    if start.startswith(_OPENING):
-        return Thought(start.removeprefix(_OPENING).strip(), after.lstrip())
-    if closing and _OPENING not in before and not is_separate:
-        return Thought(before.strip(), after.lstrip())
-    return Thought("", text)
+    closing = _END_OF_THOUGHT.search(text)
+    if text.lstrip().startswith(_OPENING):
+        opened = text.lstrip().removeprefix(_OPENING)
+        parts = _END_OF_THOUGHT.split(opened, 1) if closing else opened.split(_CLOSING, 1)
+        return Thought(parts[0].strip(), "".join(parts[1:]).lstrip())
+    if closing is None or is_separate or _OPENING in (before := text[: closing.start()]):
+        return Thought("", text)
+    return Thought(before.strip(), text[closing.end() :].lstrip())
 
 
 def tool_calls_of(calls: list[CallParts]) -> list[ToolCall]:
@@ -109,8 +165,14 @@ def tool_calls_of(calls: list[CallParts]) -> list[ToolCall]:
                 number += 1
             taken.add(identifier)
         function = FunctionCall(text_in(call.name), argument_text(call.arguments))
-        made.append(ToolCall(identifier, function))
+        made.append(ToolCall(identifier, function, extra=call.extra or msgspec.UNSET))
     return made
+
+
+def is_thought(message: Message) -> bool:
+    """Return whether a message is reasoning alone: many endpoints refuse one without content."""
+    is_all = all(item.get("type") == "reasoning" for item in message.response_items)
+    return message.is_reasoning_only and not message.refusal and is_all
 
 
 def argument_text(arguments: JSON) -> str:
@@ -118,6 +180,28 @@ def argument_text(arguments: JSON) -> str:
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else msgspec.json.encode(arguments).decode()
+
+
+def finished(
+    message: Message, word: JSON, *, usage: Usage, model: JSON, response_id: JSON
+) -> Answer:
+    """Return the answer that a message is, by the endpoint's own word for why it ended.
+
+    Raises:
+        ServerError: The endpoint could not finish it.
+
+    """
+    said = text_in(word)
+    if said in _FAILURES:
+        raise ServerError(f'the endpoint ended the message with finish_reason "{said}"')
+    return Answer(
+        message=message,
+        finish_reason=finish_of(_FINISH_REASONS.get(said, "stop"), message),
+        unknown_finish=None if said in _FINISH_REASONS else said[:MAX_WORD],
+        usage=usage,
+        model=text_in(model) or None,
+        response_id=text_in(response_id)[:MAX_WORD],
+    )
 
 
 def finish_of(reason: FinishReason, message: Message) -> FinishReason:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from gymcli.dialects.answers import (
     CallParts,
     assistant_message,
-    finish_of,
+    chosen,
+    extra_in,
+    finished,
+    is_thought,
     joined_text,
 )
 from gymcli.dialects.chat_plain import plain_answer
@@ -18,8 +21,8 @@ from gymcli.dialects.params import CONVERSATION, added_body, unsent_among
 from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
 from gymcli.dialects.transcript import Transcript
 from gymcli.dialects.usage import usage_from_chat
-from gymcli.errors import InvalidAnswerError, ServerError
-from gymcli.types import JSON, Answer, FinishReason, JSONObject, Message, Request
+from gymcli.errors import InvalidAnswerError
+from gymcli.types import JSON, Answer, JSONObject, Message, Request, ToolCall
 
 __all__ = ["Chat", "answer_of"]
 
@@ -44,19 +47,20 @@ _ELSEWHERE = {
     "stream",
     "stream_options",
 }
+_NOTHING = Message(role="assistant", content="")
 # Endpoints refuse these where there is nothing to choose from.
 _WITH_TOOLS_ONLY = ("tool_choice", "parallel_tool_calls")
 
-_FINISH_REASONS: dict[JSON, FinishReason] = {
-    "stop": "stop",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",  # Mistral: the context window is full
-    "content_filter": "content_filter",
-}
+_MESSAGE_MEMBERS = (
+    "role",
+    "content",
+    "reasoning_content",
+    "reasoning",
+    "refusal",
+    "tool_calls",
+    "function_call",
+)
+_CALL_MEMBERS = ("id", "type", "index", "function", "custom")
 
 
 class Chat:
@@ -71,6 +75,7 @@ class Chat:
         *,
         stream: bool = False,
         send_reasoning: str | None = None,
+        send_fields: Collection[str] = (),
         transcript: Transcript | None = None,
     ) -> JSONObject:
         """Give the body; messages that need no change are in it as they are.
@@ -93,7 +98,7 @@ class Chat:
 
         def items(messages: list[Message], start: int) -> list[Message | JSONObject]:
             return [
-                _wire_message(message, send_reasoning)
+                _wire_message(message, send_reasoning, send_fields)
                 for message in messages[start:]
                 if not _is_unsayable(message, send_reasoning)
             ]
@@ -141,18 +146,20 @@ def answer_of(body: JSONObject) -> Answer:
     choice = choices[0]
     if choice.get("error"):
         raise error_in(choice["error"])
-    if choice.get("finish_reason") == "error":
-        raise ServerError('the endpoint ended the message with finish_reason "error"')
-    if not isinstance(choice.get("message"), dict):
-        raise InvalidAnswerError('the first choice has no "message"')
-    message = _message(object_in(choice["message"]), choice.get("logprobs"))
-    reason = _FINISH_REASONS.get(text_in(choice.get("finish_reason")), "stop")
-    return Answer(
-        message=message,
-        finish_reason=finish_of(reason, message),
+    fields, word = object_in(choice.get("message")), choice.get("finish_reason")
+    answer = finished(
+        _message(fields, choice.get("logprobs")),
+        word,
         usage=usage_from_chat(object_in(body.get("usage"))),
-        model=text_in(body.get("model")) or None,
+        model=body.get("model"),
+        response_id=body.get("id"),
     )
+    if not fields:
+        raise InvalidAnswerError('the first choice has no "message", or an empty one')
+    is_nothing = fields.get("content") is None and answer.message == _NOTHING
+    if is_nothing and not text_in(word) and not answer.usage.completion_tokens:
+        raise InvalidAnswerError("the message has no content, no finish_reason and no tokens")
+    return answer
 
 
 def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
@@ -170,23 +177,30 @@ def _with_instructions(messages: list[Message], instructions: str) -> list[Messa
 
 
 def _is_unsayable(message: Message, send_reasoning: str | None) -> bool:
-    """Say whether a message is a Responses item alone, such as a hosted tool's call.
+    """Say whether a message is reasoning alone, or a Responses item such as a hosted tool's call.
 
-    An empty answer of a model is none: it has the content "", and is sent.
+    An empty answer of a model is none of these: it has the content "", and is sent.
     """
-    if message.role != "assistant" or not message.response_items:
-        return False
     says_reasoning = bool(send_reasoning and message.reasoning)
-    return not (
-        message.content is not None or message.tool_calls or message.refusal or says_reasoning
-    )
+    if message.role != "assistant" or message.refusal or says_reasoning:
+        return False
+    is_item = message.response_items and message.content is None and not message.tool_calls
+    return bool(is_item) or is_thought(message)
 
 
-def _wire_message(message: Message, send_reasoning: str | None) -> Message | JSONObject:
+def _wire_message(
+    message: Message, send_reasoning: str | None, send_fields: Collection[str]
+) -> Message | JSONObject:
     """Give a message without what this format does not know, itself where nothing is to go."""
     is_blank = message.content is None and not message.tool_calls
+    calls_more = any(call.extra for call in message.tool_calls)
     if not (
-        is_blank or message.reasoning or message.response_items or message.logprobs is not None
+        is_blank
+        or message.reasoning
+        or message.response_items
+        or message.logprobs is not None
+        or message.extra
+        or calls_more
     ):
         return message
     sent = msgspec.structs.replace(
@@ -195,11 +209,22 @@ def _wire_message(message: Message, send_reasoning: str | None) -> Message | JSO
         reasoning=None,
         response_items=[],
         logprobs=None,
+        extra={},
     )
-    if not (send_reasoning and message.reasoning and message.role == "assistant"):
+    added = chosen(message.extra, send_fields)
+    if send_reasoning and message.reasoning and message.role == "assistant":
+        added[send_reasoning] = message.reasoning
+    if not (added or calls_more):
         return sent
     fields = {name: value for name, value in msgspec.structs.asdict(sent).items() if value}
-    return {"content": sent.content, **fields, send_reasoning: message.reasoning}
+    if calls_more:
+        fields["tool_calls"] = [_wire_call(call, send_fields) for call in message.tool_calls]
+    return {"content": sent.content, **fields, **added}
+
+
+def _wire_call(call: ToolCall, send_fields: Collection[str]) -> JSONObject:
+    added = chosen(call.extra, send_fields)
+    return {"id": call.id, "function": call.function, "type": call.type, **added}
 
 
 def _add_metadata(body: JSONObject, metadata: JSON) -> None:
@@ -238,6 +263,7 @@ def _message(fields: JSONObject, logprobs: JSON) -> Message:
         refusal=text_in(fields.get("refusal")) or refusal,
         calls=_calls(fields),
         logprobs=_logprobs(logprobs),
+        extra=extra_in(fields, _MESSAGE_MEMBERS),
     )
 
 
@@ -274,7 +300,8 @@ def _calls(fields: JSONObject) -> list[CallParts]:
             raise InvalidAnswerError("the message has a tool call that is not an object")
         function = object_in(call.get("function") or call.get("custom"))
         arguments = function.get("arguments", function.get("input"))
-        calls.append(CallParts(call.get("id"), function.get("name"), arguments))
+        extra = extra_in(call, _CALL_MEMBERS)
+        calls.append(CallParts(call.get("id"), function.get("name"), arguments, extra))
     legacy = object_in(fields.get("function_call"))
     if legacy and not calls:
         calls.append(CallParts(None, legacy.get("name"), legacy.get("arguments")))

@@ -11,21 +11,32 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gymcli.dialects.answers import finish_of, has_thought
-from gymcli.types import Answer, FinishReason, Message, ToolCall, Usage
+from gymcli.dialects.answers import MAX_WORD, finish_of, has_thought
+from gymcli.types import Answer, FinishReason, FunctionCall, Message, ToolCall, Usage
 
 __all__ = ["plain_answer"]
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_Empty = Annotated[list[None], msgspec.Meta(max_length=0)]
 
 
-class _Message(msgspec.Struct):
+class _Call(msgspec.Struct, forbid_unknown_fields=True):
+    id: Annotated[str, msgspec.Meta(min_length=1)]
+    function: FunctionCall
+    type: Literal["function"] = "function"
+    index: int | None = None
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: str | None = None
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[_Call] | None = None
     function_call: None = None
+    annotations: _Empty | None = None
+    audio: None = None
 
 
 class _Choice(msgspec.Struct):
@@ -54,6 +65,7 @@ class _Completion(msgspec.Struct):
     choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
     usage: _Usage | None = None
     model: str | None = None
+    id: Annotated[str, msgspec.Meta(max_length=MAX_WORD)] | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Completion)
@@ -67,8 +79,9 @@ def plain_answer(payload: bytes) -> Answer | None:
         return None
     choice = body.choices[0]
     said = choice.message
-    text, calls = said.content or "", said.tool_calls or []
-    if has_thought(text) or (calls and not _are_plain(calls)):
+    text = said.content or ""
+    calls = [ToolCall(call.id, call.function) for call in said.tool_calls or ()]
+    if has_thought(text) or (said.content is None and not calls):
         return None
     message = Message(
         role="assistant",
@@ -85,11 +98,8 @@ def plain_answer(payload: bytes) -> Answer | None:
         finish_reason=finish_of(reason, message),
         usage=_usage(body.usage),
         model=body.model or None,
+        response_id=body.id or "",
     )
-
-
-def _are_plain(calls: list[ToolCall]) -> bool:
-    return all(call.id and call.type == "function" for call in calls)
 
 
 def _usage(usage: _Usage | None) -> Usage:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gymcli.dialects.answers import argument_text
+from gymcli.dialects.answers import argument_text, extra_in
 from gymcli.dialects.payload import decode, object_in, objects_in, text_in
 from gymcli.errors import InvalidAnswerError
 from gymcli.types import JSON, JSONObject
@@ -14,6 +14,8 @@ from gymcli.types import JSON, JSONObject
 __all__ = ["assemble"]
 
 _TEXTS = ("reasoning_content", "reasoning", "refusal")
+_DELTA_MEMBERS = ("role", "content", "tool_calls", "function_call", *_TEXTS)
+_PIECE_MEMBERS = ("index", "id", "type", "function", "custom")
 
 
 def assemble(events: Iterable[bytes]) -> bytes:
@@ -49,6 +51,7 @@ class _Call:
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
+        self.extra: JSONObject = {}
 
 
 class _Joined:
@@ -60,6 +63,7 @@ class _Joined:
         self.finish_reason: JSON = None
         self.content: list[JSON] | None = None
         self.texts: dict[str, list[str]] = {}
+        self.extra: JSONObject = {}
         self.logprobs: dict[str, list[JSON]] = {}
         self.calls: list[_Call] = []
         self.call_at: dict[JSON, _Call] = {}
@@ -77,12 +81,14 @@ class _Joined:
 
     def body(self) -> JSONObject:
         """Give the completion as it stands."""
-        message: JSONObject = {"role": "assistant", "content": self._joined_content()}
+        content = self._joined_content()
+        message: JSONObject = {**self.extra, "role": "assistant", "content": content}
         for key, pieces in self.texts.items():
             message[key] = "".join(pieces)
         if self.calls:
             message["tool_calls"] = [
                 {
+                    **call.extra,
                     "id": call.id,
                     "type": "function",
                     "function": {"name": call.name, "arguments": "".join(call.arguments)},
@@ -116,14 +122,16 @@ class _Joined:
         for key in _TEXTS:
             if isinstance(delta.get(key), str):
                 self.texts.setdefault(key, []).append(text_in(delta[key]))
+        _join(self.extra, extra_in(delta, _DELTA_MEMBERS))
         for piece in objects_in(delta.get("tool_calls")):
-            function = object_in(piece.get("function"))
-            self._add_call(piece.get("index"), text_in(piece.get("id")), function)
+            function = object_in(piece.get("function") or piece.get("custom"))
+            call = self._call(piece.get("index"), text_in(piece.get("id")), function)
+            _join(call.extra, extra_in(piece, _PIECE_MEMBERS))
         if delta.get("function_call"):
-            self._add_call("function_call", "", object_in(delta["function_call"]))
+            self._call("function_call", "", object_in(delta["function_call"]))
 
-    def _add_call(self, index: JSON, identifier: str, function: JSONObject) -> None:
-        """Add a piece of a tool call.
+    def _call(self, index: JSON, identifier: str, function: JSONObject) -> _Call:
+        """Add a piece to the tool call that it belongs to, and return that.
 
         Some endpoints give every call the same index, or none: there a piece with a name and
         another id (or no index) begins the next call.
@@ -136,9 +144,22 @@ class _Joined:
             self.calls.append(call)
         call.id = call.id or identifier
         call.name = call.name or name
-        call.arguments.append(argument_text(function.get("arguments")))
+        call.arguments.append(argument_text(function.get("arguments", function.get("input"))))
+        return call
 
     def _joined_content(self) -> JSON:
         if self.content is None or not all(isinstance(piece, str) for piece in self.content):
             return self.content
         return "".join(text_in(piece) for piece in self.content)
+
+
+def _join(whole: JSONObject, piece: JSONObject) -> None:
+    """Add what a chunk says: texts and lists come in pieces, anything else at once."""
+    for name, value in piece.items():
+        before = whole.get(name)
+        if isinstance(before, str) and isinstance(value, str):
+            whole[name] = before + value
+        elif isinstance(before, list) and isinstance(value, list):
+            before.extend(value)
+        else:
+            whole[name] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from gymcli.dialects.transcript import Transcript
@@ -26,6 +26,7 @@ class Dialect(Protocol):
         *,
         stream: bool = False,
         send_reasoning: str | None = None,
+        send_fields: Collection[str] = (),
         transcript: Transcript | None = None,
     ) -> JSONObject:
         """Give the body of a request, ready for `msgspec.json.encode`; it may hold structs.
@@ -36,6 +37,7 @@ class Dialect(Protocol):
             stream: Ask for server-sent events instead of one body.
             send_reasoning: The key under which the reasoning of earlier assistant messages is
                 sent back; None keeps it here. Opaque reasoning items are always sent.
+            send_fields: What is sent back of the `extra` of earlier messages and calls.
             transcript: Has what the requests before this one said of the same conversation, and
                 need not be written again; a format may ignore it.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
-from gymcli.dialects.answers import assistant_message, count_in, finish_of
+from gymcli.dialects.answers import assistant_message, count_in, finished, is_thought
 from gymcli.dialects.params import (
     IGNORED_PARAMS,
     NOT_IN_RESPONSES,
@@ -24,7 +24,7 @@ from gymcli.dialects.tools import tools_from_responses, tools_to_responses
 from gymcli.dialects.transcript import Transcript
 from gymcli.dialects.usage import usage_from_responses
 from gymcli.errors import InvalidAnswerError
-from gymcli.types import JSON, Answer, FinishReason, JSONObject, Message, Request
+from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
 __all__ = [
     "IGNORED_PARAMS",
@@ -39,11 +39,6 @@ __all__ = [
 
 _LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
-_INCOMPLETE_REASONS: dict[JSON, FinishReason] = {
-    "max_output_tokens": "length",
-    "content_filter": "content_filter",
-}
-
 
 class Responses:
     """Responses, as OpenAI documents it; every request carries the whole conversation."""
@@ -57,6 +52,7 @@ class Responses:
         *,
         stream: bool = False,
         send_reasoning: str | None = None,
+        send_fields: Collection[str] = (),
         transcript: Transcript | None = None,
     ) -> JSONObject:
         """Give the body; `send_reasoning` says whether, since the format has its own place."""
@@ -65,7 +61,11 @@ class Responses:
 
         def items(messages: list[Message], start: int) -> list[JSONObject]:
             with_reasoning = send_reasoning is not None
-            return items_from_messages(messages, start, with_reasoning=with_reasoning)
+            if not with_reasoning:
+                messages, start = [m for m in messages[start:] if not is_thought(m)], 0
+            return items_from_messages(
+                messages, start, with_reasoning=with_reasoning, send_fields=send_fields
+            )
 
         body["input"] = (transcript or Transcript()).written(request.messages, items)
         if request.tools:
@@ -91,20 +91,23 @@ class Responses:
             raise InvalidAnswerError('the body has no "output"')
         output = objects_in(body["output"])
         turn = read_turn(output)
+        is_opaque = any(item.get("encrypted_content") or item.get("phase") for item in output)
         message = assistant_message(
             parts=turn.parts or [],
             reasoning=turn.reasoning,
             refusal=turn.refusal,
             calls=turn.calls,
             logprobs=_logprobs(output),
+            extra=turn.extra,
         )
-        if turn.others or any(item.get("encrypted_content") for item in output):
+        if turn.others or is_opaque:
             message.response_items = output
-        return Answer(
-            message=message,
-            finish_reason=finish_of(_finish_reason(body), message),
+        return finished(
+            message,
+            _finish_word(body),
             usage=usage_from_responses(object_in(body.get("usage"))),
-            model=text_in(body.get("model")) or None,
+            model=body.get("model"),
+            response_id=body.get("id"),
         )
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
@@ -137,11 +140,11 @@ def _with_output(response: JSON, done: list[JSONObject]) -> JSON:
     return {**response, "output": [event.get("item") for event in ordered]}
 
 
-def _finish_reason(body: JSONObject) -> FinishReason:
+def _finish_word(body: JSONObject) -> str:
     details = object_in(body.get("incomplete_details"))
     if not details and body.get("status") != "incomplete":
         return "stop"
-    return _INCOMPLETE_REASONS.get(text_in(details.get("reason")), "length")
+    return text_in(details.get("reason")) or "max_output_tokens"
 
 
 def _logprobs(output: list[JSONObject]) -> JSON:

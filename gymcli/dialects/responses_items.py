@@ -8,9 +8,9 @@ way back would not give exactly the items that a message came from, the message 
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from gymcli.dialects.answers import CallParts, argument_text, joined_text
+from gymcli.dialects.answers import CallParts, argument_text, chosen, extra_in, joined_text
 from gymcli.dialects.parts import part_from_responses, part_to_responses, refusal_in
 from gymcli.dialects.payload import objects_in, text_in
 from gymcli.types import JSON, FunctionCall, JSONObject, Message, Role, ToolCall
@@ -21,6 +21,7 @@ _ROLES = ("system", "developer", "user", "assistant")
 _KNOWN_TYPES = ("message", "reasoning", "function_call", "function_call_output")
 _MADE_BY_MODEL = ("mcp_list_tools", "mcp_approval_request", "compaction")
 """Item types of the model's side whose name does not end in `_call`."""
+_ITEM_MEMBERS = ("type", "id", "status", "role", "content", "call_id", "name", "arguments")
 
 
 class ItemTurn(typing.NamedTuple):
@@ -33,6 +34,8 @@ class ItemTurn(typing.NamedTuple):
     calls: list[CallParts]
     others: list[JSONObject]
     """The items that chat shape has no words for."""
+    extra: JSONObject
+    """What the messages say beyond the format."""
 
 
 def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
@@ -69,7 +72,11 @@ def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
 
 
 def items_from_messages(
-    messages: Sequence[Message], start: int = 0, *, with_reasoning: bool = True
+    messages: Sequence[Message],
+    start: int = 0,
+    *,
+    with_reasoning: bool = True,
+    send_fields: Collection[str] = (),
 ) -> list[JSONObject]:
     """Give the Responses items of chat messages: `response_items` where a message has them.
 
@@ -77,6 +84,7 @@ def items_from_messages(
         messages: The conversation.
         start: Where in it to begin.
         with_reasoning: Give reasoning text as reasoning items too, with ids `rs_<position>`.
+        send_fields: What is given of the `extra` of messages and calls.
 
     """
     items: list[JSONObject] = []
@@ -90,7 +98,7 @@ def items_from_messages(
         elif message.role == "assistant":
             if with_reasoning and message.reasoning:
                 items.append(_reasoning_item(message.reasoning, position))
-            items.extend(_assistant_items(message))
+            items.extend(_assistant_items(message, send_fields))
         else:
             items.append({"role": message.role, "content": _content_to_responses(message)})
     return items
@@ -98,7 +106,7 @@ def items_from_messages(
 
 def read_turn(items: list[JSONObject]) -> ItemTurn:
     """Sort the items of one assistant turn."""
-    turn = ItemTurn(None, [], "", [], [])
+    turn = ItemTurn(None, [], "", [], [], {})
     for item in items:
         match item.get("type", "message"):
             case "message":
@@ -108,11 +116,13 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
                 refusal = turn.refusal + refusal_in(said)
                 said = [part for part in said if part.get("type") != "refusal"]
                 turn = turn._replace(parts=[*(turn.parts or []), *said], refusal=refusal)
+                turn.extra.update(extra_in(item, _ITEM_MEMBERS))
             case "reasoning":
                 turn.reasoning.append(_reasoning_text(item))
             case "function_call":
-                arguments = item.get("arguments")
-                turn.calls.append(CallParts(item.get("call_id"), item.get("name"), arguments))
+                extra = extra_in(item, _ITEM_MEMBERS)
+                called = item.get("call_id"), item.get("name"), item.get("arguments")
+                turn.calls.append(CallParts(*called, extra))
             case _:
                 turn.others.append(item)
     return turn
@@ -209,7 +219,7 @@ def _reasoning_item(text: str, position: int) -> JSONObject:
     return {"type": "reasoning", "id": f"rs_{position}", "summary": summary}
 
 
-def _assistant_items(message: Message) -> list[JSONObject]:
+def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSONObject]:
     """Give an assistant message and its calls; one that says nothing is an empty message."""
     items: list[JSONObject] = []
     content = _content_to_responses(message)
@@ -218,13 +228,16 @@ def _assistant_items(message: Message) -> list[JSONObject]:
         said = parts if content else []
         content = [*said, {"type": "refusal", "refusal": message.refusal}]
     if content or not message.tool_calls:
-        items.append({"role": "assistant", "content": content})
+        items.append(
+            {"role": "assistant", "content": content, **chosen(message.extra, send_fields)}
+        )
     items.extend(
         {
             "type": "function_call",
             "call_id": call.id,
             "name": call.name,
             "arguments": call.arguments,
+            **chosen(call.extra, send_fields),
         }
         for call in message.tool_calls
     )

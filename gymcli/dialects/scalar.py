@@ -9,7 +9,7 @@ and images in `score`, are not covered.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gymcli.dialects.chat import Chat
@@ -60,11 +60,13 @@ class Scalar(NamedTuple):
         *,
         stream: bool = False,
         send_reasoning: str | None = None,
+        send_fields: Collection[str] = (),
         transcript: Transcript | None = None,
     ) -> JSONObject:
         """Give the body; `stream` changes nothing, since a number comes in one piece.
 
-        Nor does `transcript`: a conversation is scored once.
+        Nor does `transcript`: a conversation is scored once; nor do `send_fields`, which another
+        endpoint gave.
         """
         carried = {
             name: value

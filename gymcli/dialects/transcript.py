@@ -78,6 +78,8 @@ def _copied(message: Message) -> Message:
         copied.response_items = _unshared(message.response_items)
     if message.logprobs is not None:
         copied.logprobs = _unshared(message.logprobs)
+    if message.extra:
+        copied.extra = _unshared(message.extra)
     return copied
 
 
@@ -89,5 +91,5 @@ def _unshared(value: T) -> T:
         return cast("T", {key: _unshared(item) for key, item in value.items()})
     if isinstance(value, ToolCall):
         function = FunctionCall(value.name, value.arguments)
-        return cast("T", ToolCall(value.id, function, value.type))
+        return cast("T", ToolCall(value.id, function, value.type, _unshared(value.extra)))
     return value

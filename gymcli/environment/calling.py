@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -101,7 +102,7 @@ class Calling:
                 close_timeout=environment.close_timeout,
                 now=environment.now,
             )
-            return result if isinstance(result, str) else msgspec.json.encode(result).decode()
+            return result if isinstance(result, str) else _json_text(call.name, result)
         except (ToolCallError, AttemptError, RunError, KeyboardInterrupt):
             raise
         except LateError as error:
@@ -120,6 +121,25 @@ class Calling:
             return await asyncio.to_thread(function, **keywords)
         result = function(**keywords)
         return await result if inspect.isawaitable(result) else result
+
+
+def _json_text(name: str, result: object) -> str:
+    """Return a result as JSON.
+
+    Raises:
+        ToolCallError: It holds a number that JSON does not have, which would be written as null.
+
+    """
+    encoded = msgspec.json.encode(result)
+    if b"null" in encoded:
+        try:
+            json.dumps(msgspec.to_builtins(result), allow_nan=False)
+        except ValueError as error:
+            reason = (
+                f"{name} failed: its result holds NaN or an infinity, which JSON does not have."
+            )
+            raise ToolCallError("raised", reason) from error
+    return encoded.decode()
 
 
 def shown_of(tools: Mapping[str, Tool], shown_tools: list[JSONObject] | None) -> Mapping[str, Tool]:

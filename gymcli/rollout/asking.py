@@ -10,7 +10,7 @@ from gymcli.boundary import boundary
 from gymcli.errors import EndpointTimeoutError, ModelError, UnknownUsageError
 from gymcli.rollout.flight import Flight
 from gymcli.rollout.plan import Episode, EpisodePlan, Policy
-from gymcli.types import Answer, Request, StopReason, Tries, Usage
+from gymcli.types import Answer, Call, Request, StopReason, Tries, Usage
 
 __all__ = ["OutOfTimeError", "ask", "cost_of", "limit_reached"]
 
@@ -73,10 +73,23 @@ async def ask(plan: EpisodePlan, policy: Policy, episode: Episode, flight: Fligh
         else:
             answer = await _answer_in_time(policy, request, episode, flight, max_seconds)
     finally:
-        rollout.timing.model_seconds += time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        rollout.timing.model_seconds += seconds
         episode.phase = "environment"
         _count_tries(request.tries, plan, episode)
     _count_usage(answer.usage, plan, episode)
+    message = answer.message
+    rollout.calls.append(
+        Call(
+            usage=answer.usage,
+            finish_reason=answer.unknown_finish or answer.finish_reason,
+            response_id=answer.response_id,
+            seconds=round(seconds, 6),
+            lacks_logprobs=bool(
+                params.get("logprobs") and message.logprobs is None and message.text
+            ),
+        )
+    )
     if answer.model is not None and answer.model != plan.model:
         rollout.response_model = answer.model
     return answer

@@ -185,6 +185,11 @@ class Collection:
         return 0.0 if self._shared is None else self._shared.roles.pool.outage_seconds
 
     @property
+    def num_without_logprobs(self) -> int:
+        """Answers that lack the log-probabilities which were asked for."""
+        return self._keeping.num_without_logprobs
+
+    @property
     def num_left_failed(self) -> int:
         """Attempts of this plan that failed before and are not tried again."""
         return len(self._standing.left_failed)

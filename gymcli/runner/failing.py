@@ -46,6 +46,7 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
         messages=rollout.messages,
         model=rollout.model,
         usage=rollout.usage,
+        calls=rollout.calls,
         cost=rollout.cost,
         role_usage=rollout.role_usage,
         timing=rollout.timing,

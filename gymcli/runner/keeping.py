@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
+from typing import get_args
 
 import msgspec
 
@@ -12,11 +14,13 @@ from gymcli.runner.attempts import Outcome
 from gymcli.runner.failing import failure_of
 from gymcli.store.manifest import Manifest
 from gymcli.store.run import RunDirectory
-from gymcli.types import Rollout
+from gymcli.types import Call, FinishReason, Rollout
 
 __all__ = ["Keeping"]
 
 _LOGGER = logging.getLogger(__name__)
+
+_FINISH_REASONS = get_args(FinishReason)
 
 
 class Keeping:
@@ -26,6 +30,9 @@ class Keeping:
         self.manifest = manifest
         self.directory: RunDirectory | None = None
         self.num_scored = 0
+        self.num_without_logprobs = 0
+        """Answers that lack the log-probabilities which were asked for."""
+        self._knows_finishes = True
         self._is_unfinished = False
         self._opened_at = 0.0
         self._seconds_before = 0.0
@@ -103,7 +110,26 @@ class Keeping:
         for name, count in record.retries.items():
             where = (record.env, record.task_id, record.attempt)
             _LOGGER.info("%s %s/%d: %s, tried again %d times", *where, name, count)
+        self._look_at(record.calls)
         return outcome if record is outcome.record else outcome._replace(record=record)
+
+    def _look_at(self, calls: Iterable[Call]) -> None:
+        """Warn of the first answer that is not as it should be, of each kind."""
+        for call in calls:
+            if self._knows_finishes and call.finish_reason not in _FINISH_REASONS:
+                self._knows_finishes = False
+                _LOGGER.warning(
+                    "an answer ended with the finish reason %r, which gymcli does not know: it "
+                    'counts as a normal end; "calls" on the record of each attempt has the words',
+                    call.finish_reason,
+                )
+            if call.lacks_logprobs:
+                if not self.num_without_logprobs:
+                    _LOGGER.warning(
+                        "an answer came without the log-probabilities that were asked for; the "
+                        'summary counts such answers, "calls" on the record has "lacks_logprobs"'
+                    )
+                self.num_without_logprobs += 1
 
     def save(self, rollout: Rollout) -> None:
         """Write a conversation down that waits for its score.

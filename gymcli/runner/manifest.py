@@ -55,6 +55,8 @@ def identity_of(
         prompting["emulate_tools"] = True
     if endpoint is not None and endpoint.send_reasoning is not None:
         prompting["send_reasoning"] = endpoint.send_reasoning
+    if endpoint is not None and endpoint.send_fields:
+        prompting["send_fields"] = sorted(endpoint.send_fields)
     if any(found.environment.scores_groups() for found in environments.values()):
         prompting["repeats"] = options.repeats
     roles = declared_sources(options, environments)

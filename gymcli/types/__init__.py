@@ -6,7 +6,9 @@ over, so that a newer run can be read by an older gymcli.
 """
 
 from gymcli.types.conversation import (
+    MAX_COUNT,
     Answer,
+    Call,
     FinishReason,
     FunctionCall,
     Message,
@@ -37,9 +39,11 @@ __all__ = [
     "JSON",
     "JSON_ERRORS",
     "LARGEST",
+    "MAX_COUNT",
     "SCHEMA_VERSION",
     "Answer",
     "AttemptKey",
+    "Call",
     "ErrorRecord",
     "Failure",
     "FinishReason",

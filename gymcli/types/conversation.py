@@ -10,7 +10,9 @@ import msgspec
 from gymcli.types.json_values import JSON, JSONObject
 
 __all__ = [
+    "MAX_COUNT",
     "Answer",
+    "Call",
     "FinishReason",
     "FunctionCall",
     "Message",
@@ -27,6 +29,9 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 """Why the endpoint ended one message; what it says beyond these counts as `stop`."""
 
+MAX_COUNT = 2**64 - 1
+"""The largest number of tokens that is believed: sums of larger ones may be no double."""
+
 
 class FunctionCall(msgspec.Struct, gc=False):
     """The function that a model wants called."""
@@ -42,6 +47,8 @@ class ToolCall(msgspec.Struct, gc=False):
     id: str
     function: FunctionCall
     type: str = "function"
+    extra: JSON = msgspec.UNSET
+    """An object: what else the endpoint said of it, as Gemini its signature of a thought."""
 
     @property
     def name(self) -> str:
@@ -69,6 +76,8 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     response_items: list[JSONObject] = []
     """The Responses items of this message, verbatim, where chat shape cannot say them."""
     logprobs: JSON = None
+    extra: JSON = {}
+    """An object: what else the endpoint said of it, as OpenRouter its `reasoning_details`."""
 
     @property
     def text(self) -> str:
@@ -100,6 +109,17 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """The part of `prompt_tokens` that came from the endpoint's prefix cache."""
     reasoning_tokens: int = 0
     """The part of `completion_tokens` that was reasoning."""
+
+    def __post_init__(self) -> None:
+        """Believe nothing where one of the counts cannot be true."""
+        if (
+            self.prompt_tokens > MAX_COUNT
+            or self.completion_tokens > MAX_COUNT
+            or self.cached_tokens > MAX_COUNT
+            or self.reasoning_tokens > MAX_COUNT
+        ):
+            self.prompt_tokens = self.completion_tokens = 0
+            self.cached_tokens = self.reasoning_tokens = 0
 
     def add(self, other: Usage) -> None:
         """Add another count to this one."""
@@ -147,6 +167,23 @@ class Answer(msgspec.Struct, kw_only=True):
 
     message: Message
     finish_reason: FinishReason = "stop"
+    unknown_finish: str | None = None
+    """The endpoint's own word where it is none of the finish reasons."""
     usage: Usage = msgspec.field(default_factory=Usage)
     model: str | None = None
     """The model's name as the endpoint says it."""
+    response_id: str = ""
+    """What the endpoint calls the answer."""
+
+
+class Call(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """One request of an attempt to the policy that was answered."""
+
+    usage: Usage = msgspec.field(default_factory=Usage)
+    finish_reason: str
+    """A `FinishReason`, or the endpoint's own word where it is none of these."""
+    response_id: str = ""
+    seconds: float = 0.0
+    """Until the answer was there, with everything that was tried before."""
+    lacks_logprobs: bool = False
+    """Log-probabilities were asked for, and the text came without them."""

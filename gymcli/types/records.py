@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from gymcli.errors import Phase
-from gymcli.types.conversation import Message, ToolCall, Usage
+from gymcli.types.conversation import Call, Message, ToolCall, Usage
 from gymcli.types.json_values import JSON, JSONObject
 
 __all__ = [
@@ -175,6 +175,8 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     tool_errors: dict[str, int] = {}
     """Tool calls that could not be carried out, counted by what was wrong."""
     usage: Usage = msgspec.field(default_factory=Usage)
+    calls: list[Call] = []
+    """The requests to the policy that were answered, in their order."""
     cost: float | None = None
     """Of the policy, in the currency of gym.toml's prices; None where it is not known."""
     role_usage: dict[str, RoleUse] = {}
@@ -269,6 +271,7 @@ class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The conversation as far as it got."""
     model: str = ""
     usage: Usage = msgspec.field(default_factory=Usage)
+    calls: list[Call] = []
     cost: float | None = None
     """Of the policy, as on a rollout."""
     role_usage: dict[str, RoleUse] = {}

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from gymcli.client import Endpoint
+from gymcli.types import Usage
 
 KEY = "sk-very-secret-key"
 
@@ -103,3 +104,11 @@ def test_secrets_leave_switches_out():
 def test_endpoint_waits_for_nothing_for_ever(name, seconds):
     with pytest.raises(ValidationError, match=name):
         Endpoint(base_url="http://h", model="m", **{name: seconds})
+
+
+@pytest.mark.parametrize(("cached", "cost"), [(0, 20.0), (4, 14.0), (10, 5.0), (1000, 520.0)])
+def test_cost_is_never_negative(cached, cost):
+    """Some endpoints leave the cached tokens out of those of the prompt."""
+    prices = {"prompt": 2e6, "completion": 0.0, "cached": 0.5e6}
+    endpoint = Endpoint(base_url="http://h", model="m", prices=prices)
+    assert endpoint.cost(Usage(prompt_tokens=10, cached_tokens=cached)) == cost

@@ -10,8 +10,8 @@ from gymcli.errors import (
     RequestRefusedError,
 )
 from gymcli.mock import MockAnswer, MockServer, scripted
-from gymcli.mock.behaviours import echo
-from gymcli.types import Message, Request, Tries
+from gymcli.mock.behaviours import echo, in_order
+from gymcli.types import Message, Request, Tries, Usage
 from tests.client.asking import HELLO, KEY, TOOL, ask, ask_and_see, failure, hello
 
 
@@ -191,3 +191,53 @@ def test_conversation_sends_what_single_requests_would(dialect):
             return [received.body for received in server.requests]
 
     assert asyncio.run(run(True)) == asyncio.run(run(False))
+
+
+@pytest.mark.parametrize(("num_tokens", "finish"), [(9, "stop"), (10, "length")])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_answer_of_responses_that_took_all_tokens_was_cut(name, num_tokens, finish):
+    """As llama.cpp says it: completed."""
+    behaviour = scripted([MockAnswer(text="It is", usage=Usage(completion_tokens=num_tokens))])
+    request = Request(messages=HELLO.messages, params={name: 10})
+    assert ask(behaviour, request, dialect="responses").finish_reason == finish
+    assert ask(behaviour, request, dialect="chat").finish_reason == "stop"
+
+
+@pytest.mark.parametrize("listed", [(), ("mood",)])
+def test_conversation_sends_back_what_the_endpoint_wants_back(listed):
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "add", "arguments": "{}"},
+        "extra_content": {"google": {"thought_signature": "s"}},
+    }
+    details = {"reasoning_details": [{"data": "x"}], "phase": "commentary"}
+    message = {"role": "assistant", "content": None, "tool_calls": [call], "mood": "good"}
+    choice = {"message": {**message, **details}, "finish_reason": "tool_calls"}
+    body = msgspec.json.encode({"choices": [choice]}).decode()
+
+    async def run() -> list[list[dict]]:
+        async with MockServer(lambda _: MockAnswer(body=body)) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", send_fields=listed)
+            async with Client(endpoint, concurrency=1) as client:
+                conversation = client.conversation()
+                messages = list(HELLO.messages)
+                for _ in range(3):
+                    answer = await conversation.answer(Request(messages=messages))
+                    messages.append(answer.message)
+                await client.answer(Request(messages=messages))
+            return [received.body["messages"] for received in server.requests][2:]
+
+    in_conversation, of_others = asyncio.run(run())
+    mood = {"mood": "good"} if listed else {}
+    said = {"role": "assistant", "content": None, "tool_calls": [call], **details, **mood}
+    assert in_conversation[1:] == [said, said]
+    del call["extra_content"]
+    assert of_others[1:] == [{"role": "assistant", "content": None, "tool_calls": [call]}] * 3
+
+
+def test_answer_that_was_aborted_is_asked_for_again():
+    aborted = MockAnswer(text="It", finish_reason="abort", usage=Usage(completion_tokens=3))
+    answer = ask(in_order(aborted, "hi"), request := hello())
+    assert answer.message.text == "hi"
+    assert request.tries == Tries(retries={"ServerError": 1}, usage=Usage(completion_tokens=3))

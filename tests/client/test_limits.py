@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gymcli.client import Limits
-from gymcli.client.limits import Bucket
+from gymcli.client.limits import Bucket, Rates
+from gymcli.types import Usage
 from tests.client.asking import FakeTime
 
 
@@ -70,3 +71,12 @@ def test_bucket_takes_back_what_was_not_needed():
 def test_limits_refuse_what_cannot_be_meant(given_limits):
     with pytest.raises(ValidationError):
         Limits.model_validate(given_limits)
+
+
+def test_rates_believe_no_answer_of_absurd_length():
+    """Ten million tokens at most, so that requests are not held up for years."""
+    rates = Rates(FakeTime().clock)
+    rates.lower(Limits(tokens_per_minute=10**7))
+    rates.take(300)
+    rates.correct(300, Usage(prompt_tokens=2**63, completion_tokens=2**63))
+    assert rates.delay(rates.estimate(4, {})) == pytest.approx(60, abs=1)

@@ -26,6 +26,12 @@ from gymcli.types import JSON, FinishReason, FunctionCall, Message, ToolCall
         ("Hello <think>a</think> b", Thought("", "Hello <think>a</think> b")),
         ("<think>a</think>b</think>c", Thought("a", "b</think>c")),
         ("", Thought("", "")),
+        ("a\n</think>\n\nb", Thought("a", "b")),
+        ("It ends at </think> always.", Thought("", "It ends at </think> always.")),
+        ("Split at `</think>`.", Thought("", "Split at `</think>`.")),
+        ("I look for </think> now.\n</think>\nb", Thought("I look for </think> now.", "b")),
+        ("<think>find </think> here</think>b", Thought("find </think> here", "b")),
+        ("<think>a </think>b", Thought("a", "b")),
     ],
 )
 def test_split_thought(text: str, thought: Thought) -> None:

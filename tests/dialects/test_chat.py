@@ -64,7 +64,6 @@ def test_answer_reads_everything() -> None:
     ("message", "expected"),
     [
         ({"content": ""}, Message(role="assistant", content="")),
-        ({}, Message(role="assistant", content="")),
         ({"content": None, "refusal": "no"}, Message(role="assistant", content="", refusal="no")),
         (
             {"content": "<think>a</think>b"},
@@ -138,6 +137,8 @@ def test_answer_survives_nulls_everywhere() -> None:
         ("{}", InvalidAnswerError, "choices"),
         ('{"choices": []}', InvalidAnswerError, "choices"),
         ('{"choices": [{"text": "x"}]}', InvalidAnswerError, "message"),
+        ('{"choices": [{"finish_reason": "stop", "message": {}}]}', InvalidAnswerError, "empty"),
+        ('{"choices": [{"message": {"role": "assistant"}}]}', InvalidAnswerError, "no tokens"),
         ('{"choices": [{"message": {"content": 3}}]}', InvalidAnswerError, "content"),
         ('{"choices": [{"message": {"tool_calls": [null]}}]}', InvalidAnswerError, "tool call"),
         ('{"error": {"message": "odd"}}', InvalidAnswerError, "odd"),
@@ -149,3 +150,55 @@ def test_answer_survives_nulls_everywhere() -> None:
 def test_answer_refuses(payload: str, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         CHAT.answer(payload.encode())
+
+
+@pytest.mark.parametrize("word", ["abort", "error", "cancelled", "insufficient_system_resource"])
+def test_answer_that_the_endpoint_did_not_finish_is_none(word: str) -> None:
+    with pytest.raises(ServerError, match=word):
+        answered({"role": "assistant", "content": "half"}, finish_reason=word)
+
+
+@pytest.mark.parametrize("choice", [{"finish_reason": "stop"}, {"logprobs": {"content": [1]}}])
+def test_answer_of_nothing_is_one_where_anything_else_is_said(choice: JSONObject) -> None:
+    assert answered({"content": None}, **choice).message.text == ""
+
+
+def test_answer_of_nothing_is_one_where_it_took_tokens() -> None:
+    body = {"choices": [{"message": {"content": None}}], "usage": {"completion_tokens": 1}}
+    assert CHAT.answer(json.dumps(body).encode()).message.text == ""
+
+
+@pytest.mark.parametrize(("word", "unknown"), [("eos", "eos"), ("stop", None), (None, None)])
+def test_answer_keeps_an_unknown_finish_reason(word: JSON, unknown: str | None) -> None:
+    answer = answered({"content": "x"}, finish_reason=word)
+    assert (answer.finish_reason, answer.unknown_finish) == ("stop", unknown)
+
+
+def test_answer_bounds_the_words_of_the_endpoint() -> None:
+    body = {"id": "i" * 999, "choices": [{"message": {"content": "x"}, "finish_reason": "w" * 999}]}
+    answer = CHAT.answer(json.dumps(body).encode())
+    assert (answer.response_id, answer.unknown_finish) == ("i" * 200, "w" * 200)
+
+
+def test_answer_keeps_what_else_is_said_of_message_and_calls() -> None:
+    signature = {"google": {"thought_signature": "s"}}
+    call = {
+        "id": "a",
+        "type": "function",
+        "function": {"name": "f", "arguments": "{}"},
+        "extra_content": signature,
+        "note": None,
+    }
+    details = [{"type": "reasoning.encrypted", "data": "x"}]
+    message = answered(
+        {
+            "role": "assistant",
+            "content": None,
+            "annotations": [],
+            "audio": None,
+            "tool_calls": [call],
+            "reasoning_details": details,
+        }
+    ).message
+    assert message.extra == {"reasoning_details": details}
+    assert message.tool_calls[0].extra == {"extra_content": signature}

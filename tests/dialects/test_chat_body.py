@@ -258,3 +258,40 @@ def test_unsent_names_what_only_responses_has() -> None:
         "extra_body.messages",
     ]
     assert sent(Request(messages=[], params=params)).keys() == {"model", "messages", "temperature"}
+
+
+def test_body_sends_back_the_named_fields_of_messages_and_calls() -> None:
+    call = ToolCall("c", FunctionCall("f", "{}"), extra={"extra_content": {"s": 1}, "x": 1})
+    messages = [
+        Message(role="assistant", tool_calls=[call], extra={"phase": "final", "y": 2}),
+        Message(role="assistant", content="a", extra={"y": 2}),
+    ]
+    request = Request(messages=messages)
+    plain = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    calling: JSONObject = {"role": "assistant", "content": None, "tool_calls": [plain]}
+    saying: JSONObject = {"role": "assistant", "content": "a"}
+    assert [{"content": None, **m} for m in sent_messages(messages)] == [calling, saying]
+    assert sent(request, send_fields=("extra_content", "phase"))["messages"] == [
+        {**calling, "tool_calls": [{**plain, "extra_content": {"s": 1}}], "phase": "final"},
+        saying,
+    ]
+
+
+def test_body_leaves_out_messages_of_reasoning_alone() -> None:
+    """Mistral's and others refuse an assistant message without content."""
+    thought = Message(role="assistant", content="", reasoning="r")
+    assert sent_messages([USER, thought]) == [{"role": "user", "content": "hi"}]
+    body = sent(Request(messages=[USER, thought]), send_reasoning="reasoning")
+    assert body["messages"][1] == {"role": "assistant", "content": "", "reasoning": "r"}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("extra", ["x", 1, ["x"], {"x": 1}])
+def test_body_sends_nothing_of_what_a_row_calls_extra(extra: JSON) -> None:
+    """A row may have any member of that name; it is not what an endpoint said."""
+    call = {"id": "a", "function": {"name": "f", "arguments": "{}"}, "extra": extra}
+    row = {"role": "assistant", "tool_calls": [call], "extra": extra}
+    [message] = sent_messages([msgspec.convert(row, Message)])
+    assert message["tool_calls"] == [
+        {k: v for k, v in call.items() if k != "extra"} | {"type": "function"}
+    ]
+    assert message.keys() == {"role", "content", "tool_calls"}

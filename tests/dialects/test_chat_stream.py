@@ -128,3 +128,32 @@ def test_assemble_refuses_a_stream_without_an_end(events: list[bytes]) -> None:
 def test_assemble_refuses_what_is_not_json() -> None:
     with pytest.raises(InvalidAnswerError, match="not JSON"):
         CHAT.assemble([b"{oops"])
+
+
+def test_assemble_joins_a_custom_tool_call() -> None:
+    answer = read(
+        call_piece(index=0, id="a", type="custom", custom={"name": "shell", "input": ""}),
+        call_piece(index=0, custom={"input": "ls "}),
+        call_piece(index=0, custom={"input": "-l"}),
+        FINISH,
+    )
+    assert answer.message.tool_calls == [ToolCall("a", FunctionCall("shell", "ls -l"))]
+
+
+def test_assemble_joins_what_else_is_said() -> None:
+    """Lists and texts come in pieces; an object comes whole."""
+    signature = {"google": {"thought_signature": "s"}}
+    answer = read(
+        chunk({"reasoning_details": [{"text": "a"}], "note": "one "}),
+        chunk({"reasoning_details": [{"text": "b"}], "note": "two"}),
+        call_piece(index=0, id="a", function={"name": "f"}, extra_content=signature),
+        call_piece(index=0, function={"arguments": "{}"}),
+        FINISH,
+    )
+    assert answer.message.extra == {
+        "reasoning_details": [{"text": "a"}, {"text": "b"}],
+        "note": "one two",
+    }
+    assert answer.message.tool_calls == [
+        ToolCall("a", FunctionCall("f", "{}"), extra={"extra_content": signature})
+    ]

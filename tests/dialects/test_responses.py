@@ -206,6 +206,7 @@ def test_answer_finish_reason(fields: JSONObject, finish: str) -> None:
         (encoded([], status="failed"), InvalidAnswerError, "status 'failed'"),
         (encoded([], status="queued"), InvalidAnswerError, "status 'queued'"),
         (encoded([], error={"code": "server_error", "message": "m"}), ServerError, "m"),
+        (encoded([], incomplete_details={"reason": "abort"}), ServerError, "abort"),
         (encoded([], error={"code": "rate_limit_exceeded", "message": "m"}), RateLimitError, "m"),
         (encoded([], error={"code": "invalid_image", "message": "m"}), InvalidAnswerError, "m"),
     ],
@@ -275,3 +276,43 @@ def test_assemble_of_an_error_gives_the_error(event: bytes) -> None:
 def test_assemble_refuses_a_stream_without_an_end(events: list[bytes]) -> None:
     with pytest.raises(InvalidAnswerError, match="the stream ended early"):
         RESPONSES.assemble(events)
+
+
+def test_answer_that_is_incomplete_for_an_unknown_reason_was_not_cut() -> None:
+    details = {"reason": "server_overloaded"}
+    answer = RESPONSES.answer(encoded([], status="incomplete", incomplete_details=details, id="r"))
+    assert (answer.finish_reason, answer.unknown_finish) == ("stop", "server_overloaded")
+    assert answer.response_id == "r"
+
+
+def test_answer_keeps_items_with_a_phase_verbatim() -> None:
+    output = [
+        {**said(text("Let me look.")), "phase": "commentary"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {**said(text("42")), "phase": "final_answer"},
+    ]
+    message = RESPONSES.answer(encoded(output)).message
+    assert RESPONSES.body(Request(messages=[message]), "m")["input"] == output
+
+
+def test_body_sends_back_the_named_fields_of_messages_and_calls() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "note": "n"}
+    message = RESPONSES.answer(encoded([{**said(text("a")), "mood": "good"}, call])).message
+    assert message.extra == {"mood": "good"}
+    assert message.tool_calls[0].extra == {"note": "n"}
+    request = Request(messages=[message])
+    plain = {key: value for key, value in call.items() if key != "note"}
+    saying = {"role": "assistant", "content": "a"}
+    assert RESPONSES.body(request, "m")["input"] == [saying, plain]
+    body = RESPONSES.body(request, "m", send_fields=("note", "mood"))
+    assert body["input"] == [{**saying, "mood": "good"}, call]
+
+
+def test_body_leaves_out_messages_of_reasoning_alone() -> None:
+    """OpenAI refuses reasoning that nothing follows."""
+    sealed: JSONObject = {"type": "reasoning", "id": "x", "encrypted_content": "e"}
+    messages = [
+        Message(role="assistant", content="", reasoning="r"),
+        Message(role="assistant", content="", reasoning="r", response_items=[sealed]),
+    ]
+    assert RESPONSES.body(Request(messages=messages), "m")["input"] == []

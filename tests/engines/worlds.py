@@ -53,6 +53,8 @@ def records_of(path: Path) -> dict[tuple[str, int], dict]:
     for line in path.read_text().splitlines():
         record = json.loads(line)
         del record["timing"]
+        for call in record.get("calls", []):
+            del call["seconds"]
         for use in record.get("role_usage", {}).values():
             del use["seconds"]
         key = (record["task_id"], record["attempt"])

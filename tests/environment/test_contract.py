@@ -71,6 +71,9 @@ class Tools(Environment[Shelf]):
             "surrogate": "half \ud800",
             "long": "x" * 1_000,
             "list": [1, {"a": 2.5}],
+            "nan": {"ratio": [1.0, float("nan")]},
+            "infinity": float("-inf"),
+            "null": {"ratio": None, "of": [1.5]},
             "long_error": ValueError("y" * 1_000),
         }
         result = results[kind]
@@ -279,6 +282,19 @@ def test_call_tools_answers_what_is_no_json_as_a_failed_call():
     environment, said = answer("odd", '{"kind": "object"}')
     assert said.startswith("odd failed: TypeError: Encoding objects of type object")
     assert environment.tool_errors == {"raised": 1}
+
+
+@pytest.mark.parametrize("kind", ["nan", "infinity"])
+def test_call_tools_tells_the_model_of_a_number_that_json_lacks(kind):
+    environment, said = answer("odd", f'{{"kind": "{kind}"}}')
+    assert said == "odd failed: its result holds NaN or an infinity, which JSON does not have."
+    assert environment.tool_errors == {"raised": 1}
+
+
+def test_call_tools_gives_null_as_it_is():
+    environment, said = answer("odd", '{"kind": "null"}')
+    assert said == '{"ratio":null,"of":[1.5]}'
+    assert not environment.tool_errors
 
 
 def test_call_tools_replaces_what_cannot_be_written():

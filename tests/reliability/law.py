@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-CIRCUMSTANCES = ("timing", "retries", "role_usage")
+CIRCUMSTANCES = ("timing", "calls", "retries", "role_usage")
 """Keys of a line that say how it went and not what came of it."""
 APPENDED = ("rollouts.jsonl", "failures.jsonl", "generations.jsonl", "verdicts.jsonl")
 

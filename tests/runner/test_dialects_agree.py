@@ -32,6 +32,8 @@ def rollouts(out) -> list[dict]:
     lines = sorted(lines_of(out / "rollouts.jsonl"), key=lambda line: line["task_id"])
     for line in lines:
         del line["timing"]
+        for call in line["calls"]:
+            del call["seconds"], call["response_id"]
         ids: dict[str, str] = {}
         for message in line["messages"]:
             message.pop("response_items", None)

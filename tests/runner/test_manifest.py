@@ -147,6 +147,7 @@ def test_manifest_names_the_commit(tmp_path, monkeypatch):
         ({}, {}),
         ({"emulate_tools": True}, {"emulate_tools": True}),
         ({"send_reasoning": "reasoning"}, {"send_reasoning": "reasoning"}),
+        ({"send_fields": ["b", "a"]}, {"send_fields": ["a", "b"]}),
     ],
 )
 def test_identity_has_what_changes_the_prompt_only_where_it_does(tmp_path, options, added):
