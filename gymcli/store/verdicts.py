@@ -44,7 +44,9 @@ def kept_form(message: Message) -> Message:
     It lacks what may be long and scores nothing: reasoning, items of the Responses API and log
     probabilities stand in the file alone.
     """
-    return msgspec.structs.replace(message, reasoning=None, response_items=[], logprobs=None)
+    return msgspec.structs.replace(
+        message, reasoning=None, response_items=[], logprobs=None, extra={}
+    )
 
 
 class Verdicts:
