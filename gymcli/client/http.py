@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import ssl
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -39,6 +40,10 @@ _LARGE_BODY = 2**20
 _MAX_IDLE = 4.0
 """Seconds that an unused connection is kept. Servers on uvicorn close theirs after 5, and so does
 the embedded model's; a request that meets a closing connection is a try that failed."""
+
+
+_MAX_END = 0.2
+"""Seconds from `[DONE]` to the end of a stream."""
 
 
 class Target(NamedTuple):
@@ -127,8 +132,9 @@ class Transport:
         except ModelError as error:
             if isinstance(body, bytes):
                 tries.usage.add(usage_of(body))
+            whole = body if isinstance(body, bytes) else b""
             # Not `from error`: a traceback would show the words before secrets were taken out.
-            raise error_of_body(error, target.place, self._endpoint) from None
+            raise error_of_body(error, whole, target.place, self._endpoint) from None
 
     async def _read(self, response: aiohttp.ClientResponse, place: str) -> bytes | list[bytes]:
         """Give the body, or the data of its events where it is streamed; lets go of it."""
@@ -211,7 +217,7 @@ async def _next_chunk(content: aiohttp.StreamReader, idle: float) -> bytes:
 
 
 async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[bytes]:
-    """Read a stream to its end, up to the limit.
+    """Read a stream to its end, up to the limit; some servers leave it open after `[DONE]`.
 
     Raises:
         InvalidAnswerError: It is longer.
@@ -220,9 +226,17 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
     reader = EventReader()
     events: list[bytes] = []
     num_bytes = 0
-    async for chunk in response.content.iter_any():
+    content = response.content
+    async for chunk in content.iter_any():
         num_bytes = _counted(num_bytes + len(chunk), place)
         events += reader.feed(chunk)
+        if events and events[-1].strip() == b"[DONE]":
+            # The connection can be used again where the end of the stream is seen.
+            with suppress(aiohttp.ClientError, TimeoutError):
+                async with asyncio.timeout(_MAX_END):
+                    while not content.at_eof():
+                        await content.readany()
+            return events
     return events + reader.finish()
 
 

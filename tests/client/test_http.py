@@ -31,6 +31,29 @@ def test_answer_in_every_dialect(dialect, stream):
     assert received.body.get("stream", False) is stream
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fault", ["interim-100", "interim-103"])
+def test_answer_passes_over_interim_responses(fault, stream):
+    """Two requests: the second one on the same connection."""
+
+    async def run():
+        behaviour = scripted([MockAnswer(text="hi", fault=fault)])
+        async with MockServer(behaviour) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", stream=stream, max_attempts=1)
+            async with Client(endpoint, concurrency=1) as client:
+                return [(await client.answer(hello())).message.text for _ in range(2)]
+
+    assert asyncio.run(run()) == ["hi", "hi"]
+
+
+def test_answer_does_not_wait_for_the_end_of_a_stream_that_is_done():
+    """Nothing is tried again, though the server never closes it."""
+    behaviour = scripted([MockAnswer(text="hi", fault="open-stream")])
+    answer = ask(behaviour, request := hello(), stream=True, idle_timeout=1e6, total_timeout=1e6)
+    assert answer.message.text == "hi"
+    assert request.tries == Tries()
+
+
 def test_answer_sends_key_headers_and_query():
     answer, server = ask_and_see(headers={"X-Team": "blue"}, query={"api-version": "1"})
     (received,) = server.requests
