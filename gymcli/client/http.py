@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import ssl
-from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -40,10 +39,6 @@ _LARGE_BODY = 2**20
 _MAX_IDLE = 4.0
 """Seconds that an unused connection is kept. Servers on uvicorn close theirs after 5, and so does
 the embedded model's; a request that meets a closing connection is a try that failed."""
-
-
-_MAX_END = 0.2
-"""Seconds from `[DONE]` to the end of a stream."""
 
 
 class Target(NamedTuple):
@@ -217,7 +212,7 @@ async def _next_chunk(content: aiohttp.StreamReader, idle: float) -> bytes:
 
 
 async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[bytes]:
-    """Read a stream to its end, up to the limit; some servers leave it open after `[DONE]`.
+    """Read a stream to its end, up to the limit.
 
     Raises:
         InvalidAnswerError: It is longer.
@@ -226,17 +221,9 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
     reader = EventReader()
     events: list[bytes] = []
     num_bytes = 0
-    content = response.content
-    async for chunk in content.iter_any():
+    async for chunk in response.content.iter_any():
         num_bytes = _counted(num_bytes + len(chunk), place)
         events += reader.feed(chunk)
-        if events and events[-1].strip() == b"[DONE]":
-            # The connection can be used again where the end of the stream is seen.
-            with suppress(aiohttp.ClientError, TimeoutError):
-                async with asyncio.timeout(_MAX_END):
-                    while not content.at_eof():
-                        await content.readany()
-            return events
     return events + reader.finish()
 
 

@@ -46,14 +46,6 @@ def test_answer_passes_over_interim_responses(fault, stream):
     assert asyncio.run(run()) == ["hi", "hi"]
 
 
-def test_answer_does_not_wait_for_the_end_of_a_stream_that_is_done():
-    """Nothing is tried again, though the server never closes it."""
-    behaviour = scripted([MockAnswer(text="hi", fault="open-stream")])
-    answer = ask(behaviour, request := hello(), stream=True, idle_timeout=1e6, total_timeout=1e6)
-    assert answer.message.text == "hi"
-    assert request.tries == Tries()
-
-
 def test_answer_sends_key_headers_and_query():
     answer, server = ask_and_see(headers={"X-Team": "blue"}, query={"api-version": "1"})
     (received,) = server.requests
