@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import ssl
 from types import TracebackType
@@ -14,7 +15,7 @@ from yarl import URL
 
 from gymcli.client.endpoint import Endpoint
 from gymcli.client.refusals import one_line, redact
-from gymcli.client.sse import EventReader
+from gymcli.client.sse import EventReader, is_last
 from gymcli.client.statuses import error_of_body, error_of_status
 from gymcli.client.timeouts import Timeouts
 from gymcli.dialects import DIALECTS
@@ -35,6 +36,10 @@ MAX_ANSWER_BYTES = 64 * 2**20
 
 _LARGE_BODY = 2**20
 """From here on aiohttp wants a request's body as a file, which it sends in pieces."""
+
+_END_SECONDS = 0.25
+"""How long the end of a stream is waited for after its last event, so that the connection can be
+used again; some servers keep it open."""
 
 _MAX_IDLE = 4.0
 """Seconds that an unused connection is kept. Servers on uvicorn close theirs after 5, and so does
@@ -212,7 +217,7 @@ async def _next_chunk(content: aiohttp.StreamReader, idle: float) -> bytes:
 
 
 async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[bytes]:
-    """Read a stream to its end, up to the limit.
+    """Read a stream to its last event, up to the limit.
 
     Raises:
         InvalidAnswerError: It is longer.
@@ -223,7 +228,13 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
     num_bytes = 0
     async for chunk in response.content.iter_any():
         num_bytes = _counted(num_bytes + len(chunk), place)
-        events += reader.feed(chunk)
+        new = reader.feed(chunk)
+        events += new
+        if any(map(is_last, new)):
+            with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await response.content.readany()
+            return events
     return events + reader.finish()
 
 

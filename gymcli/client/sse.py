@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["EventReader"]
+__all__ = ["EventReader", "is_last"]
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_END_OF_RESPONSE = re.compile(rb'"type": ?"response\.(completed|incomplete|failed)"')
 
 
 class EventReader:
@@ -52,3 +53,8 @@ class EventReader:
             return None
         data, self._data = self._data, []
         return b"\n".join(data) if data else None
+
+
+def is_last(event: bytes) -> bool:
+    """Return whether nothing comes after an event: `[DONE]`, or the end of a response."""
+    return event.strip() == b"[DONE]" or _END_OF_RESPONSE.search(event) is not None

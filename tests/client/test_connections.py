@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import re
 import shutil
 import socket
 import ssl
@@ -110,19 +111,28 @@ def answer_over_tls(certificate: tuple[Path, Path], request: Request = HELLO, **
 
 
 @asynccontextmanager
-async def raw_server(body: bytes, *, headers: str = "", **options) -> AsyncIterator[str]:
+async def raw_server(
+    body: bytes, *, headers: str = "", stays_open: bool = False, **options
+) -> AsyncIterator[str]:
     """Serve one body to everybody, and give the address."""
+    open_ones: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
-        writer.write(head.encode() + body)
-        writer.close()
+        length = "" if stays_open else f"Content-Length: {len(body)}\r\n"
+        writer.write(f"HTTP/1.1 200 OK\r\n{length}{headers}\r\n".encode() + body)
+        if stays_open:
+            open_ones.add(writer)
+        else:
+            writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, **options)
     host, port = server.sockets[0].getsockname()
     async with server:
         yield f"{host}:{port}"
+        for writer in open_ones:
+            writer.close()
+            await writer.wait_closed()
 
 
 def test_answer_without_a_trusted_certificate(certificate):
@@ -150,6 +160,62 @@ def test_client_names_a_ca_file_that_cannot_be_used(tmp_path, text):
 
     with pytest.raises(ConfigError, match=r"ca_file .*authority\.pem: "):
         asyncio.run(run())
+
+
+CHAT_STREAM = (
+    b'data: {"choices": [{"delta": {"content": "whole"}, "finish_reason": "stop"}]}\n\n'
+    b"data: [DONE]\n\n"
+)
+RESPONSES_STREAM = (
+    b'data: {"type":"response.completed","response":{"output":[{"type":"message",'
+    b'"role":"assistant","content":[{"type":"output_text","text":"whole"}]}]}}\n\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "stream"), [("chat", CHAT_STREAM), ("responses", RESPONSES_STREAM)]
+)
+def test_answer_of_a_stream_is_there_though_the_connection_stays_open(dialect, stream):
+    async def run() -> Answer:
+        head = "Content-Type: text/event-stream\r\n"
+        async with raw_server(stream, headers=head, stays_open=True) as address:
+            options = {"dialect": dialect, "stream": True, "max_attempts": 1}
+            endpoint = Endpoint(base_url=f"http://{address}", model="m", **options)
+            async with Client(endpoint, concurrency=1) as client, asyncio.timeout(30):
+                return await client.answer(HELLO)
+
+    assert asyncio.run(run()).message.text == "whole"
+
+
+def test_answers_of_streams_that_end_share_a_connection():
+    """The end of the body comes after the last event, in a packet of its own."""
+    connections = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        for _ in range(3):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(re.search(rb"(?i)length: (\d+)", head)[1]))
+            kind = b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+            size = f"{len(CHAT_STREAM):x}\r\n".encode()
+            writer.write(b"HTTP/1.1 200 OK\r\n" + kind + size + CHAT_STREAM + b"\r\n")
+            await writer.drain()
+            await asyncio.sleep(0)
+            writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        endpoint = Endpoint(base_url=f"http://{host}:{port}", model="m", stream=True)
+        async with Client(endpoint, concurrency=1) as client:
+            for _ in range(3):
+                assert (await client.answer(hello())).message.text == "whole"
+        await connections[0].wait_closed()
+        server.close()
+
+    asyncio.run(run())
+    assert len(connections) == 1
 
 
 def test_answer_reads_no_endless_body():
