@@ -24,7 +24,7 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 _INTERIM = {
     "interim-100": b"HTTP/1.1 100 Continue\r\n\r\n",
-    "interim-103": b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n",
+    "interim-103": b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n",
 }
 
 
