@@ -91,6 +91,7 @@ bench: .venv/dev  ## Measure every figure of docs/performance.md, a quarter of a
 
 faults: .venv/dev  ## Show what each fault of an endpoint does to a run
 	$(BIN)/python -m bench.faults
+	$(BIN)/python -m bench.refused
 
 soak: .venv/dev  ## Show the memory of a run over 100,000 rollouts
 	$(BIN)/python -m bench.soak

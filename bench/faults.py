@@ -5,6 +5,7 @@ rate of 20 %; both are processes of their own. The mock says back what it is tol
 has a nonce of its own, so that every answer shows whose it is (nonces.py). What a row holds:
 
 - `scored`, and the unscored by class: together they must be all tasks, each exactly once;
+- `zeros`: scored rollouts with the reward 0. There must be none: nobody's answer was wrong;
 - `own nonce`: scored rollouts whose answer has the nonce of their task. It must be all, but for
   faults that are a whole and valid answer of other words (`OTHER_WORDS`), which get the reward 0.
   Another task's nonce must be nowhere in a conversation;
@@ -15,9 +16,9 @@ has a nonce of its own, so that every answer shows whose it is (nonces.py). What
   faults. What stalls is given up after 2 or 8 seconds, as gym.toml says here; the defaults
   are far longer.
 
-A key or a model that is refused before anything was answered ends a run (`FATAL`): there an
-aborted run with exit code 4 is no fault of it. One more row has a single task among all that
-always gets a 500. The script ends with 1 where a row breaks a rule.
+One more row has a single task among all that always gets a 500. The prompts talk about context
+windows and quotas (`ABOUT`), and so does what repeats or breaks off an answer. The script ends with
+1 where a row breaks a rule.
 """
 
 from __future__ import annotations
@@ -54,12 +55,17 @@ TOOL_CALL_KINDS = (
     "unknown-tool",
     "duplicate-ids",
 )
-FATAL = ("401", "404")
+STREAMED = ("open-stream",)
+"""Faults that only a stream can have."""
 OTHER_WORDS = ("null-content",)
 MIN_COVERAGE = 0.95
 IDLE_SECONDS = 2.0
 TOTAL_SECONDS = 8.0
 ONE_TASK = "one task always 500"
+ABOUT = (
+    "Prompt is too long. This model's maximum context length is 8 tokens. This server does not "
+    "support it: insufficient_quota. "
+)
 
 
 class Case(NamedTuple):
@@ -68,6 +74,7 @@ class Case(NamedTuple):
     name: str
     faults: tuple[str, ...]
     environment: EnvironmentName = "Nonces"
+    is_streamed: bool = False
 
 
 class Table(NamedTuple):
@@ -104,14 +111,14 @@ def run_case(case: Case, table: Table) -> Row:
 
 
 def _run_in(folder: Path, case: Case, table: Table) -> Row:
-    write_tasks(folder / "tasks.jsonl", table.num_tasks, seed=table.seed)
+    write_tasks(folder / "tasks.jsonl", table.num_tasks, seed=table.seed, about=ABOUT)
     faults = [part for fault in case.faults for part in ("--fault", fault)]
     with serving("--seed", str(table.seed), "--latency", table.latency, *faults) as server:
         write_settings(
             folder,
             server,
             dialect=table.dialect,
-            stream=table.stream,
+            stream=table.stream or case.is_streamed,
             idle_timeout=IDLE_SECONDS,
             total_timeout=TOTAL_SECONDS,
         )
@@ -137,8 +144,7 @@ def problems_of(row: Row, case: Case, ended: Ended, num_tasks: int) -> list[str]
         return ["it did not end"]
     problems = []
     num_absent = num_tasks - found.num_scored - found.num_unscored
-    is_fatal = any(fault.partition("=")[0] in FATAL for fault in case.faults)
-    if num_absent and not (is_fatal and ended.exit_code == 4):
+    if num_absent:
         problems.append(f"{num_absent} attempts have no record: {ended.last_words}")
     if found.num_twice:
         problems.append(f"{found.num_twice} attempts have more than one score")
@@ -171,7 +177,8 @@ def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
             raise ValueError(f"there is no {name!r}; there are {', '.join((*KINDS, ONE_TASK))}")
         else:
             environment: EnvironmentName = "NoncesWithTool" if name in TOOL_CALL_KINDS else "Nonces"
-            cases.append(Case(name, (f"{name}={rate_of(name, rate):.6g}",), environment))
+            fault = f"{name}={rate_of(name, rate):.6g}"
+            cases.append(Case(name, (fault,), environment, name in STREAMED))
     return cases
 
 
@@ -199,11 +206,13 @@ def measure(cases: Sequence[Case], table: Table) -> Iterator[Row]:
 
 def print_rows(rows: Sequence[Row]) -> None:
     """Print the table, and below it the rules that were broken."""
-    head = ("fault", "scored", "own nonce", "requests", "faults", "exit", "seconds", "ratio")
+    head = ("fault", "scored", "unscored", "zeros", "own nonce", "requests", "faults", "exit")
     cells = [
         (
             row.case,
             str(row.tally.num_scored),
+            str(row.tally.num_unscored),
+            str(row.tally.num_scored - row.tally.num_right),
             str(row.tally.num_own),
             str(row.stats.num_requests),
             str(sum(row.stats.faults.values())),
@@ -215,7 +224,7 @@ def print_rows(rows: Sequence[Row]) -> None:
         )
         for row in rows
     ]
-    print_table((*head, "unscored", "retries on record"), cells)
+    print_table((*head, "seconds", "ratio", "unscored by class", "retries on record"), cells)
     for row in rows:
         for problem in row.problems:
             print(f"{row.case}: {problem}")

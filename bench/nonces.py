@@ -62,12 +62,13 @@ def nonce_of(seed: int, number: int) -> str:
     return "nonce-" + hashlib.sha256(f"{seed}/{number}".encode()).hexdigest()[:16]
 
 
-def write_tasks(path: Path, num_tasks: int, *, seed: int = 0) -> None:
-    """Write so many tasks, `task-0` and on."""
+def write_tasks(path: Path, num_tasks: int, *, seed: int = 0, about: str = "") -> None:
+    """Write so many tasks, `task-0` and on, whose prompts begin with a text."""
     with path.open("wb") as file:
         for number in range(num_tasks):
             nonce = nonce_of(seed, number)
-            row = {"id": f"task-{number}", "prompt": f"Say back: {nonce}", "nonce": nonce}
+            prompt = f"{about}Say back: {nonce}"
+            row = {"id": f"task-{number}", "prompt": prompt, "nonce": nonce}
             file.write(msgspec.json.encode(row) + b"\n")
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from bench.nonces import answers_own, foreign_nonces
 from bench.server import GYM, Server, Stats, serving
+from gymcli.mock import MockServer
 from gymcli.types import Failure, Rollout
 
 __all__ = [
@@ -44,7 +45,9 @@ Record = TypeVar("Record", Rollout, Failure)
 EnvironmentName: TypeAlias = Literal["Nonces", "NoncesWithTool"]
 
 
-def write_settings(folder: Path, server: Server, **options: str | float | bool) -> None:
+def write_settings(
+    folder: Path, server: Server | MockServer, **options: str | float | bool
+) -> None:
     """Write a gym.toml that knows the server as the model `mock`."""
     lines = ["[models.mock]", f'base_url = "{server.base_url}"']
     lines += [f"{name} = {msgspec.json.encode(value).decode()}" for name, value in options.items()]

@@ -197,12 +197,21 @@ class ModelError(AttemptError):
     phase = "model"
 
     def __init__(
-        self, message: str, *, status: int | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        is_hopeless: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
         """Seconds that the endpoint asked to wait before the next try."""
+        self.is_hopeless = is_hopeless
+        """The endpoint says that it would refuse every other request as well."""
+        self.follows_answers = False
+        """The endpoint had answered another request before."""
 
 
 class EndpointConnectionError(ModelError):

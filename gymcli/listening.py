@@ -13,13 +13,12 @@ from gymcli.errors import UsageError
 __all__ = ["listen"]
 
 _BACKLOG = 4096
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def listen(
     runner: web.AppRunner, *, host: str, port: int, announce: Callable[[str], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT; a second one does not wait for what is still to be closed.
+    """Serve until SIGTERM, SIGINT or SIGHUP; a second one does not wait for what still closes.
 
     Args:
         runner: The application and how it is run.
@@ -33,7 +32,10 @@ async def listen(
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         loop.add_signal_handler(number, stopped.set)
     try:
         await runner.setup()
@@ -47,6 +49,6 @@ async def listen(
         announce(f"http://{shown}:{runner.addresses[0][1]}")
         await stopped.wait()
     finally:
-        for number in _SIGNALS:
+        for number in numbers:
             loop.remove_signal_handler(number)
         await runner.cleanup()

@@ -21,7 +21,7 @@ def runner():
     return web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_listens_until_it_is_told_to_end(number):
     addresses = []
 

@@ -54,6 +54,7 @@ class Client:
     ) -> None:
         self.endpoint = endpoint
         self._clock = clock
+        self._has_answered = False
         self._dialect = DIALECTS[endpoint.dialect]
         self._transport = Transport(endpoint)
         governors = governors or Governors(concurrency, clock=clock, sleep=sleep)
@@ -170,6 +171,7 @@ class Client:
         try:
             answer = await self._transport.ask(replica.target, payload, ticket.tries)
         except ModelError as error:
+            error.follows_answers = self._has_answered
             was_refused = ticket.was_refused
             governor.failed(ticket, error)
             if was_refused or not ticket.was_refused:  # the first refusal says little
@@ -181,6 +183,7 @@ class Client:
         except BaseException:
             governor.cancelled(ticket)
             raise
+        self._has_answered = True
         governor.succeeded(ticket, answer.usage)
         return answer
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import re
 import ssl
+from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -33,6 +36,11 @@ __all__ = ["MAX_ANSWER_BYTES", "Target", "Transport", "read_body"]
 
 MAX_ANSWER_BYTES = 64 * 2**20
 """What an answer may take in memory, unpacked; more comes from an endpoint that is broken."""
+
+_INTERIM = (b"HTTP/1.1 1", b"HTTP/1.0 1")
+_INTERIM_RESPONSES = re.compile(rb"(HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n([^\r\n][^\n]*\n)*\r?\n)+")
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_MAX_HEAD = 2**16
 
 _LARGE_BODY = 2**20
 """From here on aiohttp wants a request's body as a file, which it sends in pieces."""
@@ -69,13 +77,17 @@ class Transport:
     async def __aenter__(self) -> Self:
         endpoint = self._endpoint
         self._timeouts = Timeouts(endpoint.total_timeout)
+        connector = aiohttp.TCPConnector(
+            limit=0,  # governors bound what is under way; here nothing may wait
+            ssl=_trusted(endpoint),
+            ttl_dns_cache=300,
+            keepalive_timeout=_MAX_IDLE,
+        )
+        make = partial(_Connection, loop=self._timeouts.loop)
+        # There is no public way to name the class of connections.
+        connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,  # governors bound what is under way; here nothing may wait
-                ssl=_trusted(endpoint),
-                ttl_dns_cache=300,
-                keepalive_timeout=_MAX_IDLE,
-            ),
+            connector=connector,
             headers=_headers(endpoint),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
@@ -132,8 +144,9 @@ class Transport:
         except ModelError as error:
             if isinstance(body, bytes):
                 tries.usage.add(usage_of(body))
+            whole = body if isinstance(body, bytes) else b""
             # Not `from error`: a traceback would show the words before secrets were taken out.
-            raise error_of_body(error, target.place, self._endpoint) from None
+            raise error_of_body(error, whole, target.place, self._endpoint) from None
 
     async def _read(self, response: aiohttp.ClientResponse, place: str) -> bytes | list[bytes]:
         """Give the body, or the data of its events where it is streamed; lets go of it."""
@@ -170,6 +183,30 @@ class Transport:
         if isinstance(error, aiohttp.ClientConnectorError):
             return f"{words}; is the server running, and the address right?"
         return f"the connection broke: {words}"
+
+
+class _Connection(ResponseHandler):
+    """A connection whose interim responses, as 100 Continue and 103 Early Hints, do no harm.
+
+    aiohttp passes over them. But where one is of HTTP/1.0 or says `Connection: close`, it takes the
+    answer behind it for an error. So each is handed on as the plain one that means the same.
+    """
+
+    _held = b""
+    """The beginning of an interim response."""
+
+    def data_received(self, data: bytes) -> None:
+        is_in_body = self._payload is not None and not self._payload.is_eof()
+        if self._held or (data.startswith(_INTERIM) and not is_in_body):
+            data = self._held + data
+            found = _INTERIM_RESPONSES.match(data)
+            if found is None and b"\n\r\n" not in data and len(data) < _MAX_HEAD:
+                self._held = data
+                return
+            self._held = b""
+            if found is not None:
+                data = _CONTINUE + data[found.end() :]
+        super().data_received(data)
 
 
 def _plain_body(response: aiohttp.ClientResponse) -> bytes | None:

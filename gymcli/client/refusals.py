@@ -1,9 +1,12 @@
-"""What an endpoint's refusal means, read from its status and its words."""
+"""What a refusal means: the status, the code and the start of the error's own message say so.
+
+The rest of a body may quote the conversation, or be the words of the model: it is not searched.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -16,6 +19,8 @@ __all__ = [
     "MODERATED",
     "PERMANENT",
     "TOO_LONG_ANSWERS",
+    "answer_claims",
+    "error_claims",
     "error_text",
     "error_words",
     "is_context_overflow",
@@ -34,50 +39,58 @@ CONTEXT_OVERFLOWS = (
     r"context_length_exceeded",
     # OpenAI's chat completions, DeepSeek, OpenRouter, vLLM:
     # "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens"
-    r"maximum context length (is|of)\b",
+    r"(this|the) (model|endpoint)'s maximum context length is\b",
+    # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 8191. This model's maximum
+    # context length is 8192 tokens and your request has 20 input tokens (8191 > 8192 - 20)."
+    r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. this model's maximum context",
     # OpenAI's Responses: "Your input exceeds the context window of this model."
-    r"exceeds? the context window",
+    r"(your|the) (input|prompt|request) exceeds? the context window",
     # vLLM: "The prompt (total length 25938) is too long to fit into the model", and
     # "The decoder prompt (length 5000) is longer than the maximum model length of 4096."
-    r"prompt \(.{0,40}length \d+\) is (too long|longer than the maximum)",
+    r"the ((de|en)coder )?prompt \(.{0,40}length \d+\) is (too long|longer than the maximum)",
     # vLLM: "Input length (265330) exceeds model's maximum context length (262144)."
-    r"exceeds (the )?model's maximum context length",
+    r"input length \(\d+\) exceeds (the )?model's maximum context length",
     # vLLM: "You passed 31745 input tokens and requested 1024 output tokens. However, the model's
     # context length is only 32768 tokens, resulting in a maximum input length of 31744"
-    r"model's context length is only \d+ tokens",
+    r"you passed \d+ input .{0,80}the model's context length is only \d+ tokens",
     # vLLM: "max_tokens must be at least 1, got -186.": the prompt left nothing for the answer
     r"max_(completion_)?tokens must be at least 1, got -\d+",
     # SGLang: "The input (61709 tokens) is longer than the model's context length (40960 tokens)."
-    r"longer than the model's context length",
+    r"(the )?input \(\d+ tokens\) is longer than the model's context length",
+    # SGLang: "Requested token count exceeds the model's maximum context length of 40960 tokens."
+    r"requested token count exceeds the model's maximum context length",
     # SGLang: "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."
     r"input length \(\d+ tokens\) exceeds the maximum allowed length",
     # llama.cpp, in the `type`
     r"exceed_context_size_error",
     # llama.cpp: "request (4390 tokens) exceeds the available context size (4096 tokens)"
-    r"exceeds the available context size",
+    r"(the )?request (\(\d+ tokens\) )?exceeds the available context size",
     # llama.cpp and LM Studio, with status 500: "Context size has been exceeded."
-    r"context size has been exceeded",
+    r"(the )?context size has been exceeded",
     # llama-cpp-python: "Requested tokens (2285) exceed context window of 2048"
     r"requested tokens \(\d+\) exceed context window",
     # Anthropic: "prompt is too long: 210000 tokens > 200000 maximum"
-    r"prompt is too long",
+    r"prompt is too long(:|\.?$)",
     # Anthropic: "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
-    r"exceed context limit",
+    r"input length and `max_tokens` exceed context limit",
     # Amazon Bedrock: "Input is too long for requested model."
     r"input is too long for requested model",
     # Google: "The input token count (9000) exceeds the maximum number of tokens allowed (8192)."
-    r"input token count.{0,20} exceeds the maximum number of tokens",
+    r"(the )?input token count.{0,20} exceeds the maximum number of tokens",
     # xAI: "This model's maximum prompt length is 131072 but the request contains 537812 tokens"
-    r"maximum prompt length is \d+",
-    # Text Generation Inference: "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: ..."
-    r"`inputs` tokens \+ `max_new_tokens` must be <=",
+    r"this model's maximum prompt length is \d+",
+    # LiteLLM, whatever the provider behind it says
+    r"litellm\.ContextWindowExceededError",
+    # Text Generation Inference:
+    # "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: ..."
+    r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <=",
 )
 
 PERMANENT = (
     # llama.cpp, with status 500: "image input is not supported - hint: ... provide the mmproj"
     r"(image|audio|video) input is not supported",
     # llama.cpp, with status 500: "tools param requires --jinja flag"
-    r"requires --jinja",
+    r"\w+ param requires --jinja",
     # llama.cpp, with status 501 or 500: "This server does not support chat completions ..."
     r"this server does not support",
     # OpenAI, with status 429, in the `code`: the account has no money left
@@ -86,9 +99,12 @@ PERMANENT = (
     r"request too large for",
 )
 
-MODERATED = (
-    # OpenRouter, with status 403: "... requires moderation and your input was flagged"
-    r"input was flagged",
+MODERATED = (  # with status 403
+    # OpenRouter: "m requires moderation on p. Your input was flagged for "violence"."
+    r"(\S+ requires moderation .{0,100})?your input was flagged",
+    # OpenAI and Azure, in the `code`
+    r"content_policy_violation",
+    r"content_filter",
 )
 
 HOPELESS = (
@@ -99,61 +115,97 @@ HOPELESS = (
     # vLLM and SGLang: "The model `x` does not exist."
     r"the model .{1,200} does not exist",
     # Ollama: "model 'x' not found, try pulling it first"
-    r"model .{1,200} not found",
+    r"model \S{1,200} not found",
     # OpenRouter, with status 400: "x is not a valid model ID"
-    r"is not a valid model id",
+    r"\S{1,200} is not a valid model id",
 )
 
 TOO_LONG_ANSWERS = (
     # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum
     # context length is 8192 tokens and your request has 20 input tokens (9000 > 8192 - 20)."
-    r"tokens' is too large: (?P<asked>\d{1,12})\b.{0,40}context length is (?P<window>\d{1,12})",
+    r"'max_tokens' or 'max_completion_tokens' is too large: (?P<asked>\d{1,12})\b"
+    r".{0,40}context length is (?P<window>\d{1,12})",
     # vLLM: "You passed 20 input tokens and requested 9000 output tokens. However, the model's
     # context length is only 8192 tokens"
-    r"requested (?P<asked>\d{1,12}) output tokens\b.{0,40}length is only (?P<window>\d{1,12})",
+    r"you passed \d+ input tokens and requested (?P<asked>\d{1,12}) output tokens\b"
+    r".{0,40}length is only (?P<window>\d{1,12})",
     # OpenAI and vLLM: "This model's maximum context length is 8192 tokens. However, you requested
     # 9020 tokens (20 in the messages, 9000 in the completion)."
-    r"context length is (?P<window>\d{1,12}) tokens.{0,120} (?P<asked>\d{1,12}) in the completion",
+    r"this model's maximum context length is (?P<window>\d{1,12}) tokens"
+    r".{0,120} (?P<asked>\d{1,12}) in the completion",
 )
 """How refusals of too many tokens name those asked for the answer, and the model's window."""
 
-_OVERFLOW = re.compile("|".join(CONTEXT_OVERFLOWS), re.IGNORECASE)
-_PERMANENT = re.compile("|".join(PERMANENT), re.IGNORECASE)
-_MODERATED = re.compile("|".join(MODERATED), re.IGNORECASE)
-_HOPELESS = re.compile("|".join(HOPELESS), re.IGNORECASE)
-_TOO_LONG_ANSWERS = tuple(re.compile(pattern, re.IGNORECASE) for pattern in TOO_LONG_ANSWERS)
+
+def _beginning_with(*patterns: str) -> re.Pattern[str]:
+    """Return what matches the start of a code or message, behind the names of error classes.
+
+    Gateways put these before the words of the provider: "litellm.BadRequestError: OpenAIException
+    - This model's maximum context length is ...".
+    """
+    names = r"\s*([\w.]*(error|exception)(:| -)\s+)*"
+    return re.compile(f"{names}({'|'.join(patterns)})", re.IGNORECASE)
+
+
+_OVERFLOW = _beginning_with(*CONTEXT_OVERFLOWS)
+_PERMANENT = _beginning_with(*PERMANENT)
+_MODERATED = _beginning_with(*MODERATED)
+_HOPELESS = _beginning_with(*HOPELESS)
+_TOO_LONG_ANSWERS = tuple(_beginning_with(pattern) for pattern in TOO_LONG_ANSWERS)
 
 # Credentials, missing pages and rate limits are never about the length of a conversation, though
 # a rate limit may speak of tokens.
 _NO_OVERFLOW_STATUSES = frozenset({401, 403, 404, 408, 409, 429})
 
 
-def is_context_overflow(status: int, text: str) -> bool:
+def is_context_overflow(status: int, claims: Sequence[str]) -> bool:
     """Say whether the conversation no longer fits the model.
 
     It is not the conversation's fault where the answer alone was asked to fill the window.
     """
-    if status in _NO_OVERFLOW_STATUSES or _asks_for_window(text):
+    if status in _NO_OVERFLOW_STATUSES or _asks_for_window(claims):
         return False
-    return _OVERFLOW.search(text) is not None
+    return any(map(_OVERFLOW.match, claims))
 
 
-def is_permanent(text: str) -> bool:
+def is_permanent(claims: Sequence[str]) -> bool:
     """Say whether a refusal with a passing status will hold for ever."""
-    return _PERMANENT.search(text) is not None or _asks_for_window(text)
+    return any(map(_PERMANENT.match, claims)) or _asks_for_window(claims)
 
 
-def is_moderated(text: str) -> bool:
+def is_moderated(claims: Sequence[str]) -> bool:
     """Say whether a 403 is about what this one conversation says, and not about the key."""
-    return _MODERATED.search(text) is not None
+    return any(map(_MODERATED.match, claims))
 
 
-def is_hopeless(text: str) -> bool:
+def is_hopeless(claims: Sequence[str]) -> bool:
     """Say whether every other request would be refused too.
 
     For an unknown model, an empty account, or an answer as long as the model's whole window.
     """
-    return _HOPELESS.search(text) is not None or _asks_for_window(text)
+    return any(map(_HOPELESS.match, claims)) or _asks_for_window(claims)
+
+
+def error_claims(payload: bytes) -> list[str]:
+    """Return what an error body says of itself: its code, its type and its own message.
+
+    A body that is no JSON is a message as it stands. What a body lists or repeats is no claim.
+    """
+    return _claims(_error_of(payload))
+
+
+def answer_claims(payload: bytes) -> list[str]:
+    """Return the claims of the error in a body with status 200; none where there is no error."""
+    try:
+        body = msgspec.json.decode(payload, type=dict[str, JSON])
+    except (msgspec.MsgspecError, UnicodeError):
+        return []
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    found = body.get("error") or (isinstance(choice, dict) and choice.get("error"))
+    if not found and body.get("object") == "error":
+        found = body
+    return _claims(found) if isinstance(found, str | dict) else []
 
 
 def error_text(payload: bytes, secrets: Iterable[str] = ()) -> str:
@@ -167,16 +219,10 @@ def error_words(payload: bytes) -> str:
     The error's `code` or `type` comes first, since some providers say only there what is wrong. A
     body in no known shape is given as it stands.
     """
-    plain = payload.decode("utf-8", "replace")
-    try:
-        value: JSON = msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, UnicodeError):
-        return plain
-    if isinstance(value, list) and len(value) == 1:  # Google wraps its error in an array
-        value = value[0]
+    value = _error_of(payload)
     if isinstance(value, str):
         return value
-    return _object_words(value) or plain
+    return _object_words(value) or payload.decode("utf-8", "replace")
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
@@ -191,20 +237,43 @@ def one_line(text: str) -> str:
     return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
 
 
-def _asks_for_window(text: str) -> bool:
+def _asks_for_window(claims: Sequence[str]) -> bool:
     """Say whether the tokens asked for an answer are the whole window or more."""
-    found = (pattern.search(text) for pattern in _TOO_LONG_ANSWERS)
+    found = (pattern.match(claim) for pattern in _TOO_LONG_ANSWERS for claim in claims)
     return any(match and int(match["asked"]) >= int(match["window"]) for match in found)
 
 
+def _error_of(payload: bytes) -> JSON:
+    """Return the error of a body: the innermost object under `error`, or a text."""
+    try:
+        value: JSON = msgspec.json.decode(payload)
+    except (msgspec.MsgspecError, UnicodeError):
+        return payload.decode("utf-8", "replace")
+    if isinstance(value, list) and len(value) == 1:  # Google wraps its error in an array
+        value = value[0]
+    while isinstance(value, dict) and isinstance(value.get("error"), dict):
+        value = value["error"]
+    return value
+
+
+def _claims(error: JSON) -> list[str]:
+    if isinstance(error, str):
+        return [error]
+    if not isinstance(error, dict):
+        return []
+    said = (error.get(name) for name in ("code", "type", "error", "message", "detail"))
+    claims = [one for one in said if isinstance(one, str)]
+    # OpenRouter puts the body of the provider behind it here.
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    return claims + _claims(_error_of(raw.encode())) if isinstance(raw, str) else claims
+
+
 def _object_words(value: JSON) -> str:
-    """Find the message: in `error`, `message` or `detail`, or in an object under `error`."""
+    """Find the message: in `error`, `message` or `detail` of an error's object."""
     if not isinstance(value, dict):
         return ""
-    inner = value.get("error")
-    if isinstance(inner, dict):
-        return _object_words(inner)
-    for candidate in (inner, value.get("message"), value.get("detail")):
+    for candidate in (value.get("error"), value.get("message"), value.get("detail")):
         if isinstance(candidate, str) and candidate:
             return _kind(value, candidate) + candidate
         if isinstance(candidate, list | dict) and candidate:  # FastAPI lists what is wrong

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
 from gymcli.client.endpoint import Endpoint
 from gymcli.client.refusals import (
+    answer_claims,
+    error_claims,
     error_text,
-    error_words,
     is_context_overflow,
     is_hopeless,
     is_moderated,
@@ -66,31 +67,36 @@ def error_of_status(
     """
     if status // 100 == 3:
         return _error_of_redirect(status, headers, place, endpoint)
-    words = error_words(payload)
+    claims = error_claims(payload)
     told = error_text(payload, endpoint.secrets)
     message = f"{place} answered {status}" + (f": {told}" if told else "")
     if status in _WAYS_OUT:
         message += f"; {_WAYS_OUT[status]}"
-    kind = _class_of(status, words)
-    return kind(message, status=status, retry_after=retry_after_seconds(headers))
+    return _class_of(status, claims)(
+        message,
+        status=status,
+        retry_after=retry_after_seconds(headers),
+        is_hopeless=is_hopeless(claims),
+    )
 
 
-def error_of_body(error: ModelError, place: str, endpoint: Endpoint) -> ModelError:
+def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpoint) -> ModelError:
     """Make the error of a 2xx answer whose body a dialect refused.
 
     Some gateways answer 200 and put the provider's error into the body; it means what it would
-    have meant as a status.
+    have meant as a status. What is no error object says nothing, whatever its words.
     """
-    words = str(error)
+    claims = answer_claims(payload)
     status = error.status or 0
     kind = type(error)
-    if status >= 400 or is_context_overflow(status, words) or is_permanent(words):
-        kind = _class_of(status, words)
-    return kind(f"{place}: {one_line(redact(words, endpoint.secrets))}", status=error.status)
+    if status >= 400 or is_context_overflow(status, claims) or is_permanent(claims):
+        kind = _class_of(status, claims)
+    message = f"{place}: {one_line(redact(str(error), endpoint.secrets))}"
+    return kind(message, status=error.status, is_hopeless=is_hopeless(claims))
 
 
 def is_fatal(error: AttemptError) -> bool:
-    """Say whether an error would meet every request of the run: no use in going on.
+    """Say whether an error may well meet every request of the run, and not only this one.
 
     That is a refused key, a model or a path that does not exist, no money left, a redirect, an
     endpoint that no connection could be made to, and one that was given up.
@@ -99,16 +105,18 @@ def is_fatal(error: AttemptError) -> bool:
         return True
     if isinstance(error, EndpointConnectionError):
         return isinstance(error.__cause__, aiohttp.ClientConnectorError)
-    if not isinstance(error, RequestRefusedError) or error.status is None:
+    if not isinstance(error, RequestRefusedError):
         return False
+    if error.is_hopeless or error.status is None:
+        return error.is_hopeless
     is_redirect = error.status // 100 == 3
-    return is_redirect or error.status in _FATAL_STATUSES or is_hopeless(str(error))
+    return is_redirect or error.status in _FATAL_STATUSES
 
 
-def _class_of(status: int, words: str) -> type[ModelError]:
-    if is_context_overflow(status, words):
+def _class_of(status: int, claims: Sequence[str]) -> type[ModelError]:
+    if is_context_overflow(status, claims):
         return ContextOverflowError
-    if is_permanent(words) or (status == 403 and is_moderated(words)):
+    if is_permanent(claims) or (status == 403 and is_moderated(claims)):
         return RequestRefusedError
     if status in (401, 403):
         return AuthenticationError

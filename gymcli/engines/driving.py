@@ -68,7 +68,7 @@ class Driving:
         self._start_seconds = cluster.start_seconds
         self._shared = shared
         self._keep = keep
-        self._fuse = Fuse(concurrency)
+        self._fuse = Fuse(concurrency, shared.answered)
         self._units = Units(attempts)
         self._hands: set[Hand] = set()
         self._is_over = asyncio.Event()
@@ -90,6 +90,8 @@ class Driving:
                 done, working = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
+            if not self._is_stopped and (cause := self._fuse.unanswered()):
+                self._shared.stopping.stop(cause)
         finally:
             for task in (*slots, over):
                 task.cancel()

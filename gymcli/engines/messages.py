@@ -70,6 +70,8 @@ class SentError(msgspec.Struct, omit_defaults=True, kw_only=True):
     status: int | None = None
     is_unreachable: bool = False
     """It says that no connection could be made."""
+    follows_answers: bool = False
+    """The endpoint had answered before."""
     cause: SentError | None = None
 
 

@@ -137,6 +137,7 @@ def sent_error(error: BaseException) -> SentError:
         text=str(error),
         status=error.status if isinstance(error, ModelError) else None,
         is_unreachable=is_unreachable(error),
+        follows_answers=isinstance(error, ModelError) and error.follows_answers,
         cause=sent_error(cause) if isinstance(cause, GymError) else None,
     )
 
@@ -151,6 +152,7 @@ def raised_again(sent: SentError) -> GymError:
     error = kind(sent.text)
     if isinstance(error, ModelError):
         error.status = sent.status
+        error.follows_answers = sent.follows_answers
     if sent.cause is not None:
         error.__cause__ = raised_again(sent.cause)
     elif sent.is_unreachable:

@@ -44,7 +44,7 @@ class MockAnswer(
     """The ids of the calls, in their order; those that are missing are `call_<turn>_<place>`."""
     refusal: str | None = None
     finish_reason: str | None = None
-    """The chat word; None: `tool_calls` where there are calls, else `stop`.
+    """The chat word; None: `tool_calls` where there are calls, else `stop`; empty: null is sent.
 
     In the Responses format a word that it has no place for makes an incomplete response.
     """
@@ -56,6 +56,8 @@ class MockAnswer(
     """The output of a response, word for word, in place of what the fields above make."""
     has_choices: bool = True
     """False: the answer has no choice, no output, no data."""
+    has_message: bool = True
+    """False: the choice has an empty object in place of its message."""
     body: str | None = None
     """Sent instead of a rendered answer, byte for byte."""
     status: Annotated[int, msgspec.Meta(ge=200, le=599)] = 200
@@ -64,7 +66,7 @@ class MockAnswer(
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds before the answer, beside the server's own latency."""
     fault: Cut | None = None
-    """How the answer fails to arrive whole."""
+    """How the answer fails to arrive whole, or by itself."""
 
 
 Behaviour: TypeAlias = Callable[[Request], MockAnswer | str]

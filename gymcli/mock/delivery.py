@@ -22,6 +22,12 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 """On, 0 seconds: closing sends a reset, not an orderly end."""
 
 
+_INTERIM = {
+    "interim-100": b"HTTP/1.1 100 Continue\r\n\r\n",
+    "interim-103": b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n",
+}
+
+
 class Reply(NamedTuple):
     """What is to be sent."""
 
@@ -51,12 +57,20 @@ async def deliver(
     if fault == "reset":
         return _broken(request)
     exchange.status = reply.status
+    if interim := _INTERIM.get(fault or ""):
+        assert request.transport is not None, "a lost connection cancels its handler"
+        request.transport.write(interim)
+    if interim or (fault == "open-stream" and not reply.is_stream):
+        fault = None
     if fault is None and not reply.is_stream:
         return web.Response(body=reply.pieces[0], status=reply.status, headers=reply.headers)
     whole = b"".join(reply.pieces)
     if fault is None:
         # One write: the pieces are what a client has to put together, not their timing.
         return await _sent(request, reply, whole)
+    if fault == "open-stream":
+        await _begun(request, reply, whole, length=None)
+        await asyncio.Event().wait()
     if fault == "half-json":
         half = _half_json(reply)
         return await _sent(request, reply, half, length=None if reply.is_stream else len(half))

@@ -35,18 +35,40 @@ Refusal = Literal[
     "502",
     "503",
     "529",
+    "500-echo",
     "401",
+    "403",
+    "403-always",
     "404",
+    "405",
+    "307",
+    "422-echo",
 ]
 """An error status in place of the answer."""
 
-Cut = Literal["reset", "reset-body", "stall", "stall-body", "half-json", "wrong-length"]
-"""An answer that does not arrive whole."""
+Cut = Literal[
+    "reset",
+    "reset-body",
+    "stall",
+    "stall-body",
+    "half-json",
+    "wrong-length",
+    "open-stream",
+    "interim-100",
+    "interim-103",
+]
+"""An answer that does not arrive whole, or not by itself."""
 
 Spoil = Literal[
     "empty-choices",
     "null-content",
     "unknown-finish",
+    "finish-abort",
+    "finish-error",
+    "finish-cancelled",
+    "finish-insufficient",
+    "null-finish",
+    "empty-message",
     "bad-arguments",
     "double-arguments",
     "array-arguments",
@@ -65,7 +87,7 @@ _REFUSALS: tuple[str, ...] = get_args(Refusal)
 _CUTS: tuple[str, ...] = get_args(Cut)
 _SPOILS: tuple[str, ...] = get_args(Spoil)
 _KINDS = (*_REFUSALS, *_CUTS, *_SPOILS)
-_OF_BODIES = ("500-once", "500-always")
+_OF_BODIES = ("500-once", "500-always", "403-always")
 """Kinds that are drawn once for a body, not anew for every request of it."""
 
 
@@ -75,7 +97,7 @@ def is_refusal(kind: FaultKind) -> TypeGuard[Refusal]:
 
 
 def is_cut(kind: FaultKind) -> TypeGuard[Cut]:
-    """Say whether a fault keeps the answer from arriving whole."""
+    """Say whether a fault is in how the answer arrives."""
     return kind in _CUTS
 
 

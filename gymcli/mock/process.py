@@ -18,7 +18,7 @@ __all__ = ["serve"]
 async def serve(
     server: MockServer, announce: Callable[[str], None], *, with_parent: bool = False
 ) -> None:
-    """Serve until SIGTERM or SIGINT; SIGUSR1 brings a server back that is down.
+    """Serve until SIGTERM, SIGINT or SIGHUP; SIGUSR1 brings a server back that is down.
 
     Args:
         server: What is served.
@@ -31,8 +31,9 @@ async def serve(
     """
     loop = asyncio.get_running_loop()
     stopped, risen = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGUSR1, risen.set)
     if with_parent:
         threading.Thread(target=_watch_stdin, args=(loop, stopped), daemon=True).start()

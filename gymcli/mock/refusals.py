@@ -40,11 +40,24 @@ _FAULTS: dict[str, _Words] = {
     **dict.fromkeys(("500", "500-once", "500-always"), _FAILED),
     "503": _Words(503, "The engine is currently overloaded, please try again.", "server_error"),
     "529": _Words(529, "Overloaded", "overloaded_error"),
+    **dict.fromkeys(
+        ("403", "403-always"),
+        _Words(403, "You are not allowed to ask this.", "permission_error", "forbidden"),
+    ),
 }
 
 
-def refusal_for(kind: Refusal, model: str) -> MockAnswer:
-    """Give the answer of a fault that is an error status."""
+def refusal_for(kind: Refusal, model: str, text: str) -> MockAnswer:
+    """Give the answer of a fault that is an error status; some repeat the last user text."""
+    if kind == "422-echo":  # as FastAPI says it
+        wrong = {"type": "extra_forbidden", "loc": ["body"], "msg": "Not permitted", "input": text}
+        return MockAnswer(status=422, body=msgspec.json.encode({"detail": [wrong]}).decode())
+    if kind == "500-echo":
+        return _refusal(_Words(500, f"The server failed while answering: {text}", "server_error"))
+    if kind == "405":
+        return MockAnswer(status=405, body='{"detail":"Method Not Allowed"}')
+    if kind == "307":
+        return MockAnswer(status=307, body="", headers={"Location": "/elsewhere"})
     if kind == "401":
         return key_refused()
     if kind == "404":

@@ -258,7 +258,7 @@ class MockServer:
             await asyncio.sleep(seconds)
         if fault is not None and is_refusal(fault):
             exchange.fault = fault
-            return await _refuse(request, refusal_for(fault, asked.model), exchange)
+            return await _refuse(request, refusal_for(fault, asked.model, asked.text), exchange)
         try:
             found = answered(asked, await self._said(asked), fault)
         except Exception as error:  # noqa: BLE001 (whatever a behaviour raises is its author's)

@@ -8,7 +8,7 @@ import msgspec
 
 from gymcli.mock.behaviours import MockAnswer, argument_text
 from gymcli.mock.faults import Spoil
-from gymcli.types import JSONObject, Request
+from gymcli.types import JSONObject, Request, Usage
 
 __all__ = ["HUGE", "UNKNOWN_FINISH", "UNKNOWN_TOOL", "spoiled"]
 
@@ -52,10 +52,28 @@ def _huge(answer: MockAnswer) -> MockAnswer:
     return msgspec.structs.replace(answer, text=repeated, logprobs=None, response_items=[])
 
 
+def _unfinished(word: str) -> Callable[[MockAnswer], MockAnswer]:
+    """Return what cuts a text in the middle, for a reason of the endpoint's own."""
+
+    def cut(answer: MockAnswer) -> MockAnswer:
+        text = answer.text or ""
+        return MockAnswer(text=text[: len(text) // 2], finish_reason=word, usage=answer.usage)
+
+    return cut
+
+
+_NO_ANSWER = Usage(prompt_tokens=1)
+
 _ANSWERS: dict[str, Callable[[MockAnswer], MockAnswer]] = {
     "empty-choices": lambda answer: MockAnswer(has_choices=False, usage=answer.usage),
     "null-content": lambda answer: MockAnswer(usage=answer.usage),
     "unknown-finish": lambda answer: msgspec.structs.replace(answer, finish_reason=UNKNOWN_FINISH),
+    "finish-abort": _unfinished("abort"),
+    "finish-error": _unfinished("error"),
+    "finish-cancelled": _unfinished("cancelled"),
+    "finish-insufficient": _unfinished("insufficient_system_resource"),
+    "null-finish": lambda _: MockAnswer(finish_reason="", usage=_NO_ANSWER),
+    "empty-message": lambda _: MockAnswer(has_message=False, usage=_NO_ANSWER),
     "huge": _huge,
 }
 

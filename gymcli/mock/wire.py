@@ -71,7 +71,7 @@ def chat_body(answer: MockAnswer, about: Circumstances) -> bytes:
         message["tool_calls"] = _chat_calls(answer, about)
     choice: JSONObject = {
         "index": 0,
-        "message": message,
+        "message": message if answer.has_message else {},
         "logprobs": answer.logprobs,
         "finish_reason": _finish_reason(answer),
     }
@@ -99,8 +99,9 @@ def chat_events(answer: MockAnswer, about: Circumstances) -> Iterator[bytes]:
 
 def _chat_deltas(answer: MockAnswer, about: Circumstances) -> Iterator[bytes]:
     """Render what a stream says of its one choice."""
-    start = None if answer.text is None else ""
-    yield _chat_chunk(about, {"role": "assistant", "content": start})
+    if answer.has_message:
+        start = None if answer.text is None else ""
+        yield _chat_chunk(about, {"role": "assistant", "content": start})
     for field, text in (
         ("reasoning_content", answer.reasoning),
         ("content", answer.text),
@@ -214,7 +215,7 @@ def _chat_usage(usage: Usage) -> JSONObject:
 def _response(answer: MockAnswer, about: Circumstances) -> JSONObject:
     usage = usage_of(answer, about)
     word = _finish_reason(answer)
-    reason = None if word in COMPLETE else INCOMPLETE.get(word, word)
+    reason = None if word in COMPLETE or word is None else INCOMPLETE.get(word, word)
     return {
         "id": f"resp_mock_{about.turn}",
         "object": "response",
@@ -235,7 +236,7 @@ def _response(answer: MockAnswer, about: Circumstances) -> JSONObject:
 
 
 def _items(answer: MockAnswer, about: Circumstances) -> list[JSONObject]:
-    if answer.response_items or not answer.has_choices:
+    if answer.response_items or not (answer.has_choices and answer.has_message):
         return list(answer.response_items)
     items: list[JSONObject] = []
     if answer.reasoning is not None:
@@ -281,8 +282,10 @@ def usage_of(answer: MockAnswer, about: Circumstances) -> Usage:
     return Usage(prompt_tokens=about.prompt_characters // 4 + 1, completion_tokens=written // 4 + 1)
 
 
-def _finish_reason(answer: MockAnswer) -> str:
-    return answer.finish_reason or ("tool_calls" if answer.tool_calls else "stop")
+def _finish_reason(answer: MockAnswer) -> str | None:
+    if answer.finish_reason is None:
+        return "tool_calls" if answer.tool_calls else "stop"
+    return answer.finish_reason or None
 
 
 def _call_id(answer: MockAnswer, about: Circumstances, index: int) -> str:

@@ -64,6 +64,8 @@ class Shared(NamedTuple):
     """Tells the attempts that the run ends early."""
     watchdog: Watchdog
     """Keeps the limits of code of environments that waits."""
+    answered: frozenset[str] = frozenset()
+    """The roles whose endpoints have answered on record, and `POLICY`."""
 
 
 class Outcome(NamedTuple):
@@ -75,7 +77,7 @@ class Outcome(NamedTuple):
     was_answered: bool = False
     """The model said something in this attempt."""
     fatal: AttemptError | None = None
-    """An error that every further attempt would most likely meet."""
+    """An error that every further attempt may meet as well."""
     is_own: bool = True
     """False: it met nothing itself; its score was kept, or others of its group failed."""
 

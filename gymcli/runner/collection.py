@@ -34,7 +34,7 @@ from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.budget import Budget, check_prices
 from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
-from gymcli.runner.failing import failure_of
+from gymcli.runner.failing import POLICY, failure_of
 from gymcli.runner.first_request import first_request
 from gymcli.runner.judging import Judges, judging, scrubber_of_run
 from gymcli.runner.keeping import Keeping
@@ -363,6 +363,10 @@ class Collection:
             first = self._plan.first()
             if not verifies_in_loop(first.environment, self._plan.roles):
                 shared.workers.warm(first.environment, first.options)
+        if self._done:
+            shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
+        elif self._standing.waiting:
+            shared = shared._replace(answered=frozenset({POLICY}))
         if self.num_left > len(self._standing.waiting):
             source = policy_source(self.options)
             if source is not None and self._engine is None:
@@ -430,6 +434,8 @@ class Collection:
             return
         if self._keeping.directory is not None:
             self._keeping.directory.begun.begin_alone()
+        if self.num_scored:
+            shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
         outcomes = run_attempts(self._suspected_attempts(), shared, concurrency=1, keep=self._keep)
         async with aclosing(outcomes):
             async for record in outcomes:

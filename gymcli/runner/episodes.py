@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import suppress
 
 from gymcli.client import is_unreachable
-from gymcli.errors import EndpointGoneError, FatalEndpointError, ModelError
+from gymcli.errors import (
+    AttemptError,
+    EndpointGoneError,
+    FatalEndpointError,
+    ModelError,
+    UnknownUsageError,
+)
 from gymcli.runner.attempts import (
     Attempt,
     Ended,
@@ -19,12 +25,12 @@ from gymcli.runner.attempts import (
     score_attempt,
     score_members,
 )
-from gymcli.runner.failing import cause_of
+from gymcli.runner.failing import POLICY, cause_of, role_of
 from gymcli.types import Failure, Rollout
 
 __all__ = ["Fuse", "run_attempts"]
 
-_MIN_FATAL_IN_A_ROW = 10
+_MAX_TASKS_IN_A_ROW = 20
 
 _FIRST_TURN = 4.0
 _LATER_TURNS = 1.0
@@ -89,7 +95,7 @@ class _Work:
         self._keep = keep
         self._concurrency = concurrency
         self._groups = _Groups()
-        self._fuse = Fuse(concurrency)
+        self._fuse = Fuse(concurrency, shared.answered)
         self._clock = clock
         self._turned_at = clock()
         self._longest_turn = _FIRST_TURN
@@ -102,6 +108,8 @@ class _Work:
             await _all_of(self._do() for _ in range(self._concurrency))
             for members in self._groups.left():
                 await self._give(await score_members(members, self._shared))
+            if self._shared.stopping.cause is None and (cause := self._fuse.unanswered()):
+                self._shared.stopping.stop(cause)
             assert self._num_ended == self._num_begun, (
                 f"{self._num_begun} attempts were begun and {self._num_ended} have an outcome"
             )
@@ -219,34 +227,81 @@ class _Groups:
 
 
 class Fuse:
-    """Ends a run that has no prospect: nothing was answered yet, or nothing is any more.
+    """Ends a run that has no prospect: an endpoint refuses all tasks, or the key from now on.
 
-    In the middle of a run one refusal proves little: only so many in a row do. An endpoint that
-    cannot be reached then is waited for by the client, until that gives it up.
+    A task that is refused proves nothing: many endpoints refuse a conversation for what it says, by
+    the status of a bad key or model, and faster than they answer. So an endpoint that has answered
+    nothing yet must refuse two different tasks, and as many attempts as run at once. One that has
+    answered must say of 20 different tasks in a row that the key is refused or the account empty.
+    An endpoint that cannot be reached any more is waited for by the client, until that gives it up.
+
+    Args:
+        concurrency: How many attempts run at once.
+        answered: The roles whose endpoints have answered on record, `POLICY` among them.
+
     """
 
-    def __init__(self, concurrency: int) -> None:
-        self._max_in_a_row = max(_MIN_FATAL_IN_A_ROW, 2 * concurrency)
-        self._num_in_a_row = 0
-        self._has_answered = False
+    def __init__(self, concurrency: int, answered: Collection[str]) -> None:
+        self._concurrency = concurrency
+        self._on_record = answered
+        self._answered: set[str] = set()
+        self._refused: dict[str, Counter[tuple[str, str]]] = {}
+        """Attempts of each task that an endpoint refused, since it answered last."""
+        self._first: AttemptError | None = None
+        """The first refusal, until anything is scored."""
+        self._is_scored = False
 
     def burnt_by(self, outcome: Outcome) -> FatalEndpointError | None:
         """Take notice of an outcome; give why there is no use in going on, if there is none."""
-        self._has_answered = self._has_answered or outcome.was_answered
-        fatal = outcome.fatal
-        if not outcome.is_own:
+        record, fatal = outcome.record, outcome.fatal
+        cause = None if fatal is None else cause_of(fatal)
+        answered = {role for role, use in record.role_usage.items() if use.num_calls}
+        if outcome.was_answered:
+            answered.add(POLICY)
+        self._answered |= answered
+        if not isinstance(cause, UnknownUsageError):  # which is about an answer
+            for role in answered:
+                self._refused.pop(role, None)
+        self._is_scored = self._is_scored or isinstance(record, Rollout)
+        if fatal is None or not outcome.is_own:
             return None
-        if fatal is None:
-            self._num_in_a_row = 0
+        if isinstance(cause, EndpointGoneError):
+            return _ended_by(fatal)
+        role = role_of(fatal)
+        # The attempt that was answered may still go on.
+        if isinstance(cause, ModelError) and cause.follows_answers and role not in self._answered:
+            self._answered.add(role)
+            self._refused.pop(role, None)
+        if isinstance(cause, ModelError) and is_unreachable(cause):
+            return None if role in self._answered else _ended_by(fatal)
+        has_answered = role in self._answered or role in self._on_record
+        if has_answered and not _is_about_account(cause):
             return None
-        text, cause = str(fatal), cause_of(fatal)
-        if self._has_answered and not isinstance(cause, EndpointGoneError):
-            if isinstance(cause, ModelError) and is_unreachable(cause):
-                return None
-            self._num_in_a_row += 1
-            if self._num_in_a_row != self._max_in_a_row:
-                return None
-            text += f" ({self._num_in_a_row} attempts in a row met this)"
-        error = FatalEndpointError(text)
-        error.__cause__ = fatal
-        return error
+        refused = self._refused.setdefault(role, Counter())
+        refused[record.env, record.task_id] += 1
+        if not has_answered:
+            self._first = self._first or fatal
+            is_burnt = len(refused) > 1 and refused.total() >= self._concurrency
+            return _ended_by(fatal) if is_burnt else None
+        if len(refused) != _MAX_TASKS_IN_A_ROW:
+            return None
+        return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
+
+    def unanswered(self) -> FatalEndpointError | None:
+        """Give what a run ends with in which nothing was scored, as too few tasks were refused."""
+        if self._first is None or self._is_scored:
+            return None
+        return None if role_of(self._first) in self._answered else _ended_by(self._first)
+
+
+def _is_about_account(cause: BaseException | None) -> bool:
+    """Say whether an error after answers holds for all: no key, no money, or no count of tokens."""
+    if isinstance(cause, UnknownUsageError):
+        return True
+    return isinstance(cause, ModelError) and cause.status in (401, 402, 429)
+
+
+def _ended_by(fatal: AttemptError, addition: str = "") -> FatalEndpointError:
+    error = FatalEndpointError(f"{fatal}{addition}")
+    error.__cause__ = fatal
+    return error

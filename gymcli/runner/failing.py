@@ -6,11 +6,14 @@ from gymcli.client import is_fatal, is_unreachable
 from gymcli.errors import AttemptError, EndpointGoneError, ModelError, RoleError, UnknownUsageError
 from gymcli.types import ErrorRecord, Failure, Rollout
 
-__all__ = ["cause_of", "failure_of", "fatal_error"]
+__all__ = ["POLICY", "cause_of", "failure_of", "fatal_error", "role_of"]
+
+POLICY = ""
+"""The policy, where roles are named."""
 
 
 def fatal_error(error: AttemptError) -> AttemptError | None:
-    """Give an error that every further attempt would meet as well, of the policy or of a role."""
+    """Give an error that every further attempt may meet as well, of the policy or of a role."""
     cause = cause_of(error)
     if isinstance(cause, UnknownUsageError):
         return error
@@ -22,6 +25,11 @@ def fatal_error(error: AttemptError) -> AttemptError | None:
 def cause_of(error: AttemptError) -> BaseException | None:
     """Give the client's error behind that of a role; any other error as it is."""
     return error.__cause__ if isinstance(error, RoleError) else error
+
+
+def role_of(error: AttemptError) -> str:
+    """Return the role whose model failed, with which its error begins, or `POLICY`."""
+    return str(error).partition(":")[0] if isinstance(error, RoleError) else POLICY
 
 
 def failure_of(rollout: Rollout, error: AttemptError) -> Failure:

@@ -66,7 +66,7 @@ def identity_of(
         "model": model,
         "dialect": endpoint.dialect if endpoint else "chat",
         **prompting,
-        "params": options.params,
+        "params": _in_one_spelling(options.params),
         "prompt": template_hash,
         "environments": {
             name: {
@@ -93,7 +93,25 @@ def role_identities(
     sources: Mapping[str, RoleSource], params: Mapping[str, JSONObject]
 ) -> JSONObject:
     """Give what of the models of roles belongs to the identity of a run."""
-    return {role: role_identity(source, params.get(role, {})) for role, source in sources.items()}
+    return {
+        role: role_identity(source, _in_one_spelling(params.get(role, {})))
+        for role, source in sources.items()
+    }
+
+
+def _in_one_spelling(params: Mapping[str, object]) -> JSONObject:
+    """Return parameters with each 1.0 as 1: to an endpoint they are one number."""
+    return {name: _value_in_one_spelling(value) for name, value in params.items()}
+
+
+def _value_in_one_spelling(value: object) -> object:
+    if isinstance(value, dict):
+        return _in_one_spelling(value)
+    if isinstance(value, list):
+        return [_value_in_one_spelling(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
 
 
 def declared_sources(

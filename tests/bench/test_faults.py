@@ -57,12 +57,6 @@ def test_problems_of_a_row_that_breaks_a_rule(counts, words):
     assert words in problem
 
 
-def test_problems_of_a_refused_key_are_none_where_the_run_ended():
-    aborted = {"num_scored": 0, "num_right": 0, "num_own": 0}
-    assert problems(Case("401", ("401=0.2",)), exit_code=4, **aborted) == []
-    assert problems(exit_code=4, **aborted) != []
-
-
 def test_problems_of_an_answer_of_other_words_are_none():
     case = Case("null-content", ("null-content=0.2",))
     assert problems(case, num_right=8, num_own=8) == []
@@ -75,6 +69,7 @@ def test_cases_of_every_kind():
     environments = {case.name: case.environment for case in cases}
     assert environments["bad-arguments"] == "NoncesWithTool"
     assert environments["429"] == "Nonces"
+    assert [case.name for case in cases if case.is_streamed] == ["open-stream"]
     with pytest.raises(ValueError, match="there is no 'teapot'"):
         cases_of(["teapot"], 0.2, TABLE)
 

@@ -1,9 +1,12 @@
 """What the client sends and what it makes of a good answer, over real connections."""
 
 import asyncio
+import contextlib
+import re
 
 import msgspec
 import pytest
+import uvloop
 
 from gymcli.client import Client, Endpoint
 from gymcli.errors import (
@@ -29,6 +32,74 @@ def test_answer_in_every_dialect(dialect, stream):
     assert request.tries == Tries()
     (received,) = server.requests
     assert received.body.get("stream", False) is stream
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fault", ["interim-100", "interim-103"])
+def test_answer_passes_over_interim_responses(fault, stream):
+    """Two requests: the second one on the same connection."""
+
+    async def run():
+        behaviour = scripted([MockAnswer(text="hi", fault=fault)])
+        async with MockServer(behaviour) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m", stream=stream, max_attempts=1)
+            async with Client(endpoint, concurrency=1) as client:
+                return [(await client.answer(hello())).message.text for _ in range(2)]
+
+    assert asyncio.run(run()) == ["hi", "hi"]
+
+
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+EARLY = b"HTTP/1.0 103 Early Hints\r\nLink: </a>\r\nConnection: close\r\n\r\n"
+BODY = b'{"choices": [{"message": {"content": "HTTP/1.1 100"}, "finish_reason": "stop"}]}'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(
+    BODY
+)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [INTERIM + HEAD + BODY],
+        [INTERIM, HEAD + BODY],
+        [EARLY + HEAD + BODY],
+        [EARLY, HEAD + BODY],
+        [EARLY + INTERIM, EARLY + HEAD + BODY],
+        [EARLY[:30], EARLY[30:-2], EARLY[-2:] + HEAD, BODY],
+        # Nothing is taken out of a body, wherever it is cut.
+        [EARLY + HEAD + BODY[: BODY.index(b"HTTP")], BODY[BODY.index(b"HTTP") :]],
+    ],
+)
+def test_answer_takes_interim_responses_as_they_come(pieces, new_loop):
+    """Of HTTP/1.0 or with `Connection: close` too, in one packet with the answer or before it."""
+    ended = asyncio.Event()
+
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+                await reader.readexactly(int(length[1]))
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0.01)  # as a packet of its own
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    async def run():
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            endpoint = Endpoint(base_url=f"http://{host}:{port}", model="m", max_attempts=1)
+            async with Client(endpoint, concurrency=1) as client:
+                texts = [(await client.answer(hello())).message.text for _ in range(2)]
+            await ended.wait()
+            return texts
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(run()) == ["HTTP/1.1 100"] * 2
 
 
 def test_answer_sends_key_headers_and_query():

@@ -13,6 +13,8 @@ from gymcli.client.refusals import (
     MODERATED,
     PERMANENT,
     TOO_LONG_ANSWERS,
+    answer_claims,
+    error_claims,
     error_text,
     error_words,
     is_context_overflow,
@@ -48,6 +50,9 @@ OVERFLOWS = {
         "(20 in the messages, 8191 in the completion). Please reduce the length."
     ),
     "sglang": "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
+    "sglang request": (
+        "Requested token count exceeds the model's maximum context length of 40960 tokens."
+    ),
     "sglang limit": (
         "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."
     ),
@@ -59,6 +64,7 @@ OVERFLOWS = {
     "anthropic sum": (
         "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
     ),
+    "litellm": 'litellm.ContextWindowExceededError: AnthropicException - {"type":"error"}',
     "bedrock": "Input is too long for requested model.",
     "google": "The input token count (9000) exceeds the maximum number of tokens allowed (8192).",
     "xai": "This model's maximum prompt length is 131072 but the request contains 537812 tokens",
@@ -84,29 +90,40 @@ TOO_LONG = {
 
 @pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
 def test_is_context_overflow_knows(text):
-    assert is_context_overflow(400, text)
-    assert not is_permanent(text)
-    assert not is_hopeless(text)
+    assert is_context_overflow(400, [text])
+    assert is_context_overflow(500, [f"litellm.BadRequestError: OpenAIException - {text}"])
+    assert not is_permanent([text])
+    assert not is_hopeless([text])
+
+
+@pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
+@pytest.mark.parametrize(
+    "quoted", ["Failed to answer: {}", '"{}"', "prompt: {}", "{{'input': '{}'}}"]
+)
+def test_words_that_a_message_quotes_say_nothing(text, quoted):
+    claims = [quoted.format(text)]
+    assert not is_context_overflow(400, claims)
+    assert not is_context_overflow(500, claims)
 
 
 @pytest.mark.parametrize("text", TOO_LONG.values(), ids=TOO_LONG)
 def test_an_answer_as_long_as_the_window_is_no_overflow(text):
     """No conversation leaves room for it, so every request is refused."""
-    words = f"context_length_exceeded: {text}"
-    assert not is_context_overflow(400, words)
-    assert is_permanent(words)
-    assert is_hopeless(words)
+    claims = ["context_length_exceeded", text]
+    assert not is_context_overflow(400, claims)
+    assert is_permanent(claims)
+    assert is_hopeless(claims)
 
 
 def test_too_long_answers_are_each_shown_by_a_text():
     assert len(TOO_LONG_ANSWERS) == len(TOO_LONG)
     for pattern, text in zip(TOO_LONG_ANSWERS, TOO_LONG.values(), strict=True):
-        assert re.search(pattern, text)
+        assert re.match(pattern, text, re.IGNORECASE)
 
 
 def test_context_overflows_are_each_shown_by_a_text():
     for pattern in CONTEXT_OVERFLOWS:
-        found = [text for text in OVERFLOWS.values() if re.search(pattern, text, re.IGNORECASE)]
+        found = [text for text in OVERFLOWS.values() if re.match(pattern, text, re.IGNORECASE)]
         assert found, pattern
 
 
@@ -121,7 +138,7 @@ def test_context_overflows_are_each_shown_by_a_text():
     ],
 )
 def test_is_context_overflow_leaves_other_refusals(status, text):
-    assert not is_context_overflow(status, text)
+    assert not is_context_overflow(status, [text])
 
 
 @pytest.mark.parametrize(
@@ -138,7 +155,15 @@ def test_is_context_overflow_leaves_other_refusals(status, text):
                 "Request too large for gpt-4o in organization x on tokens per min (TPM)",
             ],
         ),
-        (MODERATED, is_moderated, ["The model requires moderation and your input was flagged"]),
+        (
+            MODERATED,
+            is_moderated,
+            [
+                'x/m requires moderation on p. Your input was flagged for "violence".',
+                "content_policy_violation",
+                "content_filter",
+            ],
+        ),
         (
             HOPELESS,
             is_hopeless,
@@ -155,8 +180,9 @@ def test_is_context_overflow_leaves_other_refusals(status, text):
 def test_tables_know(patterns, means, texts):
     """Every entry of a table is shown by one text, in order."""
     assert len(patterns) == len(texts)
-    assert all(means(text) for text in texts)
-    assert not means("The server is overloaded, please try again later.")
+    assert all(means([text]) for text in texts)
+    assert not any(means([f"Failed to answer: {text}"]) for text in texts)
+    assert not means(["The server is overloaded, please try again later."])
 
 
 @pytest.mark.parametrize(
@@ -179,6 +205,44 @@ def test_tables_know(patterns, means, texts):
 )
 def test_error_words_finds_the_message(payload, text):
     assert error_words(msgspec.json.encode(payload)) == text
+
+
+@pytest.mark.parametrize(
+    ("payload", "claims"),
+    [
+        ({"error": {"message": "no", "type": "bad", "code": "worse"}}, ["worse", "bad", "no"]),
+        ({"error": {"message": "no", "code": 400, "param": "prompt is too long"}}, ["no"]),
+        ({"error": "no"}, ["no"]),
+        ({"detail": "Not Found"}, ["Not Found"]),
+        ({"detail": [{"loc": ["body"], "msg": "missing", "input": "prompt is too long"}]}, []),
+        ([{"error": {"message": "wrapped"}}], ["wrapped"]),
+        (
+            {"error": {"message": "no", "metadata": {"raw": '{"error": {"message": "why"}}'}}},
+            ["no", "why"],
+        ),
+        ({"error": {"message": "no", "metadata": {"raw": "why"}}}, ["no", "why"]),
+        ("just text", ["just text"]),
+        ({"messages": ["prompt is too long"]}, []),
+    ],
+)
+def test_error_claims_are_the_code_and_the_message(payload, claims):
+    assert error_claims(msgspec.json.encode(payload)) == claims
+
+
+@pytest.mark.parametrize(
+    ("payload", "claims"),
+    [
+        (b'{"error": {"message": "no", "code": "worse"}}', ["worse", "no"]),
+        (b'{"choices": [{"error": {"message": "no"}}]}', ["no"]),
+        (b'{"object": "error", "message": "no"}', ["no"]),
+        (b'{"choices": [], "message": "prompt is too long"}', []),
+        (b'{"choices": [{"message": {"content": "prompt is too long', []),
+        (b"prompt is too long", []),
+        (b"", []),
+    ],
+)
+def test_answer_claims_are_those_of_an_error_alone(payload, claims):
+    assert answer_claims(payload) == claims
 
 
 @pytest.mark.parametrize("payload", [b"<html>Bad gateway</html>", b'{"error": ', b"\xff\xfe"])

@@ -30,13 +30,19 @@ TOO_LONG_ANSWER = (
     ("status", "words", "kind"),
     [
         (400, "bad temperature", RequestRefusedError),
-        (400, "maximum context length is 10 tokens", ContextOverflowError),
+        (400, "This model's maximum context length is 10 tokens", ContextOverflowError),
+        (400, "Cannot answer: maximum context length is 10 tokens", RequestRefusedError),
+        (422, "Wrong input: prompt is too long", RequestRefusedError),
+        (500, "Failed at: Context size has been exceeded.", ServerError),
+        (500, "Failed at: this server does not support it", ServerError),
+        (429, "Slow down, whoever says insufficient_quota", RateLimitError),
         (400, TOO_LONG_ANSWER, RequestRefusedError),
         (500, TOO_LONG_ANSWER, RequestRefusedError),
         (401, f"incorrect key {KEY}", AuthenticationError),
         (402, "no money", RequestRefusedError),
         (403, "not yours", AuthenticationError),
         (403, "your input was flagged", RequestRefusedError),
+        (403, "content_policy_violation", RequestRefusedError),
         (404, "no such model", RequestRefusedError),
         (408, "too slow", ServerError),
         (409, "conflict", ServerError),
@@ -130,6 +136,9 @@ def test_answer_refuses_what_is_no_answer(body):
         ({"message": "image input is not supported", "code": 500}, RequestRefusedError),
         ({"message": "image input is not supported"}, RequestRefusedError),
         ({"message": f"who knows {KEY}"}, InvalidAnswerError),
+        ({"message": "Failed at: prompt is too long", "code": 500}, ServerError),
+        ({"message": "Failed at: prompt is too long"}, InvalidAnswerError),
+        ({"message": "no more", "code": "insufficient_quota"}, RequestRefusedError),
     ],
 )
 def test_answer_reads_errors_in_bodies_with_status_200(fields, kind):
@@ -139,6 +148,31 @@ def test_answer_reads_errors_in_bodies_with_status_200(fields, kind):
     code = fields.get("code")
     assert error.status == (code if isinstance(code, int) else None)
     assert KEY not in "".join(traceback.format_exception(error))
+
+
+LOADED = "Prompt is too long. This server does not support it: insufficient_quota"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (MockAnswer(body=f'{{"choices": [{{"message": {{"content": "{LOADED}'), InvalidAnswerError),
+        (MockAnswer(body=LOADED), InvalidAnswerError),
+        (
+            MockAnswer(status=422, body=f'{{"detail": [{{"msg": "no", "input": "{LOADED}"}}]}}'),
+            RequestRefusedError,
+        ),
+        (MockAnswer(status=500, body=f'{{"detail": "while answering {LOADED}"}}'), ServerError),
+        (MockAnswer(status=500, body=f'{{"request": "{LOADED}"}}'), ServerError),
+    ],
+)
+def test_words_that_a_body_quotes_mean_nothing(refusal, kind):
+    """They are the model's, or the task's, whatever they sound like."""
+    error = failure(lambda _: refusal, request := hello(), max_attempts=2)
+    assert type(error) is kind
+    assert not is_fatal(error)
+    is_retried = kind is not RequestRefusedError
+    assert request.tries.retries == ({kind.__name__: 1} if is_retried else {})
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -172,6 +206,7 @@ def test_answer_follows_no_redirect(status):
         (404, "no", True),
         (405, "no", True),
         (400, "x is not a valid model ID", True),
+        (400, "Wrong: the model x does not exist", False),
         (400, TOO_LONG_ANSWER, True),
         (400, TOO_LONG_ANSWER.replace("9000", "8000"), False),
         (429, "insufficient_quota", True),

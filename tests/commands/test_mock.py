@@ -47,7 +47,7 @@ def stats(base_url: str) -> dict:
     return get(base_url.replace("/v1", "/stats"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_mock_serves_until_a_signal(number):
     with running("--behaviour", "fixed:fine", "--latency", "0.01") as (process, base_url):
         assert base_url.startswith("http://127.0.0.1:")

@@ -113,6 +113,19 @@ def test_a_first_signal_lets_what_is_in_flight_end(start, number):
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
 
 
+def test_a_hangup_that_is_ignored_ends_nothing(start):
+    """As under nohup, which starts a command so."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        running = collect_held(start)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    running.process.send_signal(signal.SIGHUP)
+    Path("held").unlink()
+    assert running.end() == 0, running.text
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
+
+
 def test_what_outlasts_the_grace_is_cut_off_and_recorded(start):
     running = collect_held(start, "--grace", "0.05")
     running.process.send_signal(signal.SIGINT)

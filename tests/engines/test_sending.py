@@ -37,6 +37,12 @@ def test_error_keeps_class_text_and_status(error):
     assert vars(again) == vars(error)
 
 
+def test_error_keeps_that_others_were_answered():
+    error = AuthenticationError("no key")
+    error.follows_answers = True
+    assert crossed(error).follows_answers
+
+
 def test_error_keeps_the_clients_error_behind_that_of_a_role():
     error = RoleError("judge: gone")
     error.__cause__ = EndpointGoneError("gone")

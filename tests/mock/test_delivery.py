@@ -28,7 +28,8 @@ CODES = {
     "503": (503, None),
     "529": (529, None),
     **dict.fromkeys(("429", "429-after", "429-date", "429-burst"), (429, "rate_limit_exceeded")),
-    **dict.fromkeys(("500", "500-once", "500-always"), (500, None)),
+    **dict.fromkeys(("500", "500-once", "500-always", "500-echo"), (500, None)),
+    **dict.fromkeys(("403", "403-always"), (403, "forbidden")),
 }
 
 
@@ -69,7 +70,7 @@ def answer_to(kind: str, dialect: str, stream: bool, **options) -> Answer:
 
 
 @in_all_forms
-@pytest.mark.parametrize("kind", [kind for kind in typing.get_args(Refusal) if kind != "502"])
+@pytest.mark.parametrize("kind", [kind for kind in typing.get_args(Refusal) if kind in CODES])
 def test_refusals_are_errors_in_the_shape_of_openai(kind, dialect, stream):
     came, server = ask(kind, dialect, stream)
     status, code = CODES[kind]
@@ -88,6 +89,46 @@ def test_502_is_a_page_of_a_proxy():
     assert came.head.startswith("http/1.1 502 ")
     assert "content-type: text/html" in came.head
     assert came.content.startswith(b"<html>")
+
+
+def test_every_refusal_is_looked_at():
+    assert {*CODES, "307", "405", "422-echo", "502"} == {*typing.get_args(Refusal)}
+
+
+@pytest.mark.parametrize("kind", ["422-echo", "500-echo"])
+def test_echoes_repeat_the_text(kind):
+    came, _ = ask(kind, "chat", False)
+    assert came.head.startswith(f"http/1.1 {kind[:3]} ")
+    assert b"hello" in came.content
+
+
+def test_405_and_307_are_of_a_path():
+    came, _ = ask("405", "chat", False)
+    assert came.head.startswith("http/1.1 405 ")
+    came, _ = ask("307", "chat", False)
+    assert came.head.startswith("http/1.1 307 ")
+    assert "location: /elsewhere" in came.head
+
+
+@on_both_loops
+@in_all_forms
+@pytest.mark.parametrize("kind", ["interim-100", "interim-103"])
+def test_interim_responses_come_before_the_answer(kind, dialect, stream, loop):
+    came, server = ask(kind, dialect, stream, loop=loop)
+    assert came.head.startswith(f"http/1.1 {kind[-3:]} ")
+    assert came.body.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert server.stats.faults == {kind: 1}
+
+
+@in_all_forms
+def test_open_stream_sends_all_and_never_ends(dialect, stream):
+    num_bytes = len(ask("", dialect, stream)[0].data)
+    if not stream:
+        assert len(ask("open-stream", dialect, stream)[0].data) == num_bytes
+        return
+    came, _ = ask("open-stream", dialect, stream, until=num_bytes - len(b"0\r\n\r\n"))
+    assert came.ending == "open"
+    assert read(dialect, stream, came.content).message.text == "a text of some length"
 
 
 def test_429_after_says_seconds():
@@ -262,6 +303,35 @@ def test_unknown_finish(dialect, stream):
     came, _ = ask("unknown-finish", dialect, stream)
     key = "finish_reason" if dialect == "chat" else "reason"
     assert f'"{key}":"{UNKNOWN_FINISH}"'.encode() in came.content
+
+
+@in_all_forms
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("finish-abort", b"abort"),
+        ("finish-error", b"error"),
+        ("finish-cancelled", b"cancelled"),
+        ("finish-insufficient", b"insufficient_system_resource"),
+    ],
+)
+def test_unfinished_answers_say_why_and_lack_their_end(kind, word, dialect, stream):
+    came, _ = ask(kind, dialect, stream)
+    key = b"finish_reason" if dialect == "chat" else b"reason"
+    assert b'"%b":"%b"' % (key, word) in came.content
+    assert b"length" not in came.content
+
+
+@in_all_forms
+@pytest.mark.parametrize("kind", ["null-finish", "empty-message"])
+def test_answers_that_say_nothing_took_no_tokens(kind, dialect, stream):
+    came, server = ask(kind, dialect, stream)
+    assert server.stats.num_completion_tokens == 0
+    assert b"a text of" not in came.content
+    if dialect == "chat":
+        nothing = b'"finish_reason":null' if kind == "null-finish" else b'"finish_reason":"stop"'
+        assert nothing in came.content
+        assert (b'"role":"assistant"' in came.content) == (kind == "null-finish")
 
 
 @in_all_forms

@@ -37,7 +37,13 @@ CLASSES = {
     "503": "ServerError",
     "529": "ServerError",
     "401": "AuthenticationError",
+    "403": "AuthenticationError",
+    "403-always": "AuthenticationError",
     "404": "RequestRefusedError",
+    "405": "RequestRefusedError",
+    "307": "RequestRefusedError",
+    "422-echo": "RequestRefusedError",
+    "500-echo": "ServerError",
     "reset": "EndpointConnectionError",
     "reset-body": "EndpointConnectionError",
     "stall": "EndpointTimeoutError",
@@ -60,9 +66,19 @@ TOOL_CALLS = {
 }
 """A call that goes to the environment, and what every one is counted as in `tool_errors`."""
 
-HARMLESS = ("unknown-finish",)
+HARMLESS = ("unknown-finish", "open-stream", "interim-100", "interim-103")
 
-REFUSED = ("401", "404")
+UNFINISHED = (
+    "finish-abort",
+    "finish-error",
+    "finish-cancelled",
+    "finish-insufficient",
+    "null-finish",
+    "empty-message",
+)
+"""An answer that its endpoint did not finish."""
+
+REFUSED = ("401", "403", "403-always", "404", "405", "307", "422-echo")
 STALLS = ("stall", "stall-body")
 OVERLOADS = ("429", "429-after", "429-date", "429-burst", "503", "529")
 ABSENCES = ("502", "reset")
@@ -228,7 +244,7 @@ def test_what_is_refused_for_good_is_never_asked_again(kind, drawn):
     else:
         words = ""
     if words:
-        assert f"answered {kind}" in words
+        assert f"answered {kind[:3]}" in words
         return
     check_retried(seen, drawn, CLASSES[kind])
     assert all(not record.retries for record in (*seen.scored, *seen.failed))
@@ -285,6 +301,13 @@ def test_an_odd_answer_that_says_all_is_scored_as_any(kind, drawn):
     assert set(seen.num_requests.values()) == {1}
 
 
+@pytest.mark.parametrize("kind", UNFINISHED)
+@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+@given(drawn=draws(max_tasks=6, max_rate=0.5))
+def test_an_answer_that_is_not_finished_leaves_one_record(kind, drawn):
+    check_records(run(kind, drawn), drawn)
+
+
 def test_every_kind_of_fault_has_its_law():
-    kinds = [*CLASSES, *OTHER_WORDS, *TOOL_CALLS, *HARMLESS]
+    kinds = [*CLASSES, *OTHER_WORDS, *TOOL_CALLS, *HARMLESS, *UNFINISHED]
     assert sorted(kinds) == sorted(get_args(FaultKind))

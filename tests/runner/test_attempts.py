@@ -5,12 +5,13 @@ import gc
 import itertools
 from contextlib import aclosing
 
+import msgspec
 import pytest
 
 import gymcli
 from gymcli.errors import FatalEndpointError, RunDirectoryError
 from gymcli.mock import MockAnswer, MockServer
-from gymcli.mock.behaviours import refusal_of
+from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.runner import Collection, CollectOptions
 from gymcli.types import Failure, Rollout, TaskRow
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
@@ -60,7 +61,7 @@ def test_run_attempts_ends_where_no_answer_says_what_it_took(tmp_path):
     """Under a limit that counts it, for an episode that goes on: each would fail like that."""
     silent = MockAnswer(body='{"choices": [{"message": {"role": "assistant", "content": "1"}}]}')
     tasks = write_rows(tmp_path / "t.jsonl", 40)
-    with pytest.raises(FatalEndpointError, match=r"did not say .* \(10 attempts in a row met this"):
+    with pytest.raises(FatalEndpointError, match=r"did not say .* \(20 tasks in a row met this"):
         collect_all(
             tasks,
             lambda _: silent,
@@ -105,9 +106,99 @@ def test_run_attempts_ends_with_a_fatal_first_answer(tmp_path, status):
         )
 
 
+REFUSALS = {
+    "key": refusal_of(401, "no entry"),
+    "policy": refusal_of(403, "not for this prompt"),
+    "model": refusal_of(404, "no endpoint takes pictures"),
+    "path": refusal_of(405, "not here"),
+    "moved": refusal_of(307, "", Location="/elsewhere"),
+    "money": refusal_of(402, "too dear"),
+}
+"""What an endpoint may say of one task alone, though it sounds like all of them."""
+
+
+def refusing_tasks(refusal, *numbers: int):
+    """Refuse these tasks at once and always, and answer the others rightly after a while."""
+
+    def behave(request):
+        if int(last_user_text(request).split()[2]) in numbers:
+            return refusal
+        return msgspec.structs.replace(add_up(request), delay=0.01)
+
+    return behave
+
+
+@pytest.mark.parametrize("concurrency", [1, 64])
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+def test_run_attempts_lets_a_task_that_is_refused_first_cost_itself(tmp_path, refusal, concurrency):
+    """And each time that the run is resumed."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 30), tmp_path / "run"
+    behaviour = refusing_tasks(refusal, 0)
+    for num_left in (30, 1):
+        records, server = collect_all(tasks, behaviour, concurrency=concurrency, out=out)
+        assert (len(records), server.num_requests) == (num_left, num_left)
+        assert [record.task_id for record in records if isinstance(record, Failure)] == ["sum-0"]
+    assert len(lines_of(out / "rollouts.jsonl")) == 29
+
+
+def test_run_attempts_waits_for_those_that_are_not_refused(tmp_path):
+    """However many of the first tasks are refused while the others are still answered."""
+    tasks = write_sums(tmp_path / "t.jsonl", 40)
+    behaviour = refusing_tasks(REFUSALS["policy"], *range(10))
+    records, _ = collect_all(tasks, behaviour, concurrency=20)
+    assert sum(isinstance(record, Rollout) for record in records) == 30
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+def test_run_attempts_ends_where_the_only_task_is_refused(tmp_path, refusal):
+    """There is no second one that could say more, and nothing to score."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 5), tmp_path / "run"
+    with pytest.raises(FatalEndpointError, match=f"answered {refusal.status}"):
+        collect_all(tasks, lambda _: refusal, limit=1, repeats=3, out=out)
+    assert len(lines_of(out / "failures.jsonl")) == 3
+
+
+def test_run_attempts_costs_one_request_where_a_resume_has_one_task_left(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    collect_all(tasks, limit=2, out=out)
+    [failure], _ = collect_all(tasks, lambda _: REFUSALS["key"], out=out)
+    assert failure.error.error_class == "AuthenticationError"
+
+
+@pytest.mark.parametrize("kind", ["policy", "model", "path", "moved"])
+def test_run_attempts_goes_on_after_answers_whatever_it_is_refused(tmp_path, kind):
+    """Only a key or an account is taken away in the middle of a run."""
+    numbers = itertools.count()
+    tasks = write_sums(tmp_path / "t.jsonl", 40)
+    records, server = collect_all(
+        tasks, lambda request: REFUSALS[kind] if next(numbers) else add_up(request), concurrency=2
+    )
+    assert (len(records), server.num_requests) == (40, 40)
+
+
+def test_run_attempts_counts_tasks_in_a_row_and_not_their_attempts(tmp_path):
+    tasks = write_sums(tmp_path / "t.jsonl", 19)
+    records, _ = collect_all(tasks, refusing(status=401, first=2), concurrency=1, repeats=3)
+    assert len(records) == 19 * 3
+
+
+def test_run_attempts_ends_where_the_judge_alone_is_not_there(tmp_path):
+    """That the policy answers says nothing of the judge's model."""
+    tasks = write_rows(tmp_path / "t.jsonl", 30)
+
+    def refuse(request):
+        return refusal_of(404, "no such model")
+
+    with pytest.raises(FatalEndpointError, match=r"judge: .*no such model"):
+        collected(tasks, judge=refuse, out=tmp_path / "run", concurrency=2)
+    assert len(lines_of(tmp_path / "run" / "failures.jsonl")) < 10
+
+
 def test_run_attempts_takes_no_silence_for_an_answer(tmp_path):
     """An attempt that ran out of time is scored, and yet nothing was ever answered."""
-    answers = iter([MockAnswer(fault="stall"), refusal_of(401, "no entry")])
+    answers = itertools.chain(
+        [MockAnswer(fault="stall")], itertools.repeat(refusal_of(401, "no entry"))
+    )
     tasks, out = write_sums(tmp_path / "t.jsonl", 300), tmp_path / "run"
     with pytest.raises(FatalEndpointError, match="no entry"):
         collect_all(tasks, lambda _: next(answers), concurrency=1, max_episode_time=0.1, out=out)
@@ -127,10 +218,10 @@ def test_run_attempts_survives_one_refusal_after_an_answer(tmp_path):
 
 def test_run_attempts_ends_where_the_key_is_refused_from_now_on(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 300), tmp_path / "run"
-    with pytest.raises(FatalEndpointError, match="10 attempts in a row met this"):
+    with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
         collect_all(tasks, refusing(status=401, first=5), concurrency=2, out=out)
     assert len(lines_of(out / "rollouts.jsonl")) == 4
-    assert len(lines_of(out / "failures.jsonl")) < 20
+    assert 20 <= len(lines_of(out / "failures.jsonl")) < 30
 
 
 def test_run_attempts_ends_where_nothing_can_be_written(tmp_path):
@@ -227,10 +318,10 @@ def test_run_attempts_ends_with_a_fatal_first_answer_to_what_waits(tmp_path):
 
 def test_run_attempts_ends_where_nothing_that_waits_is_scored_any_more(tmp_path):
     tasks, run = waiting_run(tmp_path, 40)
-    with pytest.raises(FatalEndpointError, match="10 attempts in a row met this"):
+    with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
         collected(tasks, judge=refusing_judge(first=2), out=run, concurrency=1)
     assert len(lines_of(run / "rollouts.jsonl")) == 1
-    assert 50 <= len(lines_of(run / "failures.jsonl")) < 55
+    assert 60 <= len(lines_of(run / "failures.jsonl")) < 65
 
 
 def test_run_attempts_counts_a_refusal_once_for_a_group(tmp_path):
@@ -247,7 +338,7 @@ def test_run_attempts_ends_where_many_groups_in_a_row_are_refused(tmp_path):
     """The attempts that failed with another of their group end no row of refusals."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 30), tmp_path / "run"
     options = {"env": TOGETHER, "policy": counting(), "repeats": 2, "concurrency": 1, "out": run}
-    with pytest.raises(FatalEndpointError, match="10 attempts in a row met this"):
+    with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
         collected(tasks, judge=refusing_judge(first=4), **options)
     assert len(lines_of(run / "rollouts.jsonl")) == 2
-    assert 20 <= len(lines_of(run / "failures.jsonl")) <= 24
+    assert 40 <= len(lines_of(run / "failures.jsonl")) <= 44

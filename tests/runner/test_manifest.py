@@ -10,6 +10,7 @@ import gymcli
 from gymcli.client import Endpoint
 from gymcli.runner import Collection, CollectOptions
 from tests.commands.running import write_sums
+from tests.runner.test_roles import JUDGED, write_rows
 from tests.test_local import PLAIN, WITH_TOOLS, write_gguf
 
 SECRET = "sk-never-to-be-seen"
@@ -62,6 +63,25 @@ def test_identity_is_not_the_address(tmp_path):
     ]
     assert found[0].manifest.identity == found[1].manifest.identity
     assert found[0].path == found[1].path
+
+
+def test_identity_is_one_whatever_spelling_a_number_has(tmp_path):
+    """So the default directory is one, and the run goes on."""
+    tasks = write_sums(tmp_path / "t.jsonl", 1)
+    spellings = (
+        {"temperature": 1, "logit_bias": {"7": -100}, "stops": [2]},
+        {"temperature": 1.0, "logit_bias": {"7": -100.0}, "stops": [2.0]},
+    )
+    found = [collection(tasks, params=params) for params in spellings]
+    assert found[0].manifest.identity == found[1].manifest.identity
+    assert found[0].path == found[1].path
+    judged = write_rows(tmp_path / "judged.jsonl", 1)
+    judges = [
+        collection(judged, env=JUDGED, roles={"judge": "oracle"}, role_params={"judge": params})
+        for params in spellings
+    ]
+    assert "role" in str(judges[0].manifest.identity)
+    assert judges[0].path == judges[1].path
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,169 @@
+"""Shows what a refusal costs: of one task that is answered first, and of a key in the middle.
+
+The first rows are each a `gym collect` whose first task is always refused, at once, while every
+other answer takes 50 ms; the command is run twice. The task that is refused must cost itself alone,
+both times: all others are scored, exit code 0. Where it is the only task there is nothing to score:
+exit code 4.
+
+In the last row the key is refused from the middle of many tasks on. The run must end with exit code
+4, keep what was scored, and ask for little more than the 20 tasks that say so.
+
+The script ends with 1 where one of these does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.nonces import nonce_of, write_tasks
+from bench.runs import Ended, Tally, collecting, counted, tally, write_settings
+from gymcli.commands.console import print_table
+from gymcli.mock import Behaviour, MockAnswer, MockServer
+from gymcli.mock.behaviours import last_user_text
+from gymcli.mock.faults import Refusal
+from gymcli.mock.refusals import key_refused, refusal_for
+from gymcli.mock.threads import serving
+from gymcli.types import Request
+
+KINDS: tuple[Refusal, ...] = ("401", "403", "404", "405", "307")
+CONCURRENCIES = (1, 64)
+MAX_IN_A_ROW = 20
+"""Tasks in a row that are refused before a run ends in which others were answered."""
+DELAY = 0.05
+MAX_SECONDS = 600.0
+
+
+class Row(NamedTuple):
+    """What came of one command."""
+
+    name: str
+    tally: Tally
+    num_requests: int
+    ended: Ended
+    problems: list[str]
+
+
+def refusing_first(kind: Refusal) -> Behaviour:
+    """Refuse the first task at once, and answer all others rightly after a while."""
+    nonce = nonce_of(0, 0)
+
+    def behave(request: Request) -> MockAnswer:
+        text = last_user_text(request)
+        if nonce in text:
+            return refusal_for(kind, "mock", text)
+        return MockAnswer(text=text, delay=DELAY)
+
+    return behave
+
+
+def revoked_after(num: int) -> Behaviour:
+    """Answer so many requests rightly, and refuse the key from then on."""
+    numbers = itertools.count()
+
+    def behave(request: Request) -> MockAnswer:
+        return MockAnswer(text=last_user_text(request)) if next(numbers) < num else key_refused()
+
+    return behave
+
+
+def run_rows(
+    name: str, behaviour: Behaviour, *, num_tasks: int, concurrency: int, num_runs: int
+) -> list[Row]:
+    """Run one command so many times, and give a row for each."""
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_tasks(folder / "tasks.jsonl", num_tasks)
+        with serving(MockServer(behaviour, keeps_requests=False)) as server:
+            write_settings(folder, server)
+            for number in range(num_runs):
+                num_before = server.num_requests
+                with collecting(folder, concurrency=concurrency) as run:
+                    ended = run.wait(MAX_SECONDS)
+                shown = f"{name}, concurrency {concurrency}, run {number + 1}"
+                num_requests = server.num_requests - num_before
+                rows.append(Row(shown, tally(run.run), num_requests, ended, []))
+    return rows
+
+
+def check(row: Row, *, num_scored: int, exit_code: int, max_requests: int) -> None:
+    """Write down what does not hold."""
+    found = row.tally
+    if found.num_scored != num_scored:
+        row.problems.append(f"{found.num_scored} scored, not {num_scored}")
+    if found.num_right != found.num_scored:
+        row.problems.append(f"{found.num_scored - found.num_right} zeros")
+    if row.ended.exit_code != exit_code:
+        code, words = row.ended.exit_code, row.ended.last_words
+        row.problems.append(f"exit code {code}, not {exit_code}: {words}")
+    if row.num_requests > max_requests:
+        row.problems.append(f"{row.num_requests} requests, more than {max_requests}")
+
+
+def measure(num_tasks: int, num_many: int) -> list[Row]:
+    """Make all rows."""
+    rows = []
+    for kind, concurrency in itertools.product(KINDS, CONCURRENCIES):
+        made = run_rows(
+            f"{kind} for the first task",
+            refusing_first(kind),
+            num_tasks=num_tasks,
+            concurrency=concurrency,
+            num_runs=2,
+        )
+        for row, max_requests in zip(made, (num_tasks, 1), strict=True):
+            check(row, num_scored=num_tasks - 1, exit_code=0, max_requests=max_requests)
+        rows += made
+    for kind in KINDS:
+        name = f"{kind} for the only task"
+        made = run_rows(name, refusing_first(kind), num_tasks=1, concurrency=64, num_runs=1)
+        check(made[0], num_scored=0, exit_code=4, max_requests=1)
+        rows += made
+    num_answers = num_many // 2
+    for concurrency in CONCURRENCIES:
+        [row] = run_rows(
+            f"401 from request {num_answers + 1} of {num_many} on",
+            revoked_after(num_answers),
+            num_tasks=num_many,
+            concurrency=concurrency,
+            num_runs=1,
+        )
+        most = num_answers + MAX_IN_A_ROW + 2 * concurrency
+        check(row, num_scored=num_answers, exit_code=4, max_requests=most)
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    """Make the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--tasks", type=int, default=200, help="where one is refused")
+    parser.add_argument("--many", type=int, default=10_000, help="tasks where the key is refused")
+    options = parser.parse_args()
+    rows = measure(options.tasks, options.many)
+    cells = [
+        (
+            row.name,
+            str(row.tally.num_scored),
+            str(row.tally.num_scored - row.tally.num_right),
+            str(row.num_requests),
+            "-" if row.ended.exit_code is None else str(row.ended.exit_code),
+            f"{row.ended.seconds:.1f}",
+            counted(row.tally.unscored),
+        )
+        for row in rows
+    ]
+    print_table(("refused", "scored", "zeros", "requests", "exit", "seconds", "unscored"), cells)
+    for row in rows:
+        for problem in row.problems:
+            print(f"{row.name}: {problem}")
+    if any(row.problems for row in rows):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
