@@ -51,6 +51,12 @@ CLASSES = {
     "half-json": "InvalidAnswerError",
     "wrong-length": "EndpointConnectionError",
     "empty-choices": "InvalidAnswerError",
+    "finish-abort": "ServerError",
+    "finish-error": "ServerError",
+    "finish-cancelled": "ServerError",
+    "finish-insufficient": "ServerError",
+    "null-finish": "InvalidAnswerError",
+    "empty-message": "InvalidAnswerError",
 }
 """The class of an attempt that a fault left without a score, and of every retry."""
 
@@ -68,15 +74,8 @@ TOOL_CALLS = {
 
 HARMLESS = ("unknown-finish", "open-stream", "interim-100", "interim-103")
 
-UNFINISHED = (
-    "finish-abort",
-    "finish-error",
-    "finish-cancelled",
-    "finish-insufficient",
-    "null-finish",
-    "empty-message",
-)
-"""An answer that its endpoint did not finish."""
+IN_CHAT = ("empty-choices", "null-finish", "empty-message")
+"""What only there says nothing: a response may have no output."""
 
 REFUSED = ("401", "403", "403-always", "404", "405", "307", "422-echo")
 STALLS = ("stall", "stall-body")
@@ -201,8 +200,8 @@ def check_retried(seen: Seen, drawn: Draw, error_class: str) -> None:
 @given(data=st.data())
 def test_a_fault_that_may_pass_is_tried_again_and_counted(kind, data):
     drawn = data.draw(draws(max_rate=0.5 if kind in ABSENCES else 1.0))
-    if kind == "empty-choices":
-        drawn = drawn._replace(dialect="chat")  # only there can a message be missing
+    if kind in IN_CHAT:
+        drawn = drawn._replace(dialect="chat", stream=drawn.stream and kind != "empty-message")
     seen = run(kind, drawn)
     check_retried(seen, drawn, CLASSES[kind])
     for record in (*seen.scored, *seen.failed):
@@ -269,12 +268,12 @@ def test_a_wrong_tool_call_is_answered_and_counted(kind, drawn):
         assert rollout.tool_errors == ({TOOL_CALLS[kind]: len(calls)} if calls else {})
 
 
-@pytest.mark.parametrize("kind", [*OTHER_WORDS, "empty-choices"])
+@pytest.mark.parametrize("kind", [*OTHER_WORDS, *IN_CHAT])
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws(max_tasks=6))
 def test_a_valid_answer_of_other_words_is_scored_as_it_is(kind, drawn):
-    if kind == "empty-choices":
-        drawn = drawn._replace(dialect="responses")  # a response may have no output
+    if kind in IN_CHAT:
+        drawn = drawn._replace(dialect="responses")
     seen = run(kind, drawn)
     check_records(seen, drawn)
     assert not seen.failed
@@ -301,13 +300,6 @@ def test_an_odd_answer_that_says_all_is_scored_as_any(kind, drawn):
     assert set(seen.num_requests.values()) == {1}
 
 
-@pytest.mark.parametrize("kind", UNFINISHED)
-@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
-@given(drawn=draws(max_tasks=6, max_rate=0.5))
-def test_an_answer_that_is_not_finished_leaves_one_record(kind, drawn):
-    check_records(run(kind, drawn), drawn)
-
-
 def test_every_kind_of_fault_has_its_law():
-    kinds = [*CLASSES, *OTHER_WORDS, *TOOL_CALLS, *HARMLESS, *UNFINISHED]
+    kinds = [*CLASSES, *OTHER_WORDS, *TOOL_CALLS, *HARMLESS]
     assert sorted(kinds) == sorted(get_args(FaultKind))
