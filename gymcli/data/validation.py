@@ -14,7 +14,7 @@ from gymcli.runner import CollectOptions
 from gymcli.runner.row_problems import row_problems
 from gymcli.runner.task_source import TaskSource, named_file
 from gymcli.store.prompt import PromptTemplate
-from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
+from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks, told_apart
 from gymcli.types import TaskRow
 
 __all__ = ["Validation", "validate"]
@@ -32,6 +32,8 @@ class Validation(msgspec.Struct, kw_only=True):
     num_wrong: int = 0
     num_without_id: int = 0
     """Tasks that are known by a hash of their content."""
+    num_shared_ids: int = 0
+    """Ids that different rows of NeMo Gym have; the content of these is in their names."""
     environments: dict[str, int] = {}
     """Right rows by environment; the key is empty where a row names none."""
     ignored_params: dict[str, int] = {}
@@ -53,6 +55,11 @@ class Validation(msgspec.Struct, kw_only=True):
             texts.append(
                 f"{self.num_without_id} tasks have no id: a hash of their content is one, "
                 "which any edit changes"
+            )
+        if self.num_shared_ids:
+            texts.append(
+                f"{self.num_shared_ids} ids are those of different rows of NeMo Gym: these tasks "
+                "are named ID-HASH, by the first 8 digits of the hash of their content"
             )
         if self.ignored_params:
             names = ", ".join(sorted(self.ignored_params))
@@ -79,21 +86,30 @@ def validate(
     """
     files = [named_file(task) for task in tasks]
     is_checked = env is not None or any(file.env for file in files)
-    result = Validation(files=[str(file.path) for file in files], is_checked=is_checked)
-    if is_checked:
-        registry = Registry((env,) if env else ())
-        options = CollectOptions(
-            model="none", env=env, prompt=prompt, id_field=id_field, id_by_file=id_by_file
-        )
-        _count(TaskSource(tasks, options, registry).read(), result, registry)
-    else:
-        reading = TaskReading(
-            default_env="",
-            template=PromptTemplate.read(prompt) if prompt else None,
-            id_field=id_field,
-            id_by_file=id_by_file,
-        )
-        _count(read_tasks([file.path for file in files], reading), result, None)
+    registry = Registry((env,) if env else ()) if is_checked else None
+    reading = TaskReading(
+        default_env="",
+        template=PromptTemplate.read(prompt) if prompt else None,
+        id_field=id_field,
+        id_by_file=id_by_file,
+    )
+    options = CollectOptions(
+        model="none", env=env, prompt=prompt, id_field=id_field, id_by_file=id_by_file
+    )
+
+    def count(shared_ids: frozenset[tuple[str, str]]) -> Validation:
+        result = Validation(files=[str(file.path) for file in files], is_checked=is_checked)
+        result.num_shared_ids = len(shared_ids)
+        if registry is not None:
+            source = TaskSource(tasks, options, registry)
+            source.shared_ids = shared_ids
+            _count(source.read(), result, registry)
+        else:
+            told = reading._replace(shared_ids=shared_ids)
+            _count(read_tasks([file.path for file in files], told), result, None)
+        return result
+
+    result = told_apart(count)
     if id_field is not None:
         result.num_without_id = 0
     if not result.num_rows:

@@ -135,6 +135,7 @@ class Collection:
             if options.fresh:
                 self.path = unused(self.path)
         self.warnings = [
+            *self._source.id_warnings,
             *parameter_warnings(options, found),
             *self._plan.self_judgement(),
             *missing_warnings,

@@ -15,7 +15,7 @@ from gymcli.runner.row_problems import Problems, row_problems
 from gymcli.runner.task_source import TaskSource, file_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import file_sha256
-from gymcli.store.tasks import IgnoredParameter, RowProblem
+from gymcli.store.tasks import IgnoredParameter, RowProblem, told_apart
 from gymcli.types import JSONObject, TaskRow
 
 __all__ = ["Survey", "survey"]
@@ -67,6 +67,15 @@ def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_
         UnknownNameError: A task that was asked for by id is not there.
 
     """
+
+    def work(shared_ids: frozenset[tuple[str, str]]) -> Survey:
+        source.shared_ids = shared_ids
+        return _surveyed(source, registry, scrubber)
+
+    return told_apart(work)
+
+
+def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Survey:
     result = Survey()
     num_rows_of_file: Counter[str] = Counter()
     num_selected_of_file: Counter[str] = Counter()
