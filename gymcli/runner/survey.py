@@ -23,10 +23,7 @@ __all__ = ["Survey", "survey"]
 _MAX_COMPARED = 10_000
 """Ids among which a mistyped one is looked for."""
 
-_UNWRITABLE = (
-    "holds a secret (a key in use, or the value of a variable that is named like one), which is "
-    "never written; give it another"
-)
+_UNWRITABLE = "holds a key in use, which is never written; give it another"
 
 
 class Survey:
@@ -59,8 +56,8 @@ class Survey:
 def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
     """Read and check every row, and count those that are selected.
 
-    A row whose id holds a secret is wrong: the id would not be on record as it is, nor would the
-    name of an environment.
+    A row whose id holds a key in use is wrong: the id would not be on record as it is, nor would
+    the name of an environment.
 
     Raises:
         TasksError: Rows are wrong; the first 20 are listed.

@@ -15,7 +15,7 @@ from gymcli.errors import (
     RunMismatchError,
     UsageError,
 )
-from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber
+from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber, environment_secrets
 from gymcli.store.appending import LineAppender
 from gymcli.store.begun import BEGUN, BegunFile
 from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
@@ -31,9 +31,10 @@ from gymcli.store.records import (
     ROLLOUTS,
     VERDICTS,
     read_structs,
+    redacted,
 )
 from gymcli.supervised import STACK_FILE
-from gymcli.types import AttemptKey, Failure, JSONObject, Rollout
+from gymcli.types import AttemptKey, ErrorRecord, Failure, JSONObject, Rollout
 
 __all__ = [
     "FAILURES",
@@ -64,13 +65,15 @@ class RunDirectory:
 
     Args:
         path: The directory.
-        scrubber: Takes secrets out of all that is written.
+        scrubber: Takes the keys in use out of all that is written.
 
     """
 
     def __init__(self, path: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
         self.path = path
         self.scrubber = scrubber
+        self._errors = scrubber.also(environment_secrets(os.environ))
+        """Takes the values of other variables out of errors, too."""
         self.warnings: list[str] = []
         """What was mended when the directory was opened."""
         self.begun = BegunFile(path)
@@ -206,17 +209,14 @@ class RunDirectory:
             if not all(map(_is_left_behind, self.path.iterdir())):
                 raise UsageError(f"{self.path}: is not empty and holds no run; give another --out")
             return
-        # As they would be read back: a tuple here equals the list there. Neither has a secret, nor
-        # what was none when the run was begun.
+        # As they would be read back: a tuple here equals the list there. Neither has a key in use,
+        # nor what was none when the run was begun.
         there, here = (
             msgspec.json.decode(self.scrubber.line(msgspec.json.encode(one)))
             for one in (manifest.identity, identity)
         )
         if found := "; ".join(differences(there, here)):
-            hint = (
-                f"; what reads {REDACTED} was a secret of the variables that the run was begun "
-                "with: set these again"
-            )
+            hint = f"; what reads {REDACTED} was a key in use when the run was begun: use it again"
             raise RunMismatchError(
                 f"{self.path}: this run was made with other settings: {found}. Give another "
                 f"--out, or --fresh for a new run{hint if REDACTED in found else ''}"
@@ -280,10 +280,17 @@ class RunDirectory:
             self._generations.append(line)
 
     def append_failure(self, failure: Failure) -> Failure:
-        """Append an attempt that could not be scored; give it as it is there.
+        """Append an attempt that could not be scored; return it as it is there.
 
-        A conversation that is too long is left out.
+        Secrets of environment variables are taken out of the error; a conversation that is too
+        long is left out.
         """
+        told = msgspec.json.encode(failure.error)
+        clean = self._errors.line(told)
+        if clean is not told:
+            error = msgspec.json.decode(clean, type=ErrorRecord)
+            failure = msgspec.structs.replace(failure, error=error)
+        failure = redacted(failure, self.scrubber)
         line = msgspec.json.encode(failure)
         if len(line) > MAX_LINE_BYTES:
             failure = msgspec.structs.replace(failure, messages=[])

@@ -179,6 +179,8 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Of the policy, in the currency of gym.toml's prices; None where it is not known."""
     role_usage: dict[str, RoleUse] = {}
     """What models beside the policy took, by role."""
+    redacted: bool = False
+    """Whether the conversation held a key in use, which reads `[redacted]` here."""
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
     reward: float | None = None
@@ -267,6 +269,8 @@ class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):
     error: ErrorRecord
     messages: list[Message] = []
     """The conversation as far as it got."""
+    redacted: bool = False
+    """As on a rollout."""
     model: str = ""
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: float | None = None
