@@ -43,7 +43,13 @@ from gymcli.runner.options import CollectOptions
 from gymcli.runner.params import parameter_warnings
 from gymcli.runner.plan import Plan
 from gymcli.runner.policy import policy_source, sends_no_key
-from gymcli.runner.resumption import Standing, carried_on, compare, failed_attempts
+from gymcli.runner.resumption import (
+    Standing,
+    carried_on,
+    compare,
+    failed_attempts,
+    source_warnings,
+)
 from gymcli.runner.stopping import Stopping
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
@@ -331,6 +337,8 @@ class Collection:
         if standing.warning:
             self.warnings.append(standing.warning)
         if before is not None:
+            if done and self.num_left:
+                self.warnings += source_warnings(self.manifest, before)
             self._keeping.manifest = carried_on(self.manifest, before, standing)
 
     async def _opened(self, stack: AsyncExitStack) -> Shared:

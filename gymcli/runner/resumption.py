@@ -21,9 +21,16 @@ from gymcli.runner.group_sizes import GroupSizes
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.run import FAILURES, Done, DoneTasks, read_structs
-from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow
+from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow, is_other_source
 
-__all__ = ["FailedAttempts", "Standing", "carried_on", "compare", "failed_attempts"]
+__all__ = [
+    "FailedAttempts",
+    "Standing",
+    "carried_on",
+    "compare",
+    "failed_attempts",
+    "source_warnings",
+]
 
 _NUM_NAMED = 3
 
@@ -227,6 +234,7 @@ def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest
     planned before from the same files: an attempt that failed stays expected.
     """
     has_same_files = _hashes(plan) == _hashes(before)
+    is_scoring = plan.num_expected > standing.num_done + len(standing.left_failed)
     environments = {}
     for name in {**before.environments, **plan.environments}:
         earlier = before.environments.get(name, EnvironmentRecord())
@@ -237,8 +245,14 @@ def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest
         if has_same_files:
             expected = max(expected, earlier.num_expected)
             of_all_shards = max(of_all_shards, earlier.num_expected_of_all_shards)
+        current = record.source_hash if is_scoring else earlier.source_hash
+        hashes = dict.fromkeys((*earlier.earlier_source_hashes, earlier.source_hash))
         environments[name] = msgspec.structs.replace(
-            record, num_expected=expected, num_expected_of_all_shards=of_all_shards
+            record,
+            source_hash=current,
+            earlier_source_hashes=[one for one in hashes if one not in ("", current)],
+            num_expected=expected,
+            num_expected_of_all_shards=of_all_shards,
         )
     return msgspec.structs.replace(
         plan,
@@ -248,6 +262,20 @@ def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest
         ended_at=before.ended_at,
         seconds=before.seconds,
     )
+
+
+def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
+    """Return a warning for each environment whose code differs from what scored the run so far."""
+    found = []
+    for name, record in plan.environments.items():
+        earlier = before.environments.get(name, EnvironmentRecord()).source_hash
+        if is_other_source(record.source_hash, earlier):
+            found.append(
+                f"environment {name}: its code changed after a part of this run was scored, but "
+                f"its version is still {record.version}: the rest is scored by the new code. gym "
+                "verify RUN --out DIR scores the whole run by it; --fresh starts a new run"
+            )
+    return found
 
 
 def _hashes(manifest: Manifest) -> set[object]:
