@@ -57,7 +57,7 @@ from gymcli.scoring import verifies_in_loop
 from gymcli.shards import check_same_shard
 from gymcli.store.durability import open_file, unwritable
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.run import DoneTasks, RunDirectory
+from gymcli.store.run import DoneTasks, RunDirectory, Waiting
 from gymcli.store.verdicts import Verdicts
 from gymcli.supervised import STACK_FILE, Supervised, Tag
 from gymcli.types import AttemptKey, Failure, Request, Rollout
@@ -404,10 +404,15 @@ class Collection:
             return
         directory = self._keeping.directory
         begun = None if directory is None or self.supervised is None else directory.begun
-        for attempt in self._plan.attempts(self._standing, done, takes):
+        attempts = self._plan.attempts(self._standing, done, takes, read=self._conversation)
+        for attempt in attempts:
             if begun is not None and not attempt.is_done:
                 begun.add(_key_of(attempt))
             yield attempt
+
+    def _conversation(self, waiting: Waiting) -> Rollout:
+        assert self._keeping.directory is not None, "what waits stands in a directory"
+        return self._keeping.directory.conversation(waiting)
 
     async def _outcomes(self, shared: Shared) -> AsyncGenerator[Rollout | Failure]:
         """Run the attempts, the suspects last and one at a time."""

@@ -20,7 +20,7 @@ from gymcli.errors import (
 from gymcli.runner.group_sizes import GroupSizes
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run import FAILURES, Done, DoneTasks, read_structs
+from gymcli.store.run import FAILURES, Done, DoneTasks, Waiting, read_structs
 from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow, is_other_source
 
 __all__ = [
@@ -40,7 +40,7 @@ class Standing(NamedTuple):
 
     num_done: int = 0
     """Planned attempts that are scored."""
-    waiting: tuple[Rollout, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
     """Finished conversations of planned attempts that have no score yet."""
     mates: tuple[Rollout, ...] = ()
     """Conversations that are scored, of tasks whose other attempts wait to be scored with them."""
@@ -69,7 +69,7 @@ def compare(
     source: TaskSource,
     planned: Iterable[tuple[TaskRow, int]],
     done: DoneTasks,
-    pending: Mapping[AttemptKey, Rollout],
+    pending: Mapping[AttemptKey, Waiting],
     group_sizes: GroupSizes,
     failed: AbstractSet[AttemptKey] = frozenset(),
     crashed: AbstractSet[AttemptKey] = frozenset(),
@@ -94,9 +94,9 @@ def compare(
         return Standing()
     if crashed:
         failed = failed | crashed
-        pending = {key: rollout for key, rollout in pending.items() if key not in crashed}
+        pending = {key: one for key, one in pending.items() if key not in crashed}
     gone = list(done.absent(_unchanged(source.rows(), done, pending)))
-    sizes = {(key.env, key.task_id): rollout.group_size for key, rollout in pending.items()}
+    sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
     num_done: Counter[str] = Counter()
     waiting = []
     left_failed = set()
@@ -131,7 +131,7 @@ def compare(
 def _broken_groups(
     group_sizes: GroupSizes,
     done: Mapping[tuple[str, str], Done],
-    pending: Mapping[AttemptKey, Rollout],
+    pending: Mapping[AttemptKey, Waiting],
     failed: AbstractSet[AttemptKey],
 ) -> set[tuple[str, str]]:
     """Give the tasks whose attempts will not be scored, as one of them is not tried again."""
@@ -158,10 +158,10 @@ def _check_group(row: TaskRow, size: int, before: int) -> None:
 def _unchanged(
     rows: Iterator[TaskRow],
     done: Mapping[tuple[str, str], Done],
-    pending: Mapping[AttemptKey, Rollout],
+    pending: Mapping[AttemptKey, Waiting],
 ) -> Iterator[tuple[str, str]]:
     """Give the tasks that the files hold; refuse one whose content changed since it was scored."""
-    waiting = {(key.env, key.task_id): rollout.task_hash for key, rollout in pending.items()}
+    waiting = {(key.env, key.task_id): one.task_hash for key, one in pending.items()}
     for row in rows:
         key = (row.env, row.id)
         scored = done.get(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ __all__ = [
     "numbered_structs",
     "read_structs",
     "redacted",
+    "structs_of",
 ]
 
 ROLLOUTS = "rollouts.jsonl"
@@ -78,7 +79,14 @@ def numbered_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[t
 
 def lines_with_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
     """Decode the lines as `read_structs` does, each with the line itself."""
-    for line in iterate_lines(path):
+    return structs_of(iterate_lines(path), path, decoder)
+
+
+def structs_of(
+    lines: Iterable[Line], path: Path, decoder: msgspec.json.Decoder[T]
+) -> Iterator[tuple[Line, T]]:
+    """Decode lines of a run's file as `read_structs` does."""
+    for line in lines:
         try:
             yield line, decoder.decode(line.data)
         except JSON_ERRORS as error:
