@@ -4,8 +4,9 @@
 
 A real `gym collect`, `verify`, `show`, `metrics` and more, each a process of its own with a log
 file and --verbose, against a mock server that is endpoint, judge and proxy at once. The table says
-for each secret in how many of all artefacts, logs and outputs it stands, in any of its encodings,
-and how often it was redacted in all; the exit code is 1 where one is found.
+for each secret in how many texts it stands where it must not, in any of its encodings: a key in use
+in all artefacts, logs and outputs, another variable in errors, logs and what is no result. It says
+how often one was redacted in all; the exit code is 1 where one is found.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from urllib.parse import quote
 
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import num_turns, refusal_of
+from gymcli.store.records import FAILURES
 from gymcli.types import Request
 
 __all__ = ["SECRETS", "Finding", "main", "planted_run"]
@@ -56,6 +58,14 @@ SECRETS = {
 }
 """Where each is planted, and the secret; several are told by others as well."""
 
+KEYS = frozenset(
+    (
+        *("key of the policy (Authorization)", "key that gym.toml names", "custom header"),
+        *("query value", "password of the proxy", "key of the judge"),
+    )
+)
+"""Those that are in use, and stand nowhere; the others may stand in conversations and scores."""
+
 _VARIABLES = {
     "OPENAI_API_KEY": "key of the policy (Authorization)",
     "WHAT_GYM_TOML_NAMES": "key that gym.toml names",
@@ -77,6 +87,8 @@ _WITHIN = {
     "SSH_KEY": f"-----BEGIN KEY-----\n{SECRETS['line of a private key']}\n-----END KEY-----\n",
 }
 """Variables of which a part is the secret."""
+_ERRORS = (": stderr", ": errors", ".log", ": terminal")
+"""How the names of texts end that hold errors, logs and tracebacks."""
 _CARELESS = Path(__file__).with_name("careless.py").resolve()
 _GYM = [sys.executable, "-c", "from gymcli.cli import main; main()"]
 _ALL = " ".join(SECRETS.values())
@@ -128,7 +140,10 @@ def planted_run(folder: Path) -> Searched:
         texts["live: terminal"], codes["live"] = _on_a_terminal(live, folder, environ)
     for file in sorted(written.rglob("*")):
         if file.is_file():
-            texts[str(file.relative_to(folder))] = file.read_text(encoding="utf-8")
+            texts[str(file.relative_to(folder))] = text = file.read_text(encoding="utf-8")
+            if file.name == FAILURES:
+                errors = [json.dumps(json.loads(line)["error"]) for line in text.splitlines()]
+                texts[f"{file.relative_to(folder)}: errors"] = "\n".join(errors)
     return Searched(texts, sum(text.count("[redacted]") for text in texts.values()), codes)
 
 
@@ -205,7 +220,8 @@ api_key_env = "THE_JUDGES"
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "known.jsonl").write_text('{"id": "known", "prompt": "known address"}\n')
     (folder / "bug.jsonl").write_text('{"id": "a", "prompt": "Go.", "fails_in": "everything"}\n')
-    (folder / "secret_id.jsonl").write_text(json.dumps({"id": f"a-{row}", "prompt": "Go."}) + "\n")
+    key = SECRETS["key of the policy (Authorization)"]
+    (folder / "secret_id.jsonl").write_text(json.dumps({"id": f"a-{key}", "prompt": "Go."}) + "\n")
     (folder / "broken.py").write_text(
         "import os\nraise RuntimeError('no ' + os.environ['SETUP_BUG_TOKEN'])\n"
     )
@@ -272,14 +288,17 @@ def _serving() -> Iterator[str]:
 
 
 def findings(texts: dict[str, str]) -> list[Finding]:
-    """Search for every secret, in every way that it may be written."""
+    """Search for every secret, in every way that it may be written, where it must not stand."""
+    errors = {name: text for name, text in texts.items() if name.endswith(_ERRORS)}
     found = []
     for place, secret in SECRETS.items():
         once = json.dumps(secret, ensure_ascii=False)[1:-1]
         forms = {secret, once, json.dumps(once, ensure_ascii=False)[1:-1], quote(secret, safe="")}
         forms |= {json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret)}
         pattern = re.compile("|".join(map(re.escape, forms)))
-        found.append(Finding(place, tuple(n for n, text in texts.items() if pattern.search(text))))
+        searched = texts if place in KEYS else errors
+        names = tuple(name for name, text in searched.items() if pattern.search(text))
+        found.append(Finding(place, names))
     return found
 
 

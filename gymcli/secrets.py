@@ -1,10 +1,11 @@
 """Takes secrets out of what is written or shown, by their value.
 
-A secret is a key in use (of an endpoint, a header, a query, a proxy), and the value of an
-environment variable that looks like one by its name and its value. A copy that a program encoded
-is found where the encoding is JSON's, Python's or that of an address, and so is its beginning
-where a message was cut; one in base64, say, is not. Plain words are never looked for: they could
-not be told from those of a text, nor from the keys and names of a record.
+A secret is a key in use (of an endpoint, a header, a query, a proxy); and, in messages about what
+went wrong alone, the value of an environment variable that looks like one by its name and its
+value. A copy that a program encoded is found where the encoding is JSON's, Python's or that of an
+address, and so is its beginning where a message was cut; one in base64, say, is not. Plain words
+are never looked for: they could not be told from those of a text, nor from the keys and names of a
+record.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = [
     "REDACTED",
     "Scrubber",
     "credentials",
+    "environment_keys",
     "environment_secrets",
     "is_secret_name",
     "passwords",
@@ -48,6 +50,10 @@ _REDACTED_BYTES, _CUT_BYTES = REDACTED.encode(), _CUT.encode()
 
 _MIN_LINE_CHARACTERS = 16
 """A line of a value of several lines, such as a private key, is a secret of its own from here."""
+
+_KEYS = ("OPENAI_API_KEY", "HF_TOKEN")
+"""Variables whose values gymcli, or the library of the Hugging Face hub, sends by itself."""
+_PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 _SECRET_WORDS = frozenset(("authorization", "bearer", "jwt", "pass", "pat", "sas", "sig"))
 _SECRET_ENDS = (
@@ -125,6 +131,17 @@ def passwords(address: str) -> list[str]:
     return list(dict.fromkeys((password, unquote(password), f"{parts.username}:{password}@")))
 
 
+def environment_keys(environ: Mapping[str, str]) -> list[str]:
+    """Return the keys among environment variables that are in use without any option.
+
+    These are OPENAI_API_KEY, HF_TOKEN and the passwords of proxies.
+    """
+    found = [environ.get(name, "").strip() for name in _KEYS]
+    for name in _PROXIES:
+        found += passwords(environ.get(name, "")) + passwords(environ.get(name.lower(), ""))
+    return found
+
+
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     """Give the secrets among environment variables.
 
@@ -142,8 +159,8 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
 
 
 def scrubber_of(in_use: Iterable[str], environ: Mapping[str, str]) -> Scrubber:
-    """Give what takes out the keys in use and the secrets of the environment variables."""
-    return NOTHING_SECRET.also((*in_use, *environment_secrets(environ)))
+    """Return what takes out keys in use: these, and those that environment variables hold."""
+    return NOTHING_SECRET.also((*in_use, *environment_keys(environ)))
 
 
 class Scrubber:

@@ -182,7 +182,7 @@ def test_credentials_are_all_but_plain_values_under_plain_names():
 
 
 def test_scrubber_of_leaves_short_values_out():
-    scrubber = scrubber_of(["1234567", "12345678"], {"A_TOKEN": "abc-123"})
+    scrubber = scrubber_of(["1234567", "12345678"], {"HF_TOKEN": "abc-123"})
     assert scrubber.text("1234567 abc-123 12345678") == f"1234567 abc-123 {REDACTED}"
 
 
@@ -190,9 +190,23 @@ def test_scrubber_of_leaves_short_values_out():
 def test_scrubber_of_leaves_the_words_of_records_out(name):
     """Whoever says it: a run with `[redacted]` in their place could not be read again."""
     variables = {"A_TOKEN": name, "B_URL": f"x://u:{name}@h", "C_URL": f"x://{name}:{name}@h"}
-    scrubber = scrubber_of([name, *credentials([("X-Api-Key", f"Bearer {name}")])], variables)
+    in_use = [name, *credentials([("X-Api-Key", f"Bearer {name}")])]
+    scrubber = scrubber_of(in_use, {}).also(environment_secrets(variables))
     line = msgspec.json.encode({name: name, "a": [f"one {name}, {name}s"]})
     assert scrubber.line(line) is line
+
+
+def test_scrubber_of_takes_out_what_is_in_use_and_no_other_variable():
+    environ = {
+        "OPENAI_API_KEY": "k1-openai-1234",
+        "HF_TOKEN": "hf_1234567890",
+        "https_proxy": "http://user:k2-proxy-1234@host:1",
+        "EOS_TOKEN": "<|im_end|>",
+        "DATABASE_URL": "x://u:k3-database@h",
+    }
+    told = "k1-openai-1234 hf_1234567890 k2-proxy-1234 <|im_end|> k3-database k0-given-1234"
+    found = scrubber_of(["k0-given-1234"], environ).text(told)
+    assert found == f"{REDACTED} {REDACTED} {REDACTED} <|im_end|> k3-database {REDACTED}"
 
 
 def test_scrubber_shows_no_secret():
@@ -277,7 +291,7 @@ def test_environment_keeps_paths_whatever_they_are_made_of():
     kept = {"PATH": "/usr/lib/postgres15/bin:/bin", "HOME": "/home/postgres15", "N": "postgres"}
     dropped = {"A_URL": "x://postgres15:postgres15@h", "B_URL": "x://postgres:postgres@h"}
     dropped |= {"DB_PASSWORD": "postgres15", "SHORT_KEY": "pg-15", "ODD": "it is postgres15"}
-    assert scrubber_of([], dropped).environment({**kept, **dropped}) == kept
+    assert NOTHING_SECRET.environment({**kept, **dropped}) == kept
 
 
 def test_text_finds_the_beginning_of_a_secret_where_a_message_was_cut():
@@ -301,7 +315,7 @@ def test_text_leaves_what_all_secrets_of_a_kind_begin_with():
         "SSH_KEY": f"{key}\nMIIEvQIBADANBgkqhkiG\nAgEAAoIBAQC7VJTUt9Us\n-----END KEY-----",
         "CREDENTIALS": '{"type": "service_account", "private_key_id": "0123456789abcdef0123"}',
     }
-    scrubber = scrubber_of([], environ)
+    scrubber = NOTHING_SECRET.also(environment_secrets(environ))
     told = f'decode {head}IxMjM0, {key} and {{"type": "service_account"}}'
     assert scrubber.text(told) == told
     for secret in environ.values():

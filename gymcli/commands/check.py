@@ -10,6 +10,7 @@ import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result
 from gymcli.commands.options import JsonOption, key_values
+from gymcli.commands.streams import scrubbed
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def check(
             reports.append(
                 CheckReport(env=name, version="", tasks="none", num_tasks=0, findings=[finding])
             )
+    for report in reports:
+        for finding in report.findings:
+            finding.text = scrubbed(finding.text)  # it may quote an error
     if json:
         print_json(msgspec.json.encode(reports[0] if len(reports) == 1 else reports))
     elif len(reports) == 1:

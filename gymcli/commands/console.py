@@ -33,7 +33,7 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 def one_line(text: str, max_characters: int = 200) -> str:
     """Give a text fit for a cell of a table: one line, not too long."""
-    line = " ".join(scrubbed(text).split())
+    line = " ".join(scrubbed(text, results()).split())
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
 
@@ -62,7 +62,7 @@ def warn(text: str) -> None:
 
 def _print(text: str, stream: TextIO) -> None:
     encoding = stream.encoding or "utf-8"
-    shown = harmless(scrubbed(text)).encode(encoding, "backslashreplace").decode(encoding)
+    shown = harmless(scrubbed(text, stream)).encode(encoding, "backslashreplace").decode(encoding)
     stream.write(shown + "\n")
 
 

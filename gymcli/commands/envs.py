@@ -8,6 +8,7 @@ import typer
 
 from gymcli.commands.console import print_json, result
 from gymcli.commands.options import JsonOption
+from gymcli.commands.streams import scrubbed
 
 __all__ = ["envs"]
 
@@ -59,7 +60,7 @@ def envs(
         try:
             described.append(describe(registry.find(known)))
         except EnvironmentImportError as error:
-            described.append({"name": known, "description": "", "error": str(error)})
+            described.append({"name": known, "description": "", "error": scrubbed(str(error))})
     for column, text in wanted.items():
         described = _chosen(described, column, text)
     if json:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymcli.commands.console import result
-from gymcli.commands.streams import harmless, scrubbed
+from gymcli.commands.streams import harmless, results, scrubbed
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -134,4 +134,4 @@ def check_target(option: str, path: Path, needed: Iterable[Path]) -> None:
 
 
 def _clean(text: str) -> str:
-    return harmless(scrubbed(text))
+    return harmless(scrubbed(text, results()))

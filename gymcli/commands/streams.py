@@ -1,4 +1,7 @@
-"""Stands before stdout and stderr: what is written leaves without secrets and escape sequences.
+"""Stands before stdout and stderr: what is written leaves without keys and escape sequences.
+
+Messages, on stderr, leave without the secrets of environment variables, too; results, on stdout,
+quote conversations, which may hold these.
 
 That holds for whoever writes there: commands, Typer, tracebacks and warnings of Python, asyncio's
 last words on a lost exception, prints of an environment.
@@ -14,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TextIO, cast
 
-from gymcli.secrets import NOTHING_SECRET, Scrubber, scrubber_of
+from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_secrets, scrubber_of
 
 __all__ = [
     "UNSAFE",
@@ -134,13 +137,14 @@ def results_apart() -> Iterator[None]:
 
 
 def make_safe(environ: Mapping[str, str]) -> None:
-    """Stand before stdout and stderr, for the rest of the process, with the variables' secrets."""
+    """Stand before stdout and stderr, for the rest of the process."""
     scrubber = scrubber_of((), environ)
     # Either is None where the process was started without it.
     if sys.stdout is not None:
         sys.stdout = cast("TextIO", SafeStream(sys.stdout, scrubber))
     if sys.stderr is not None:
-        sys.stderr = cast("TextIO", SafeStream(sys.stderr, scrubber))
+        errors = scrubber.also(environment_secrets(environ))
+        sys.stderr = cast("TextIO", SafeStream(sys.stderr, errors))
 
 
 def hide(secrets: Iterable[str]) -> None:
@@ -151,9 +155,15 @@ def hide(secrets: Iterable[str]) -> None:
             stream.scrubber = stream.scrubber.also(more)
 
 
-def scrubbed(text: str) -> str:
-    """Give a text without the secrets that stderr hides: before it is cut, or goes elsewhere."""
-    scrubber = getattr(sys.stderr, "scrubber", NOTHING_SECRET)
+def scrubbed(text: str, stream: TextIO | None = None) -> str:
+    """Return a text without what a stream hides: before it is cut, or goes elsewhere.
+
+    Args:
+        text: The text; that of an error where no stream is given.
+        stream: Where it goes; None: stderr.
+
+    """
+    scrubber = getattr(sys.stderr if stream is None else stream, "scrubber", NOTHING_SECRET)
     assert isinstance(scrubber, Scrubber)
     return scrubber.text(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,7 +13,7 @@ from gymcli.nemo_gym import own_task_id
 from gymcli.runner.row_problems import Problems
 from gymcli.runner.task_source import named_file
 from gymcli.store.prompt import PromptTemplate
-from gymcli.store.tasks import Hints, RowProblem, TaskReading, read_tasks
+from gymcli.store.tasks import Hints, RowProblem, TaskReading, read_tasks, told_apart
 from gymcli.types import JSONObject, TaskRow
 
 __all__ = ["rendered_rows"]
@@ -46,7 +47,8 @@ def rendered_rows(
         id_field=id_field,
         hints=Hints(same_id_in_files=""),
     )
-    items = (i for i in read_tasks([file.path], reading) if isinstance(i, TaskRow | RowProblem))
+    told = told_apart(lambda shared_ids: _read_whole(file.path, reading, shared_ids))
+    items = (i for i in read_tasks([file.path], told) if isinstance(i, TaskRow | RowProblem))
     problems = Problems()
     for item in islice(items, limit):
         if isinstance(item, RowProblem):
@@ -59,6 +61,15 @@ def rendered_rows(
             continue
         yield row
     problems.check()
+
+
+def _read_whole(
+    path: Path, reading: TaskReading, shared_ids: frozenset[tuple[str, str]]
+) -> TaskReading:
+    """Return how the rows are read, once it is known which ids they share."""
+    told = reading._replace(shared_ids=shared_ids)
+    deque(read_tasks([path], told), maxlen=0)
+    return told
 
 
 def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
@@ -74,7 +85,10 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
             raise ValueError(
                 f'the field "{name}" would be read as the {name} of the prompt; rename it'
             )
-    if not is_named and own_task_id(row) is None:
+    own_id = None if is_named else own_task_id(row)
+    if own_id not in (None, task.id):
+        row["task_id"] = task.id  # other rows have its own, too
+    elif not is_named and own_id is None:
         name = next((name for name in _ID_NAMES if name not in row), _ID_NAMES[0])
         row.pop(name, None)
         row = {name: task.id, **row}

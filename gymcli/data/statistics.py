@@ -15,7 +15,7 @@ from gymcli.metrics.percentiles import percentile
 from gymcli.nemo_gym import own_task_id
 from gymcli.runner.task_source import named_file
 from gymcli.store.prompt import PromptTemplate
-from gymcli.store.tasks import RowProblem, TaskReading, read_tasks
+from gymcli.store.tasks import RowProblem, TaskReading, read_tasks, told_apart
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canonical_json
 
 __all__ = ["Spread", "Statistics", "describe_tasks"]
@@ -73,7 +73,7 @@ class Statistics(msgspec.Struct, kw_only=True):
 
 
 def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -> Statistics:
-    """Describe task files in one pass; memory holds a few numbers and digests a row.
+    """Describe task files; memory holds a few numbers and digests a row.
 
     Raises:
         UsageError: A file or the template cannot be read.
@@ -86,13 +86,18 @@ def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -
         template=PromptTemplate.read(prompt) if prompt else None,
         id_by_file=True,
     )
-    tally = _Tally()
-    for item in read_tasks([file.path for file in files], reading):
-        if isinstance(item, RowProblem):
-            tally.num_wrong += 1
-        elif isinstance(item, TaskRow):
-            tally.add(item)
-    return tally.result([str(file.path) for file in files])
+
+    def count(shared_ids: frozenset[tuple[str, str]]) -> Statistics:
+        tally = _Tally()
+        told = reading._replace(shared_ids=shared_ids)
+        for item in read_tasks([file.path for file in files], told):
+            if isinstance(item, RowProblem):
+                tally.num_wrong += 1
+            elif isinstance(item, TaskRow):
+                tally.add(item)
+        return tally.result([str(file.path) for file in files])
+
+    return told_apart(count)
 
 
 class _Tally:

@@ -15,7 +15,7 @@ from gymcli.runner import CollectOptions
 from gymcli.runner.row_problems import row_problems
 from gymcli.runner.task_source import TaskSource, named_file
 from gymcli.store.prompt import PromptTemplate
-from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
+from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks, told_apart
 from gymcli.types import TaskRow
 
 __all__ = ["Validation", "validate"]
@@ -33,6 +33,8 @@ class Validation(msgspec.Struct, kw_only=True):
     num_wrong: int = 0
     num_without_id: int = 0
     """Tasks that are known by a hash of their content."""
+    num_shared_ids: int = 0
+    """Ids that different rows of NeMo Gym have; the content of these is in their names."""
     environments: dict[str, int] = {}
     """Right rows by environment; the key is empty where a row names none."""
     ignored_params: dict[str, int] = {}
@@ -56,6 +58,11 @@ class Validation(msgspec.Struct, kw_only=True):
             texts.append(
                 f"{self.num_without_id} tasks have no id: a hash of their content is one, "
                 "which any edit changes"
+            )
+        if self.num_shared_ids:
+            texts.append(
+                f"{self.num_shared_ids} ids are those of different rows of NeMo Gym: these tasks "
+                "are named ID-HASH, by the first 8 digits of the hash of their content"
             )
         if self.ignored_params:
             names = ", ".join(sorted(self.ignored_params))
@@ -83,18 +90,30 @@ def validate(
     """
     files = [named_file(task) for task in tasks]
     is_checked = env is not None or any(file.env for file in files)
-    result = Validation(files=[str(file.path) for file in files], is_checked=is_checked)
     environments: dict[str, tuple[Found, EnvironmentOptions]] = {}
-    if is_checked:
-        registry = Registry((env,) if env else ())
-        options = CollectOptions(
-            model="none",
-            env=env,
-            env_args=dict(env_args or {}),
-            prompt=prompt,
-            id_field=id_field,
-            id_by_file=id_by_file,
-        )
+    registry = Registry((env,) if env else ()) if is_checked else None
+    reading = TaskReading(
+        default_env="",
+        template=PromptTemplate.read(prompt) if prompt else None,
+        id_field=id_field,
+        id_by_file=id_by_file,
+    )
+    options = CollectOptions(
+        model="none",
+        env=env,
+        env_args=dict(env_args or {}),
+        prompt=prompt,
+        id_field=id_field,
+        id_by_file=id_by_file,
+    )
+
+    def count(shared_ids: frozenset[tuple[str, str]]) -> Validation:
+        result = Validation(files=[str(file.path) for file in files], is_checked=is_checked)
+        result.num_shared_ids = len(shared_ids)
+        if registry is None:
+            told = reading._replace(shared_ids=shared_ids)
+            _count(read_tasks([file.path for file in files], told), result, lambda _: [])
+            return result
 
         def problems(row: TaskRow) -> list[str]:
             if row.env not in environments:
@@ -102,16 +121,14 @@ def validate(
                 environments[row.env] = found, own_options(options.env_args, found)
             return row_problems(row, *environments[row.env])
 
-        _count(TaskSource(tasks, options, registry).read(), result, problems)
+        source = TaskSource(tasks, options, registry)
+        source.shared_ids = shared_ids
+        _count(source.read(), result, problems)
+        return result
+
+    result = told_apart(count)
+    if registry is not None:
         result.agents = registry.agent_warnings
-    else:
-        reading = TaskReading(
-            default_env="",
-            template=PromptTemplate.read(prompt) if prompt else None,
-            id_field=id_field,
-            id_by_file=id_by_file,
-        )
-        _count(read_tasks([file.path for file in files], reading), result, lambda _: [])
     split_env_args(env_args or {}, (found for found, _ in environments.values()))
     if id_field is not None:
         result.num_without_id = 0

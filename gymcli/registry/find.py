@@ -8,7 +8,9 @@ until it is asked for by name.
 
 from __future__ import annotations
 
+import ast
 import difflib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -26,6 +28,7 @@ import gymcli.envs
 from gymcli.boundary import described
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.errors import EnvironmentImportError, GymError, UnknownNameError, UsageError
+from gymcli.types import CODE_HASH
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -82,7 +85,15 @@ class Found(NamedTuple):
 
     name: str
     environment: EnvironmentClass
-    source_hash: str
+    recorded_hash: str | None = None
+    """The source hash of a record, where the code is not here."""
+
+    @property
+    def source_hash(self) -> str:
+        """The hash of the environment's code; empty where it has none here."""
+        if self.recorded_hash is not None:
+            return self.recorded_hash
+        return _source_hash(sys.modules[self.environment.__module__])
 
 
 class Registry:
@@ -288,7 +299,7 @@ def _only_environment(module: ModuleType, name: str) -> object:
 def _checked(loaded: object, name: str, place: str) -> Found:
     if not (inspect.isclass(loaded) and issubclass(loaded, Environment)):
         raise EnvironmentImportError(f"{place} is not a subclass of gymcli.Environment")
-    return Found(name, loaded, _source_hash(sys.modules[loaded.__module__]))
+    return Found(name, loaded)
 
 
 def prepare(found: Found, options: EnvironmentOptions) -> None:
@@ -324,8 +335,13 @@ def _importing(name: str) -> Iterator[None]:
         ) from error
 
 
+@functools.cache  # a worker asks for it with every score, and to parse 1 kB takes a millisecond
 def _source_hash(module: ModuleType) -> str:
-    """Hash the source of an environment: its file, or every Python file of its package."""
+    """Hash the code of an environment: of its file, or of every Python file of its package.
+
+    What scores nothing is left out: comments, layout, docstrings but those of tools, and
+    `generate`.
+    """
     # A notebook's module has no file.
     path = Path(getattr(module, "__file__", None) or "")
     if not path.name:
@@ -334,5 +350,43 @@ def _source_hash(module: ModuleType) -> str:
     total = hashlib.sha256()
     for file in files:
         name = file.relative_to(path.parent).as_posix()
-        total.update(name.encode() + b"\0" + file.read_bytes())
-    return total.hexdigest()[:16]
+        total.update(name.encode() + b"\0" + _code_of(file.read_bytes()))
+    return f"{CODE_HASH}{total.hexdigest()[:16]}"
+
+
+def _code_of(source: bytes) -> bytes:
+    try:
+        return repr(_code(ast.parse(source))).encode()
+    except (SyntaxError, ValueError, RecursionError):  # no code that anything imports
+        return source
+
+
+def _code(node: object) -> object:
+    """Return what a syntax tree says, as nested lists, alike in all versions of Python.
+
+    `ast.dump` is not: later versions leave out what is empty.
+    """
+    if isinstance(node, list):
+        return [_code(item) for item in node if not _is_text(item)]
+    if not isinstance(node, ast.AST):
+        return node
+    if isinstance(node, ast.ClassDef):
+        node.body = [one for one in node.body if getattr(one, "name", "") != "generate"]
+    fields = [(name, _code(value)) for name, value in ast.iter_fields(node)]
+    told = [(name, value) for name, value in fields if value is not None and value != []]
+    return [type(node).__name__, _tool_docstring(node), *told]
+
+
+def _is_text(statement: object) -> bool:
+    """Return whether a statement is a mere text: a docstring."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _tool_docstring(node: ast.AST) -> str | None:
+    """Return what a model reads of a function."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+    is_tool = any(getattr(mark, "id", getattr(mark, "attr", "")) == "tool" for mark in marks)
+    return ast.get_docstring(node) if is_tool else None

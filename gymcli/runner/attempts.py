@@ -22,6 +22,8 @@ from gymcli.runner.asking import Asking
 from gymcli.runner.failing import failure_of, fatal_error
 from gymcli.runner.stopping import Stopping, UnderWay
 from gymcli.scoring import Workers, score, score_group
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.records import redacted
 from gymcli.types import Failure, JSONObject, RoleUse, Rollout, Verifier
 
 __all__ = [
@@ -66,6 +68,8 @@ class Shared(NamedTuple):
     """Keeps the limits of code of environments that waits."""
     answered: frozenset[str] = frozenset()
     """The roles whose endpoints have answered on record, and `POLICY`."""
+    scrubber: Scrubber = NOTHING_SECRET
+    """Takes the keys in use out of conversations, before these are scored."""
 
 
 class Outcome(NamedTuple):
@@ -121,16 +125,17 @@ async def play_attempt(attempt: Attempt, shared: Shared) -> Ended:
             policy = None if shared.policy is None else shared.policy.conversation()
             await play(plan, policy, episode)
     except EpisodeFailedError as failed:
-        return _failed(attempt, episode, failed.error)
+        return _failed(attempt, episode, failed.error, shared.scrubber)
     except UnfinishedAttemptError as error:
-        return _failed(attempt, episode, error)
+        return _failed(attempt, episode, error, shared.scrubber)
     except asyncio.CancelledError:
         if episode.is_finished:
-            shared.save(rollout)
+            shared.save(redacted(rollout, shared.scrubber))
         raise
     finally:
         if episode.flight is not None and not episode.flight.is_over:
             shared.stopping.add_closing(episode.flight)
+    rollout = redacted(rollout, shared.scrubber)
     is_saved = waits_to_score(attempt.environment, shared.roles.sources)
     if is_saved:
         shared.save(rollout)
@@ -151,9 +156,9 @@ def _roles(
     return asking.follow(shared.roles.of(attempt.environment, fields, use))
 
 
-def _failed(attempt: Attempt, episode: Episode, error: AttemptError) -> Ended:
+def _failed(attempt: Attempt, episode: Episode, error: AttemptError, scrubber: Scrubber) -> Ended:
     """End an attempt that cannot be scored now; a conversation that is whole is kept."""
-    rollout = episode.rollout
+    rollout = redacted(episode.rollout, scrubber)
     failure = failure_of(rollout, error)
     whole = rollout if episode.is_finished else None
     outcome = Outcome(failure, whole, was_answered=_was_answered(rollout), fatal=fatal_error(error))

@@ -43,7 +43,13 @@ from gymcli.runner.options import CollectOptions
 from gymcli.runner.params import parameter_warnings
 from gymcli.runner.plan import Plan
 from gymcli.runner.policy import policy_source, sends_no_key
-from gymcli.runner.resumption import Standing, carried_on, compare, failed_attempts
+from gymcli.runner.resumption import (
+    Standing,
+    carried_on,
+    compare,
+    failed_attempts,
+    source_warnings,
+)
 from gymcli.runner.stopping import Stopping
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
@@ -51,7 +57,7 @@ from gymcli.scoring import verifies_in_loop
 from gymcli.shards import check_same_shard
 from gymcli.store.durability import open_file, unwritable
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.run import DoneTasks, RunDirectory
+from gymcli.store.run import DoneTasks, RunDirectory, Waiting
 from gymcli.store.verdicts import Verdicts
 from gymcli.supervised import STACK_FILE, Supervised, Tag
 from gymcli.types import AttemptKey, Failure, Request, Rollout
@@ -135,6 +141,7 @@ class Collection:
             if options.fresh:
                 self.path = unused(self.path)
         self.warnings = [
+            *self._source.id_warnings,
             *parameter_warnings(options, found),
             *self._plan.self_judgement(),
             *missing_warnings,
@@ -336,6 +343,8 @@ class Collection:
         if standing.warning:
             self.warnings.append(standing.warning)
         if before is not None:
+            if done and self.num_left:
+                self.warnings += source_warnings(self.manifest, before)
             self._keeping.manifest = carried_on(self.manifest, before, standing)
 
     async def _opened(self, stack: AsyncExitStack) -> Shared:
@@ -405,10 +414,15 @@ class Collection:
             return
         directory = self._keeping.directory
         begun = None if directory is None or self.supervised is None else directory.begun
-        for attempt in self._plan.attempts(self._standing, done, takes):
+        attempts = self._plan.attempts(self._standing, done, takes, read=self._conversation)
+        for attempt in attempts:
             if begun is not None and not attempt.is_done:
                 begun.add(_key_of(attempt))
             yield attempt
+
+    def _conversation(self, waiting: Waiting) -> Rollout:
+        assert self._keeping.directory is not None, "what waits stands in a directory"
+        return self._keeping.directory.conversation(waiting)
 
     async def _outcomes(self, shared: Shared) -> AsyncGenerator[Rollout | Failure]:
         """Run the attempts, the suspects last and one at a time."""

@@ -52,6 +52,7 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
             status=cause.status if isinstance(cause, ModelError) else None,
         ),
         messages=rollout.messages,
+        redacted=rollout.redacted,
         model=rollout.model,
         usage=rollout.usage,
         calls=rollout.calls,

@@ -14,7 +14,7 @@ from gymcli.runner.attempts import Shared
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping
 from gymcli.scoring import Workers
-from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_secrets
+from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_keys
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Rollout, Usage
 
@@ -35,21 +35,21 @@ class Judges(NamedTuple):
     """Why a role that gym.toml or the record gives a model has none, by role."""
 
     others: Scrubber = NOTHING_SECRET
-    """Takes out what is secret beside the keys of these models and the environment variables."""
+    """Takes out the keys in use beside those of these models."""
 
     def scrubber(self) -> Scrubber:
-        """Give what takes out every secret that the run knows."""
+        """Return what takes out every key in use."""
         in_use = [
             secret
             for source in self.sources.values()
             if isinstance(source, Endpoint)
             for secret in source.secrets
         ]
-        return self.others.also((*in_use, *environment_secrets(os.environ)))
+        return self.others.also((*in_use, *environment_keys(os.environ)))
 
 
 def scrubber_of_run(options: CollectOptions) -> Scrubber:
-    """Give what takes out every secret that the options of a run hold or name."""
+    """Return what takes out every key that the options of a run hold or name."""
     secrets = [secret.get_secret_value() for secret in options.secrets]
     if options.endpoint is not None:
         secrets += options.endpoint.secrets
@@ -85,9 +85,8 @@ async def judging(
         if watchdog is None:
             watchdog = await stack.enter_async_context(Watchdog())
         pool = await stack.enter_async_context(ModelPool(judges.concurrency))
-        workers = await stack.enter_async_context(
-            Workers(scrubber=judges.scrubber(), now=watchdog.now)
-        )
+        scrubber = judges.scrubber()
+        workers = await stack.enter_async_context(Workers(scrubber=scrubber, now=watchdog.now))
         roles = RoleModels(
             judges.sources,
             params=judges.params,
@@ -96,4 +95,5 @@ async def judging(
             spend=spend,
             asks_anew=asks_anew,
         )
-        yield Shared(None, roles, workers, save, stopping or Stopping(), watchdog)
+        stopping = stopping or Stopping()
+        yield Shared(None, roles, workers, save, stopping, watchdog, scrubber=scrubber)

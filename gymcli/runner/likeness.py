@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -11,7 +12,7 @@ from gymcli.metrics import EnvironmentFacts
 from gymcli.metrics.comparison import Drift, DriftKind, Setting
 from gymcli.runner.made_lines import MadeLine, ScoredBy
 from gymcli.store.manifest import Manifest
-from gymcli.types import JSON_ERRORS, JSONObject, canonical_json
+from gymcli.types import JSON_ERRORS, JSONObject, canonical_json, is_other_source
 
 __all__ = ["Making", "drift_of", "settings", "unknown"]
 
@@ -34,11 +35,12 @@ class _Way(NamedTuple):
     verifier: ScoredBy
 
 
+_SOURCE = "verifier source"
 _FACETS: tuple[tuple[DriftKind, str, Callable[[_Way], str]], ...] = (
     ("environment", "version", lambda way: way.env_version),
     ("options", "options", lambda way: way.env_version and _canonical(way.env_options)),
     ("verifier", "verifier version", lambda way: way.verifier.version),
-    ("verifier", "verifier source", lambda way: way.verifier.source_hash),
+    ("verifier", _SOURCE, lambda way: way.verifier.source_hash),
     ("verifier", "group size", lambda way: way.env_version and str(way.group_size or 1)),
 )
 """What must be alike; empty where a rollout does not say it, as those of others."""
@@ -145,10 +147,18 @@ def drift_of(
         theirs = b.facets(env)
         for (kind, name), said in a.facets(env).items():
             other_said = theirs[kind, name]
-            if None not in (said, other_said) and said != other_said:
-                yield Drift(kind=kind, env=env, name=name, a=said or "", b=other_said or "")
+            if said is None or other_said is None or said == other_said:
+                continue
+            if name == _SOURCE and not _are_other_sources(said, other_said):
+                continue
+            yield Drift(kind=kind, env=env, name=name, a=said, b=other_said)
         yield from _scale_drift(env, facts[0].get(env), facts[1].get(env))
     yield from _role_drift(a, b)
+
+
+def _are_other_sources(said: str, other_said: str) -> bool:
+    pairs = product(said.split(", "), other_said.split(", "))
+    return any(is_other_source(one, other) for one, other in pairs)
 
 
 def _role_drift(a: Making, b: Making) -> Iterator[Drift]:

@@ -250,11 +250,13 @@ def _rescored_record(
 ) -> EnvironmentRecord:
     recorded = manifest.environments.get(found.name, EnvironmentRecord())
     environment = found.environment
+    is_kept = environment.rescore == "recorded"
     options = environment_options(environment, found.name, given, recorded.options)
     return msgspec.structs.replace(
         recorded,
         version=environment.version,
         source_hash=found.source_hash,
+        earlier_source_hashes=recorded.earlier_source_hashes if is_kept else [],
         options=options.model_dump(mode="json", exclude_defaults=True),
         max_reward=environment.max_reward,
         pass_threshold=environment.pass_threshold,

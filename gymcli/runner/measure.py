@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -23,7 +25,7 @@ from gymcli.store.rollouts import (
     rollouts_file,
     without_torn,
 )
-from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout
+from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, is_other_source
 
 if TYPE_CHECKING:
     from gymcli.registry import Found
@@ -39,6 +41,7 @@ class _Line(ScoredLine, gc=False):
     """A scored line of ours; those of other programs have no version, and are refused."""
 
     schema_version: Annotated[int, msgspec.Meta(ge=1)]
+    verifier: Verifier = msgspec.field(default_factory=Verifier)
 
     def take_row(self) -> Mapping[str, object]:
         """Give the task row, as far as it was asked for."""
@@ -122,15 +125,24 @@ def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Ag
     aggregator = Aggregator(run.facts, own=own, by=by)
     aggregator.warnings += warnings
     if run.rollouts is not None:
-        _add_lines(aggregator, run.rollouts, run)
+        sources = _add_lines(aggregator, run.rollouts, run)
+        aggregator.warnings += _mixed_sources(sources, path)
     if run.failures is not None:
         for failure in read_structs(run.failures, msgspec.json.Decoder(FailureLine)):
             aggregator.add_failure(failure)
     return aggregator
 
 
-def _add_lines(aggregator: Aggregator, file: Path, run: RunReading) -> None:
-    """Add what a rollout file says; of lines of ours only what is counted is decoded."""
+def _add_lines(
+    aggregator: Aggregator, file: Path, run: RunReading
+) -> Counter[tuple[str, str, str]]:
+    """Add what a rollout file says; of lines of ours only what is counted is decoded.
+
+    Returns:
+        How many lines of each environment each version and source of a verifier scored.
+
+    """
+    sources: Counter[tuple[str, str, str]] = Counter()
     fields, names = aggregator.fields, run.names
     decoder: msgspec.json.Decoder[_Line]
     decoder = msgspec.json.Decoder(_TaskLine if fields else _Line)
@@ -140,11 +152,14 @@ def _add_lines(aggregator: Aggregator, file: Path, run: RunReading) -> None:
         decoded = decode_block(block, decoder)
         if decoded is not None:
             waiting += decoded
+            sources.update(map(_source, decoded))
             if fields:
                 values += [_field_values(line.take_row(), fields) for line in decoded]
         else:
             for line, row in _one_by_one(block, file, run.reading, decoder):
                 of_line = _field_values(row, fields)
+                if isinstance(line, _Line):
+                    sources[_source(line)] += 1
                 if isinstance(line, ScoredLine):
                     waiting.append(line)
                     values += [of_line] if fields else []
@@ -155,6 +170,25 @@ def _add_lines(aggregator: Aggregator, file: Path, run: RunReading) -> None:
             _add_scored(aggregator, waiting, values, names)
             waiting, values = [], []
     _add_scored(aggregator, waiting, values, names)
+    return sources
+
+
+def _source(line: _Line) -> tuple[str, str, str]:
+    return line.env, line.verifier.version, line.verifier.source_hash
+
+
+def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterator[str]:
+    """Yield a warning for each environment whose lines were scored by different code."""
+    by_version: dict[tuple[str, str], dict[str, int]] = {}
+    for (env, version, source_hash), count in sources.items():
+        by_version.setdefault((env, version), {})[source_hash] = count
+    for (env, version), counts in by_version.items():
+        if any(is_other_source(one, other) for one, other in combinations(counts, 2)):
+            told = ", ".join(f"{n} scored by {source or '?'}" for source, n in counts.items())
+            yield (
+                f"environment {env}: its code changed during this run, but its version is still "
+                f"{version}: {told}. gym verify {path} --out DIR scores all by the present code"
+            )
 
 
 def _add_scored(

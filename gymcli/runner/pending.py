@@ -70,7 +70,7 @@ async def score_pending(
     done = directory.done()
     waiting = directory.pending(done)
     crashed = failed_attempts(run, only_crashed=True).crashed & waiting.keys() if waiting else ()
-    waiting = {key: rollout for key, rollout in waiting.items() if key not in crashed}
+    waiting = {key: one for key, one in waiting.items() if key not in crashed}
     if not waiting:
         return Pending(num_crashed=len(crashed))
     with closing(directory):
@@ -153,8 +153,9 @@ def _attempts(
 ) -> Iterator[Attempt]:
     """Yield what waits, and the attempts that are scored already of groups that wait."""
     done = directory.done()
-    for key, rollout in directory.pending(done).items():
+    for key, waiting in directory.pending(done).items():
         if key not in crashed:
+            rollout = directory.conversation(waiting)
             yield _attempt(rollout, registry, directory.path, is_done=False)
     for rollout in directory.mates(done):
         yield _attempt(rollout, registry, directory.path, is_done=True)

@@ -14,7 +14,7 @@ from gymcli.runner.params import merged_params
 from gymcli.runner.resumption import Standing
 from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource
-from gymcli.store.run import Done
+from gymcli.store.run import Done, Waiting
 from gymcli.types import AttemptKey, Rollout, TaskRow, Usage, Verifier
 
 __all__ = ["Plan"]
@@ -123,6 +123,8 @@ class Plan:
         standing: Standing,
         done: Mapping[tuple[str, str], Done],
         takes: Callable[[AttemptKey], bool] | None = None,
+        *,
+        read: Callable[[Waiting], Rollout],
     ) -> Iterator[Attempt]:
         """Yield what is left to do: waiting conversations first, then everything not done.
 
@@ -130,13 +132,14 @@ class Plan:
             standing: What is left.
             done: What is scored.
             takes: Returns whether an attempt is to be played now; None: all are.
+            read: Reads a conversation that waits, when it is its turn.
 
         """
         left_out = set(standing.left_failed)
-        for rollout in standing.waiting:
-            left_out.add(rollout.key)
-            if takes is None or takes(rollout.key):
-                yield self._recorded(rollout)
+        for waiting in standing.waiting:
+            left_out.add(waiting.key)
+            if takes is None or takes(waiting.key):
+                yield self._recorded(read(waiting))
         for rollout in standing.mates:
             if takes is None or takes(rollout.key):
                 yield self._recorded(rollout)._replace(is_done=True)

@@ -20,10 +20,17 @@ from gymcli.errors import (
 from gymcli.runner.group_sizes import GroupSizes
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run import FAILURES, Done, DoneTasks, read_structs
-from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow
+from gymcli.store.run import FAILURES, Done, DoneTasks, Waiting, read_structs
+from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow, is_other_source
 
-__all__ = ["FailedAttempts", "Standing", "carried_on", "compare", "failed_attempts"]
+__all__ = [
+    "FailedAttempts",
+    "Standing",
+    "carried_on",
+    "compare",
+    "failed_attempts",
+    "source_warnings",
+]
 
 _NUM_NAMED = 3
 
@@ -33,7 +40,7 @@ class Standing(NamedTuple):
 
     num_done: int = 0
     """Planned attempts that are scored."""
-    waiting: tuple[Rollout, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
     """Finished conversations of planned attempts that have no score yet."""
     mates: tuple[Rollout, ...] = ()
     """Conversations that are scored, of tasks whose other attempts wait to be scored with them."""
@@ -62,7 +69,7 @@ def compare(
     source: TaskSource,
     planned: Iterable[tuple[TaskRow, int]],
     done: DoneTasks,
-    pending: Mapping[AttemptKey, Rollout],
+    pending: Mapping[AttemptKey, Waiting],
     group_sizes: GroupSizes,
     failed: AbstractSet[AttemptKey] = frozenset(),
     crashed: AbstractSet[AttemptKey] = frozenset(),
@@ -87,9 +94,9 @@ def compare(
         return Standing()
     if crashed:
         failed = failed | crashed
-        pending = {key: rollout for key, rollout in pending.items() if key not in crashed}
+        pending = {key: one for key, one in pending.items() if key not in crashed}
     gone = list(done.absent(_unchanged(source.rows(), done, pending)))
-    sizes = {(key.env, key.task_id): rollout.group_size for key, rollout in pending.items()}
+    sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
     num_done: Counter[str] = Counter()
     waiting = []
     left_failed = set()
@@ -124,7 +131,7 @@ def compare(
 def _broken_groups(
     group_sizes: GroupSizes,
     done: Mapping[tuple[str, str], Done],
-    pending: Mapping[AttemptKey, Rollout],
+    pending: Mapping[AttemptKey, Waiting],
     failed: AbstractSet[AttemptKey],
 ) -> set[tuple[str, str]]:
     """Give the tasks whose attempts will not be scored, as one of them is not tried again."""
@@ -151,10 +158,10 @@ def _check_group(row: TaskRow, size: int, before: int) -> None:
 def _unchanged(
     rows: Iterator[TaskRow],
     done: Mapping[tuple[str, str], Done],
-    pending: Mapping[AttemptKey, Rollout],
+    pending: Mapping[AttemptKey, Waiting],
 ) -> Iterator[tuple[str, str]]:
     """Give the tasks that the files hold; refuse one whose content changed since it was scored."""
-    waiting = {(key.env, key.task_id): rollout.task_hash for key, rollout in pending.items()}
+    waiting = {(key.env, key.task_id): one.task_hash for key, one in pending.items()}
     for row in rows:
         key = (row.env, row.id)
         scored = done.get(key)
@@ -227,6 +234,7 @@ def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest
     planned before from the same files: an attempt that failed stays expected.
     """
     has_same_files = _hashes(plan) == _hashes(before)
+    is_scoring = plan.num_expected > standing.num_done + len(standing.left_failed)
     environments = {}
     for name in {**before.environments, **plan.environments}:
         earlier = before.environments.get(name, EnvironmentRecord())
@@ -237,8 +245,14 @@ def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest
         if has_same_files:
             expected = max(expected, earlier.num_expected)
             of_all_shards = max(of_all_shards, earlier.num_expected_of_all_shards)
+        current = record.source_hash if is_scoring else earlier.source_hash
+        hashes = dict.fromkeys((*earlier.earlier_source_hashes, earlier.source_hash))
         environments[name] = msgspec.structs.replace(
-            record, num_expected=expected, num_expected_of_all_shards=of_all_shards
+            record,
+            source_hash=current,
+            earlier_source_hashes=[one for one in hashes if one not in ("", current)],
+            num_expected=expected,
+            num_expected_of_all_shards=of_all_shards,
         )
     return msgspec.structs.replace(
         plan,
@@ -248,6 +262,20 @@ def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest
         ended_at=before.ended_at,
         seconds=before.seconds,
     )
+
+
+def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
+    """Return a warning for each environment whose code differs from what scored the run so far."""
+    found = []
+    for name, record in plan.environments.items():
+        earlier = before.environments.get(name, EnvironmentRecord()).source_hash
+        if is_other_source(record.source_hash, earlier):
+            found.append(
+                f"environment {name}: its code changed after a part of this run was scored, but "
+                f"its version is still {record.version}: the rest is scored by the new code. gym "
+                "verify RUN --out DIR scores the whole run by it; --fresh starts a new run"
+            )
+    return found
 
 
 def _hashes(manifest: Manifest) -> set[object]:

@@ -16,7 +16,7 @@ from gymcli.runner.row_problems import Problems, row_problems
 from gymcli.runner.task_source import TaskSource, file_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import file_sha256
-from gymcli.store.tasks import IgnoredParameter, RowProblem
+from gymcli.store.tasks import IgnoredParameter, RowProblem, told_apart
 from gymcli.types import JSONObject, TaskRow
 
 __all__ = ["Survey", "survey"]
@@ -24,10 +24,7 @@ __all__ = ["Survey", "survey"]
 _MAX_COMPARED = 10_000
 """Ids among which a mistyped one is looked for."""
 
-_UNWRITABLE = (
-    "holds a secret (a key in use, or the value of a variable that is named like one), which is "
-    "never written; give it another"
-)
+_UNWRITABLE = "holds a key in use, which is never written; give it another"
 
 
 class Survey:
@@ -60,8 +57,8 @@ class Survey:
 def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
     """Read and check every row, and count those that are selected.
 
-    A row whose id holds a secret is wrong: the id would not be on record as it is, nor would the
-    name of an environment.
+    A row whose id holds a key in use is wrong: the id would not be on record as it is, nor would
+    the name of an environment.
 
     Raises:
         TasksError: Rows are wrong; the first 20 are listed.
@@ -69,6 +66,15 @@ def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_
         UsageError: An option of an environment is wrong.
 
     """
+
+    def work(shared_ids: frozenset[tuple[str, str]]) -> Survey:
+        source.shared_ids = shared_ids
+        return _surveyed(source, registry, scrubber)
+
+    return told_apart(work)
+
+
+def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Survey:
     result = Survey()
     num_rows_of_file: Counter[str] = Counter()
     num_selected_of_file: Counter[str] = Counter()

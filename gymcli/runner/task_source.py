@@ -41,6 +41,8 @@ class TaskSource:
         self.asked_ids = frozenset(options.task_ids)
         self._shard = Shard.parse(options.shard) if options.shard else None
         self._options = options
+        self.shared_ids: frozenset[tuple[str, str]] = frozenset()
+        """Environments and ids of different rows of NeMo Gym, which are told apart."""
         self._read: FirstReading | None = None
         """The last time that all was read."""
         shipped = {file.path: file.env for file in named if file.env is not None}
@@ -72,8 +74,9 @@ class TaskSource:
 
     def read(self) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
         """Give every row of the files, with what is wrong in its place."""
-        reading = FirstReading(self.paths, self._reading)
-        for item in read_tasks(self.paths, self._reading):
+        told = self._reading._replace(shared_ids=self.shared_ids)
+        reading = FirstReading(self.paths, told)
+        for item in read_tasks(self.paths, told):
             reading.add(item)
             yield item
         self._read = reading
@@ -83,6 +86,19 @@ class TaskSource:
         if self._read is not None and self._read.holds():
             return self._read.rows()
         return (row for row in self.read() if isinstance(row, TaskRow))
+
+    @property
+    def id_warnings(self) -> list[str]:
+        """What to say of ids that different rows have."""
+        if not self.shared_ids:
+            return []
+        _, task_id = min(self.shared_ids)
+        shown = " ".join(task_id.split())
+        return [
+            f"{len(self.shared_ids)} ids are those of different rows of NeMo Gym, such as "
+            f'"{shown}": these tasks are named ID-HASH, by the first 8 digits of the hash of their '
+            "content"
+        ]
 
     def takes(self, row: TaskRow, num_before: int) -> bool:
         """Say whether a row is selected, given how many before it in its file are.

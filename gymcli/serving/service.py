@@ -20,6 +20,7 @@ twice.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ from gymcli.registry import Found, Registry, environment_options, prepare, split
 from gymcli.remote import RemoteEnvironment
 from gymcli.role_models import check_declared, check_missing
 from gymcli.runner.judging import Judges, judging
+from gymcli.secrets import environment_secrets
 from gymcli.serving.episodes import Episodes
 from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer
 from gymcli.serving.routes import Routes
@@ -101,6 +103,7 @@ class Service:
         self._limits = limits
         self._clock = clock
         self._scrubber = judges.scrubber()
+        self._errors = self._scrubber.also(environment_secrets(os.environ))
         self._cookie = "gymcli___" + _NO_COOKIE_NAME.sub("_", found.name)
         self._stack = AsyncExitStack()
         self._routes: Routes | None = None
@@ -141,7 +144,7 @@ class Service:
         except RefusedError as error:
             return error.answer()
         except GymError as error:
-            text = self._scrubber.text(described(error))
+            text = self._errors.text(described(error))
             _LOGGER.warning("%s %s: %s", asked.method, asked.path, text)
             return self._failed(error)
         if reply.session is None:
@@ -161,7 +164,7 @@ class Service:
     def _failed(self, error: GymError) -> Answered:
         """Tell what failed, without secrets and without the paths of this machine."""
         text = _PATH.sub(lambda path: path[0].rpartition("/")[2], " ".join(str(error).split()))
-        text, name = self._scrubber.text(text), type(error).__name__
+        text, name = self._errors.text(text), type(error).__name__
         phase = error.phase if isinstance(error, AttemptError) else "environment"
         told: JSONObject = {"class": name, "phase": phase, "message": text}
         return json_answer({"detail": f"{name}: {text}", "error": told}, 500)

@@ -20,6 +20,8 @@ class EnvironmentRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     version: str = ""
     source_hash: str = ""
+    earlier_source_hashes: list[str] = []
+    """Of other code of the same version, which scored a part of the run."""
     options: JSONObject = {}
     max_reward: float | None = None
     pass_threshold: float | None = None

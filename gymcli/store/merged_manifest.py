@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -13,7 +14,7 @@ import gymcli
 from gymcli.errors import RunMismatchError
 from gymcli.shards import Shard
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
-from gymcli.types import JSONObject
+from gymcli.types import JSONObject, is_other_source
 
 __all__ = [
     "RunRecord",
@@ -163,16 +164,22 @@ def named_shards(shards: Sequence[str]) -> str:
 
 def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
     """Say what may explain other scores and is no setting: versions, sources of environments."""
-    versions: dict[str, dict[str, Path]] = defaultdict(dict)
+    versions: dict[str, Path] = {}
+    sources: dict[str, dict[str, Path]] = defaultdict(dict)
     for path, manifest in runs:
-        versions["gymcli"].setdefault(manifest.gymcli_version, path)
+        versions.setdefault(manifest.gymcli_version, path)
         for name, record in manifest.environments.items():
-            versions[f"the source of environment {name}"].setdefault(record.source_hash, path)
+            sources[f"the source of environment {name}"].setdefault(record.source_hash, path)
+    different = {"gymcli": versions} if len(versions) > 1 else {}
+    different |= {
+        what: by_hash
+        for what, by_hash in sources.items()
+        if any(is_other_source(one, other) for one, other in combinations(by_hash, 2))
+    }
     return [
         f"{what} is not the same in all runs: "
         + ", ".join(f"{value} in {path}" for value, path in [*by_value.items()][:_MAX_NAMED])
-        for what, by_value in versions.items()
-        if len(by_value) > 1
+        for what, by_value in different.items()
     ]
 
 
@@ -212,18 +219,22 @@ def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
     records = _first_of_each([run.manifest.environments for run in runs])
     num_expected = dict.fromkeys(records, 0)
     hashes: dict[str, set[str]] = {name: set() for name in records}
+    earlier: dict[str, set[str]] = {name: set() for name in records}
     for run in runs:
         for name, record in run.manifest.environments.items():
             hashes[name].add(record.source_hash)
+            earlier[name].update(record.earlier_source_hashes)
     for sharded in _sharded_runs(runs):
         for name, record in sharded.first.manifest.environments.items():
             is_whole = not sharded.first.manifest.shard
             own = record.num_expected if is_whole else record.num_expected_of_all_shards
             num_expected[name] += own
+    shared = {name: found.copy().pop() if len(found) == 1 else "" for name, found in hashes.items()}
     return {
         name: msgspec.structs.replace(
             record,
-            source_hash=record.source_hash if len(hashes[name]) == 1 else "",
+            source_hash=shared[name],
+            earlier_source_hashes=sorted((hashes[name] | earlier[name]) - {"", shared[name]}),
             num_expected=num_expected[name],
             num_expected_of_all_shards=0,
         )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from gymcli.errors import RunFileError
+from gymcli.secrets import Scrubber
 from gymcli.store.lines import Line, iterate_lines
-from gymcli.types import JSON_ERRORS
+from gymcli.types import JSON_ERRORS, Failure, Rollout
 
 __all__ = [
     "FAILURES",
@@ -22,6 +23,8 @@ __all__ = [
     "lines_with_structs",
     "numbered_structs",
     "read_structs",
+    "redacted",
+    "structs_of",
 ]
 
 ROLLOUTS = "rollouts.jsonl"
@@ -39,6 +42,23 @@ WAYS_OUT = {
 """What to do about a line that is damaged, by the name of its file."""
 
 T = TypeVar("T")
+Record = TypeVar("Record", Rollout, Failure)
+
+
+def redacted(record: Record, scrubber: Scrubber) -> Record:
+    """Return a record as it will be read back: without keys in use, and marked where it held one.
+
+    A record without a key is returned as it is.
+    """
+    if not scrubber:
+        return record
+    line = msgspec.json.encode(record)
+    clean = scrubber.line(line)
+    if clean is line:
+        return record
+    found = msgspec.json.decode(clean, type=type(record))
+    found.redacted = True
+    return found
 
 
 def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
@@ -59,7 +79,14 @@ def numbered_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[t
 
 def lines_with_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
     """Decode the lines as `read_structs` does, each with the line itself."""
-    for line in iterate_lines(path):
+    return structs_of(iterate_lines(path), path, decoder)
+
+
+def structs_of(
+    lines: Iterable[Line], path: Path, decoder: msgspec.json.Decoder[T]
+) -> Iterator[tuple[Line, T]]:
+    """Decode lines of a run's file as `read_structs` does."""
+    for line in lines:
         try:
             yield line, decoder.decode(line.data)
         except JSON_ERRORS as error:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from gymcli.errors import (
     EpisodeError,
     RunDirectoryError,
+    RunFileError,
     RunMismatchError,
     UsageError,
 )
-from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber
+from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber, environment_secrets
 from gymcli.store.appending import LineAppender
 from gymcli.store.begun import BEGUN, BegunFile
-from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
+from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG, read_errors
 from gymcli.store.done import Done, DoneTasks, read_done
 from gymcli.store.durability import Syncer, replace_file, unwritable
+from gymcli.store.lines import lines_of
 from gymcli.store.locking import LOCK, RunLock
 from gymcli.store.manifest import MANIFEST, Manifest, differences, read_manifest
 from gymcli.store.mending import mend_file
@@ -31,9 +35,11 @@ from gymcli.store.records import (
     ROLLOUTS,
     VERDICTS,
     read_structs,
+    redacted,
+    structs_of,
 )
 from gymcli.supervised import STACK_FILE
-from gymcli.types import AttemptKey, Failure, JSONObject, Rollout
+from gymcli.types import JSON_ERRORS, AttemptKey, ErrorRecord, Failure, JSONObject, Rollout
 
 __all__ = [
     "FAILURES",
@@ -44,6 +50,7 @@ __all__ = [
     "Done",
     "DoneTasks",
     "RunDirectory",
+    "Waiting",
     "read_structs",
 ]
 
@@ -56,6 +63,16 @@ _LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp", BEGUN, STACK_FILE)
 """What a process that was killed leaves beside the files of a run; it means nothing."""
 
 
+class Waiting(NamedTuple):
+    """A finished conversation that waits for its score, and where in its file it stands."""
+
+    key: AttemptKey
+    task_hash: str
+    group_size: int
+    start: int
+    num_bytes: int
+
+
 class RunDirectory:
     """One run on disk, held by one process while it is open for writing.
 
@@ -64,13 +81,15 @@ class RunDirectory:
 
     Args:
         path: The directory.
-        scrubber: Takes secrets out of all that is written.
+        scrubber: Takes the keys in use out of all that is written.
 
     """
 
     def __init__(self, path: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
         self.path = path
         self.scrubber = scrubber
+        self._errors = scrubber.also(environment_secrets(os.environ))
+        """Takes the values of other variables out of errors, too."""
         self.warnings: list[str] = []
         """What was mended when the directory was opened."""
         self.begun = BegunFile(path)
@@ -83,6 +102,8 @@ class RunDirectory:
         self._rollouts = LineAppender(path / ROLLOUTS, scrubber)
         self._failures = LineAppender(path / FAILURES, scrubber)
         self._generations = LineAppender(path / GENERATIONS, scrubber)
+        self._conversations: FileIO | None = None
+        """The file of waiting conversations, once one of them was read."""
         # Conversations reach the disk before the scores that others of their group wait for.
         self._files = (self._generations, self._failures, self._rollouts)
 
@@ -168,6 +189,9 @@ class RunDirectory:
         is_told = any(file.is_told for file in self._files)
         with ExitStack() as stack:
             stack.callback(self._lock.free)
+            if self._conversations is not None:
+                stack.callback(self._conversations.close)
+                self._conversations = None
             for file in self._files:
                 file.is_told = is_told
                 stack.callback(file.close)
@@ -206,17 +230,14 @@ class RunDirectory:
             if not all(map(_is_left_behind, self.path.iterdir())):
                 raise UsageError(f"{self.path}: is not empty and holds no run; give another --out")
             return
-        # As they would be read back: a tuple here equals the list there. Neither has a secret, nor
-        # what was none when the run was begun.
+        # As they would be read back: a tuple here equals the list there. Neither has a key in use,
+        # nor what was none when the run was begun.
         there, here = (
             msgspec.json.decode(self.scrubber.line(msgspec.json.encode(one)))
             for one in (manifest.identity, identity)
         )
         if found := "; ".join(differences(there, here)):
-            hint = (
-                f"; what reads {REDACTED} was a secret of the variables that the run was begun "
-                "with: set these again"
-            )
+            hint = f"; what reads {REDACTED} was a key in use when the run was begun: use it again"
             raise RunMismatchError(
                 f"{self.path}: this run was made with other settings: {found}. Give another "
                 f"--out, or --fresh for a new run{hint if REDACTED in found else ''}"
@@ -231,17 +252,48 @@ class RunDirectory:
         """
         return read_done(self.path / ROLLOUTS)
 
-    def pending(self, done: Mapping[tuple[str, str], Done]) -> dict[AttemptKey, Rollout]:
-        """Read the finished conversations that wait for their score."""
+    def pending(self, done: Mapping[tuple[str, str], Done]) -> dict[AttemptKey, Waiting]:
+        """Find the finished conversations that wait for their score.
+
+        Raises:
+            RunFileError: A line is damaged.
+
+        """
         path = self.path / GENERATIONS
         if not path.is_file():
             return {}
-        waiting: dict[AttemptKey, Rollout] = {}
-        for rollout in read_structs(path, msgspec.json.Decoder(Rollout)):
-            scored = done.get((rollout.env, rollout.task_id))
-            if scored is None or not scored.has(rollout.attempt):
-                waiting[rollout.key] = rollout
+        waiting: dict[AttemptKey, Waiting] = {}
+        decoder = msgspec.json.Decoder(Rollout)
+        end = 0
+        with path.open("rb") as file, read_errors(path):
+            for _, rollout in structs_of(lines_of(file, path), path, decoder):
+                start, end = end, file.tell()
+                scored = done.get((rollout.env, rollout.task_id))
+                if scored is None or not scored.has(rollout.attempt):
+                    waiting[rollout.key] = Waiting(
+                        rollout.key, rollout.task_hash, rollout.group_size, start, end - start
+                    )
         return waiting
+
+    def conversation(self, waiting: Waiting) -> Rollout:
+        """Read a conversation that waits for its score.
+
+        Raises:
+            RunFileError: It does not stand there any more.
+
+        """
+        try:
+            if self._conversations is None:
+                # Stays open, since connections may take what descriptors there are.
+                self._conversations = (self._place / GENERATIONS).open("rb", buffering=0)
+            self._conversations.seek(waiting.start)
+            line = self._conversations.read(waiting.num_bytes)
+            return msgspec.json.decode(line, type=Rollout)
+        except (OSError, *JSON_ERRORS) as error:
+            raise RunFileError(
+                f"{self.path / GENERATIONS}: was changed while the run went on: {error}; run the "
+                "same command again"
+            ) from error
 
     def mates(self, done: Mapping[tuple[str, str], Done]) -> tuple[Rollout, ...]:
         """Read the conversations that are scored already, while others of their group are not.
@@ -280,10 +332,17 @@ class RunDirectory:
             self._generations.append(line)
 
     def append_failure(self, failure: Failure) -> Failure:
-        """Append an attempt that could not be scored; give it as it is there.
+        """Append an attempt that could not be scored; return it as it is there.
 
-        A conversation that is too long is left out.
+        Secrets of environment variables are taken out of the error; a conversation that is too
+        long is left out.
         """
+        told = msgspec.json.encode(failure.error)
+        clean = self._errors.line(told)
+        if clean is not told:
+            error = msgspec.json.decode(clean, type=ErrorRecord)
+            failure = msgspec.structs.replace(failure, error=error)
+        failure = redacted(failure, self.scrubber)
         line = msgspec.json.encode(failure)
         if len(line) > MAX_LINE_BYTES:
             failure = msgspec.structs.replace(failure, messages=[])

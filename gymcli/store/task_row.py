@@ -12,10 +12,22 @@ from gymcli.store.prompt import PromptTemplate
 from gymcli.store.row_prompt import row_prompt
 from gymcli.types import JSONObject, TaskRow, digest
 
-__all__ = ["Hints", "TaskReading", "row_fields", "task_row", "without_stamps", "working_directory"]
+__all__ = [
+    "Hints",
+    "TaskReading",
+    "is_nemo_row",
+    "row_fields",
+    "task_row",
+    "without_stamps",
+    "working_directory",
+]
 
 _STAMP = "_ng_"
 """How the names of a collector's stamps begin, which are no content."""
+
+
+_NUM_HASH_DIGITS = 8
+"""Of the content, behind an id that other rows have, too."""
 
 
 class Hints(NamedTuple):
@@ -40,6 +52,8 @@ class TaskReading(NamedTuple):
 
     Of files with the same name, the last folders come before it.
     """
+    shared_ids: frozenset[tuple[str, str]] = frozenset()
+    """Environments and ids of different rows of NeMo Gym, which their content tells apart."""
     canonical_env: Callable[[str], str] = str
     """Gives the name under which an environment is recorded; raises UsageError for unknown ones."""
     env_of_agent: Callable[[str, str | None], str] = lambda name, default: name
@@ -89,9 +103,13 @@ def task_row(
             f'{reading.hints.prompt}, or "messages": [] where the environment opens the talk'
         )
     content = digest(row)
+    env = _env_of(row, reading)
+    task_id = prefix + _task_id(row, reading.id_field, content)
+    if (env, task_id) in reading.shared_ids and is_nemo_row(row):
+        task_id = f"{task_id}-{content[:_NUM_HASH_DIGITS]}"
     task = TaskRow(
-        id=prefix + _task_id(row, reading.id_field, content),
-        env=_env_of(row, reading),
+        id=task_id,
+        env=env,
         hash=content,
         messages=messages,
         tools=tools,
@@ -101,6 +119,11 @@ def task_row(
         place=place,
     )
     return task, ignored
+
+
+def is_nemo_row(row: JSONObject) -> bool:
+    """Return whether a row has NeMo Gym's shape, in which ids need not be unique."""
+    return row.get("responses_create_params") is not None
 
 
 def without_stamps(row: JSONObject) -> JSONObject:

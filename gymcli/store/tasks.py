@@ -7,19 +7,26 @@ can list all of them before anything is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from gymcli.errors import UsageError
+from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym import own_task_id
 from gymcli.store.blocks import decode_block, iterate_blocks
 from gymcli.store.lines import TOO_DEEP, decoded_lines
 from gymcli.store.row_prompt import row_prompt
 from gymcli.store.seen import SeenTasks
-from gymcli.store.task_row import Hints, TaskReading, row_fields, task_row, without_stamps
+from gymcli.store.task_row import (
+    Hints,
+    TaskReading,
+    is_nemo_row,
+    row_fields,
+    task_row,
+    without_stamps,
+)
 from gymcli.types import JSONObject, TaskRow, digest
 
 __all__ = [
@@ -27,15 +34,19 @@ __all__ = [
     "IgnoredParameter",
     "RowFields",
     "RowProblem",
+    "SharedIdsError",
     "TaskReader",
     "TaskReading",
     "decoded_rows",
     "read_row_fields",
     "read_tasks",
     "readings_by_file",
+    "told_apart",
 ]
 
 _DECODER = msgspec.json.Decoder(JSONObject)
+T = TypeVar("T")
+
 _BLOCK_BYTES = 1 << 15
 """What is decoded at once: as objects it takes ten times as much."""
 
@@ -49,6 +60,19 @@ class RowProblem(NamedTuple):
     def __str__(self) -> str:
         """Give both in one line; a place keeps its spaces, which may be those of a file's name."""
         return f"{' '.join(self.place.splitlines())}: {' '.join(self.reason.split())}"
+
+
+class SharedIdsError(TasksError):
+    """Different rows of NeMo Gym have the same id.
+
+    Args:
+        ids: Their environments and ids.
+
+    """
+
+    def __init__(self, ids: frozenset[tuple[str, str]]) -> None:
+        super().__init__(f"different rows have the same id: {min(ids)[1]}")
+        self.ids = ids
 
 
 class IgnoredParameter(NamedTuple):
@@ -74,6 +98,8 @@ def read_tasks(
 
     Raises:
         UsageError: A file is missing or cannot be read.
+        SharedIdsError: After the last row, where rows are to be read again with `shared_ids`, so
+            that an id does not depend on which of them comes first.
 
     """
     reader = TaskReader()
@@ -84,6 +110,21 @@ def read_tasks(
                 yield RowProblem(f"{path}:{number}", row)
             else:
                 yield from reader.read(row, own_reading, source=source, line=number, prefix=prefix)
+    if reader.shared_ids:
+        raise SharedIdsError(frozenset(reader.shared_ids))
+
+
+def told_apart(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
+    """Call what reads tasks with the ids that NeMo Gym's rows share: none, or those it then finds.
+
+    Raises:
+        BaseException: Whatever `work` raises.
+
+    """
+    try:
+        return work(frozenset())
+    except SharedIdsError as found:
+        return work(found.ids)
 
 
 def decoded_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
@@ -121,6 +162,8 @@ class TaskReader:
 
     def __init__(self) -> None:
         self._seen = SeenTasks()
+        self.shared_ids: set[tuple[str, str]] = set()
+        """Environments and ids that different rows of NeMo Gym were found to have."""
 
     def read(
         self, row: JSONObject, reading: TaskReading, *, source: str, line: int, prefix: str = ""
@@ -135,7 +178,9 @@ class TaskReader:
             return (RowProblem(place, str(error)),)
         found: TaskRow | RowProblem = task
         first_place = self._seen.add(task, source, line)
-        if first_place is not None:
+        if first_place is not None and reading.id_field is None and is_nemo_row(row):
+            self.shared_ids.add((task.env, task.id))
+        elif first_place is not None:
             found = RowProblem(place, _same_id(task.id, first_place, reading))
         if not ignored:
             return (found,)

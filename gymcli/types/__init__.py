@@ -21,6 +21,7 @@ from gymcli.types.conversation import (
 )
 from gymcli.types.json_values import JSON, JSON_ERRORS, JSONObject, canonical_json, digest
 from gymcli.types.records import (
+    CODE_HASH,
     LARGEST,
     SCHEMA_VERSION,
     AttemptKey,
@@ -33,9 +34,11 @@ from gymcli.types.records import (
     TaskRow,
     Timing,
     Verifier,
+    is_other_source,
 )
 
 __all__ = [
+    "CODE_HASH",
     "JSON",
     "JSON_ERRORS",
     "LARGEST",
@@ -64,5 +67,6 @@ __all__ = [
     "Verifier",
     "canonical_json",
     "digest",
+    "is_other_source",
     "text_of",
 ]

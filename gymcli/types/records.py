@@ -12,6 +12,7 @@ from gymcli.types.conversation import Call, Message, ToolCall, Usage
 from gymcli.types.json_values import JSON, JSONObject
 
 __all__ = [
+    "CODE_HASH",
     "LARGEST",
     "SCHEMA_VERSION",
     "AttemptKey",
@@ -24,9 +25,13 @@ __all__ = [
     "TaskRow",
     "Timing",
     "Verifier",
+    "is_other_source",
 ]
 
 SCHEMA_VERSION = 1
+
+CODE_HASH = "code-"
+"""How a source hash begins that is made of code alone, without comments and docstrings."""
 
 LARGEST = 1e100
 """The largest number of a score: beyond it no double holds the squares of very many, added up."""
@@ -138,6 +143,13 @@ class Verifier(msgspec.Struct, omit_defaults=True, gc=False):
 
     version: str = ""
     source_hash: str = ""
+    """Of its code without prose, begins with `code-`; other hashes are of whole files."""
+
+
+def is_other_source(one: str, other: str) -> bool:
+    """Return whether two source hashes are of different code; False where they cannot say it."""
+    kinds = {source_hash.startswith(CODE_HASH) for source_hash in (one, other)}
+    return bool(one and other) and len(kinds) == 1 and one != other
 
 
 class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -181,6 +193,8 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Of the policy, in the currency of gym.toml's prices; None where it is not known."""
     role_usage: dict[str, RoleUse] = {}
     """What models beside the policy took, by role."""
+    redacted: bool = False
+    """Whether the conversation held a key in use, which reads `[redacted]` here."""
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
     reward: float | None = None
@@ -269,6 +283,8 @@ class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):
     error: ErrorRecord
     messages: list[Message] = []
     """The conversation as far as it got."""
+    redacted: bool = False
+    """As on a rollout."""
     model: str = ""
     usage: Usage = msgspec.field(default_factory=Usage)
     calls: list[Call] = []

@@ -136,9 +136,9 @@ def test_export_says_that_a_line_is_unfinished(run):
 def test_export_takes_secrets_out(run, monkeypatch):
     secret = "sk-12345678901234567890"
     Path("run/rollouts.jsonl").write_bytes(lines(scored("a", said=f"It is {secret}")))
-    monkeypatch.setenv("SOME_API_KEY", secret)
+    monkeypatch.setenv("HF_TOKEN", secret)
     done = gym("export", run, "--to", "sft", "-o", "x.jsonl")
-    assert "x.jsonl: 1 rows held a secret" in done.stderr
+    assert "x.jsonl: 1 rows held a key in use" in done.stderr
     assert secret not in Path("x.jsonl").read_text()
 
 

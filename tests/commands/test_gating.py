@@ -404,7 +404,7 @@ def test_files_hold_no_secret(run):
     path = Path("bare.jsonl")
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     files = ("--junit", "a.xml", "--csv", "a.csv", "--markdown", "a.md", "--by-task")
-    environment = clean_environment() | {"SOME_API_KEY": "sk-live-0123456789abcdef"}
+    environment = clean_environment() | {"OPENAI_API_KEY": "sk-live-0123456789abcdef"}
     done = subprocess.run(
         gym_process("metrics", path, *files), env=environment, capture_output=True, check=False
     )

@@ -126,7 +126,7 @@ def test_report_hides_secrets_and_control_characters(run, monkeypatch):
     key = "Vy0Rk3Jq8Zt5LmN2"
     records = attempts(f"task {key} {HOSTILE}", [1.0, 0.0], env=f"env {key}")
     write_run(Path("other"), *records, model=f"model {key}")
-    monkeypatch.setenv("SOME_API_KEY", key)
+    monkeypatch.setenv("HF_TOKEN", key)
     assert gym("report", "other", "-o", "page.html").exit_code == 0
     page = Page(Path("page.html").read_text())
     plotly = max((script for _, script in page.scripts), key=len)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.data import rendered_rows
+from gymcli.data import rendered_rows, validate
 from gymcli.errors import TasksError, UsageError
+from gymcli.nemo_gym import own_task_id
 from gymcli.registry import shipped_tasks
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import TaskReading, read_tasks
@@ -200,3 +201,21 @@ def test_rendered_rows_name_only_options_that_rendering_has(tmp_path):
 def test_rendered_rows_need_a_file_that_is_there():
     with pytest.raises(UsageError, match="no such file, and no environment"):
         next(rendered_rows(Path("no.jsonl")))
+
+
+def test_rendered_rows_of_nemo_gym_keep_the_names_that_tell_them_apart(tmp_path):
+    rows = [
+        {name: 7, "responses_create_params": {"input": text}}
+        for name in ("id", "task_id")
+        for text in "ab"
+    ]
+    source, out = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    source.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    rendered = list(rendered_rows(source))
+    out.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rendered))
+    assert [own_task_id(row) for row in rendered] == [
+        own_task_id(row) for row in rendered_rows(out)
+    ]
+    assert len({own_task_id(row) for row in rendered}) == 4
+    assert validate([source]).num_shared_ids == 1
+    assert validate([out]).problems == []

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -69,7 +70,7 @@ def test_find_gives_a_built_in_environment():
     found = Registry().find("arithmetic")
     assert (found.name, found.environment.__name__) == ("arithmetic", "Arithmetic")
     assert found.environment.__module__ == "gymcli.envs.arithmetic"
-    assert re.fullmatch("[0-9a-f]{16}", found.source_hash)
+    assert re.fullmatch("code-[0-9a-f]{16}", found.source_hash)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ from gymcli.registry import Registry, describe
 found = Registry().find({name!r})
 print(found.name, found.environment.__name__, len(found.source_hash), describe(found)["version"])
 """
-    assert in_fresh_process(tmp_path, code) == "pub_quiz Quiz 16 3"
+    assert in_fresh_process(tmp_path, code) == "pub_quiz Quiz 21 3"
 
 
 @pytest.mark.parametrize(
@@ -290,6 +291,63 @@ print(find._source_hash(importlib.import_module("pack")))
     (tmp_path / "pack" / "inner" / "rules.py").rename(tmp_path / "pack" / "rules.py")
     hashes.append(in_fresh_process(tmp_path, code))
     assert len(set(hashes)) == 3
+
+
+CODE = '''"""What it is."""
+from gymcli import Environment, tool
+
+class Quiz(Environment):
+    """Ask."""
+
+    limit: int = 3
+    """How often."""
+
+    @tool
+    def look(self, *, place: str) -> str:
+        """Look around."""
+        return f"{place}: {1.50:.2f}"
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        """Score it."""
+        return generate(rollout)
+
+    @classmethod
+    def generate(cls, rng, num):
+        yield from range(num)
+
+def generate(rollout):
+    return len(rollout.messages)
+'''
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ('"""What it is."""', "# Nothing said.", True),
+        ('"""Ask."""', '"""Ask, and ask again."""', True),
+        ('"""How often."""', '"""How many times."""', True),
+        ('        """Score it."""\n', "", True),
+        ("return generate(rollout)", "return (generate( rollout ))  # so", True),
+        ("yield from range(num)", "yield from range(num + 1)", True),
+        ('"""Look around."""', '"""Look about."""', False),
+        ("place: str", "place: int", False),
+        ("1.50", "1.25", False),
+        ("limit: int = 3", "limit: int = 4", False),
+        ("len(rollout.messages)", "len(rollout.tools)", False),
+        ("def look", "async def look", False),
+    ],
+)
+def test_source_hash_is_of_what_scores(tmp_path, before, after, is_same):
+    """Comments, layout, docstrings that no model reads and `generate` are not in it."""
+    assert before in CODE
+    hashes = set()
+    for number, text in enumerate((CODE, CODE.replace(before, after))):
+        module = ModuleType("quiz")
+        module.__file__ = str(tmp_path / str(number) / "quiz.py")
+        write(Path(module.__file__), text)
+        hashes.add(_source_hash(module))
+    assert len(hashes) == (1 if is_same else 2)
 
 
 def test_source_hash_of_what_has_no_file_is_empty():

@@ -205,6 +205,23 @@ def test_identical_rows_are_attempts_of_one_task(tmp_path):
     assert keys_of(out) == [("sum-0", attempt) for attempt in range(6)]
 
 
+def test_resuming_names_rows_of_nemo_gym_as_before(tmp_path):
+    """Rows with one id, in whatever order they stand now."""
+    tasks, out = tmp_path / "t.jsonl", tmp_path / "run"
+    rows = [
+        {"id": 7, "answer": n + 1, "responses_create_params": {"input": f"What is {n} + 1?"}}
+        for n in range(3)
+    ]
+    tasks.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    options = {"out": out, "env": "arithmetic"}
+    assert len(collect_all(tasks, limit=1, **options)[0]) == 1
+    records, _ = collect_all(tasks, **options)
+    assert [record.reward for record in records] == [1.0, 1.0]
+    assert len({task_id for task_id, _ in keys_of(out)}) == 3
+    tasks.write_bytes(b"\n".join(msgspec.json.encode(row) for row in reversed(rows)))
+    assert collect_all(tasks, **options)[1].num_requests == 0
+
+
 def test_a_run_is_given_back_when_opening_fails(tmp_path):
     """The lock is gone, and a run that never began left no manifest."""
     tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"

@@ -75,3 +75,22 @@ def test_survey_collects_parameters_of_rows(tmp_path):
     _, found = looked_at([tmp_path / "t.jsonl"])
     assert found.param_names == {"top_k"}
     assert found.ignored == {"model"}
+
+
+def test_survey_tells_rows_of_nemo_gym_apart(tmp_path):
+    """Also where the rows are read again from their file, and in both environments they have."""
+    rows = [
+        {"id": 7, "answer": number, "responses_create_params": {"input": f"{number} + 0?"}}
+        for number in (1, 2, 2)
+    ]
+    tasks = tmp_path / "t.jsonl"
+    tasks.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    source, found = looked_at([tasks], env="arithmetic")
+    assert found.num_selected == 3
+    assert found.num_tasks == 2
+    (warning,) = source.id_warnings
+    assert warning.startswith('1 ids are those of different rows of NeMo Gym, such as "7": ')
+    names = [row.id for row in source.selected()]
+    assert names[0] != names[1] == names[2]
+    tasks.touch()
+    assert [row.id for row in source.rows()] == names

@@ -7,11 +7,19 @@ from bench.planted import SECRETS, findings, planted_run
 
 def test_findings_see_a_secret_in_every_encoding():
     """What finds nothing must be able to find something."""
-    place, secret = "environment variable", SECRETS["environment variable"]
-    told = {"plain": secret, "python": repr(secret), "nothing": "[redacted]"}
-    found = {finding.place: finding.found_in for finding in findings(told)}
-    assert found.pop(place) == ("plain", "python")
-    assert not any(found.values())
+    variable = SECRETS["environment variable"]
+    key = SECRETS["key that gym.toml names"]
+    told = {
+        "rollouts.jsonl": key + variable,
+        "a: stderr": repr(variable),
+        "run.log": variable,
+        "b: stderr": "[redacted]",
+    }
+    found = {finding.place: finding.found_in for finding in findings(told) if finding.found_in}
+    assert found == {
+        "environment variable": ("a: stderr", "run.log"),
+        "key that gym.toml names": ("rollouts.jsonl",),
+    }
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ SECRET = "hf_in-a-row-1234"
 
 def test_a_run_whose_rows_hold_a_secret_is_resumed(tmp_path, monkeypatch, mock_server):
     """The request has it, the record does not, and the same command finds the record again."""
-    monkeypatch.setenv("A_TOKEN", SECRET)
+    monkeypatch.setenv("HF_TOKEN", SECRET)
     tasks = tmp_path / "tasks.jsonl"
     row = {"id": "a", "env": "arithmetic", "prompt": f"{SECRET} + 1?", "answer": 2}
     tasks.write_bytes(msgspec.json.encode(row) + b"\n")
@@ -27,14 +27,14 @@ def test_a_run_whose_rows_hold_a_secret_is_resumed(tmp_path, monkeypatch, mock_s
 
 
 def test_a_task_whose_id_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_server):
-    monkeypatch.setenv("A_TOKEN", SECRET)
+    monkeypatch.setenv("HF_TOKEN", SECRET)
     tasks = tmp_path / "tasks.jsonl"
     row = {"id": f"a-{SECRET}", "name": "b", "env": "arithmetic", "prompt": "1 + 1?", "answer": 2}
     tasks.write_bytes(msgspec.json.encode(row) + b"\n")
     arguments = ("--base-url", mock_server.base_url, "--model", "m", "--out", tmp_path / "run")
     ended = gym("collect", tasks, *arguments)
     assert ended.exit_code == 2
-    assert "tasks.jsonl:1: the task's id holds a secret" in ended.stderr
+    assert "tasks.jsonl:1: the task's id holds a key in use" in ended.stderr
     assert SECRET not in ended.stderr
     assert mock_server.requests == []
     assert gym("collect", tasks, *arguments, "--id-field", "name", "--quiet").exit_code == 0
@@ -73,42 +73,42 @@ def test_a_run_is_resumed_where_a_variable_makes_its_model_a_secret(
     out = tmp_path / "run"
     command = ("collect", tasks, "--base-url", mock_server.base_url, "--model", "qwen-2.5-7b")
     assert gym(*command, "--out", out, "--quiet").exit_code == 0
-    monkeypatch.setenv("MODEL_KEY", "qwen-2.5-7b")
+    monkeypatch.setenv("HF_TOKEN", "qwen-2.5-7b")
     again = gym(*command, "--out", out, "--quiet")
     assert again.exit_code == 0, again.stderr
     assert len(mock_server.requests) == 1
 
     begun_with = tmp_path / "other"
     assert gym(*command, "--out", begun_with, "--quiet").exit_code == 0
-    monkeypatch.delenv("MODEL_KEY")
+    monkeypatch.delenv("HF_TOKEN")
     refused = gym(*command, "--out", begun_with)
     assert refused.exit_code == 2
-    assert "what reads [redacted] was a secret of the variables that the run" in refused.stderr
+    assert "what reads [redacted] was a key in use when the run was begun" in refused.stderr
 
 
 def test_an_environment_whose_name_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_server):
     (tmp_path / "agents_4711.py").write_text(FLAKY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("A_TOKEN", "agents_4711")
+    monkeypatch.setenv("HF_TOKEN", "agents_4711")
     row = {"id": "a", "prompt": "Go."}
     (tmp_path / "tasks.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
     arguments = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
     ended = gym("collect", "tasks.jsonl", "--env", "agents_4711.py:Flaky", *arguments)
     assert ended.exit_code == 2
-    assert "tasks.jsonl:1: the name of the environment holds a secret" in ended.stderr
+    assert "tasks.jsonl:1: the name of the environment holds a key in use" in ended.stderr
     assert mock_server.requests == []
 
 
 def test_data_files_hold_no_secret(tmp_path, monkeypatch):
-    monkeypatch.setenv("A_TOKEN", SECRET)
+    monkeypatch.setenv("HF_TOKEN", SECRET)
     source, out, pulled = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
     source.write_bytes(msgspec.json.encode({"id": "a", "prompt": f"Say {SECRET}"}) + b"\n")
     rendered = gym("data", "render", source, "-o", out)
     assert rendered.exit_code == 0, rendered.stderr
-    assert "1 rows held a secret" in rendered.stderr
+    assert "1 rows held a key in use" in rendered.stderr
     pulling = gym("data", "pull", source, "-o", pulled)
     assert pulling.exit_code == 0
-    assert "1 rows held a secret" in pulling.stderr
+    assert "1 rows held a key in use" in pulling.stderr
     for path in (out, pulled):
         [row] = lines_of(path)
         assert SECRET not in path.read_text()

@@ -161,4 +161,10 @@ def test_versions_that_differ_are_told_and_left_out():
         "gymcli is not the same in all runs: 0.0.1 in a, 0.0.2 in b",
         "the source of environment sums is not the same in all runs: aa in a, bb in b",
     ]
-    assert merged_manifest([run("a"), second]).environments["sums"].source_hash == ""
+    merged = merged_manifest([run("a"), second]).environments["sums"]
+    assert (merged.source_hash, merged.earlier_source_hashes) == ("", ["aa", "bb"])
+
+
+def test_sources_of_releases_that_hash_otherwise_are_not_compared():
+    second = run("b", environments=environments(source_hash="code-aa"))
+    assert version_warnings([run("a"), second]) == []

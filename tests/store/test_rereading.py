@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gymcli.errors import TasksError, UsageError
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.rereading import FirstReading
-from gymcli.store.tasks import TaskReading, read_tasks
+from gymcli.store.tasks import TaskReading, read_tasks, told_apart
 from gymcli.types import TaskRow
 
 READING = TaskReading(default_env="quiz")
@@ -62,7 +62,11 @@ def test_rows_are_those_of_the_first_reading(
     paths = [write(folder / f"{n}.jsonl", *rows) for n, rows in enumerate(files)]
     template = PromptTemplate("Say {answer}") if is_templated else None
     reading = READING._replace(id_by_file=is_prefixed, template=template)
-    first, items = read_first([*paths, paths[0]], reading, max_kept=max_kept)
+    first, items = told_apart(
+        lambda shared_ids: read_first(
+            [*paths, paths[0]], reading._replace(shared_ids=shared_ids), max_kept=max_kept
+        )
+    )
     tasks = [item for item in items if isinstance(item, TaskRow)]
     is_sound = len(tasks) == sum(map(len, [*files, files[0]]))
     assert first.holds() is is_sound

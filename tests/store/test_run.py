@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import msgspec
 import pytest
@@ -234,7 +235,30 @@ def test_pending_are_the_conversations_that_no_score_supersedes(tmp_path):
     directory.close()
     waiting = directory.pending(directory.done())
     assert list(waiting) == [AttemptKey("quiz", "a", 1), AttemptKey("quiz", "b", 0)]
-    assert waiting[AttemptKey("quiz", "b", 0)].model == "last"
+    last = directory.conversation(waiting[AttemptKey("quiz", "b", 0)])
+    assert (last.key, last.model) == (AttemptKey("quiz", "b", 0), "last")
+    assert directory.conversation(waiting[AttemptKey("quiz", "a", 1)]).key.attempt == 1
+    (tmp_path / GENERATIONS).write_bytes(b"")
+    with pytest.raises(RunFileError, match="was changed while the run went on"):
+        directory.conversation(waiting[AttemptKey("quiz", "a", 1)])
+    directory.close()
+
+
+def test_waiting_conversations_are_not_held_in_memory(tmp_path):
+    """Not their texts, that is: they may be gigabytes."""
+    directory = run_with(tmp_path)
+    said = [Message(role="assistant", content="x" * 100_000)]
+    for number in range(50):
+        directory.append_generation(rollout("a", number, messages=said))
+    directory.close()
+    tracemalloc.start()
+    try:
+        waiting = directory.pending({})
+        num_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(waiting) == 50
+    assert num_bytes < 500_000
 
 
 def test_read_structs_leaves_a_torn_last_line_out(tmp_path):

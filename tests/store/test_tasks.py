@@ -15,6 +15,7 @@ from gymcli.store.tasks import (
     IgnoredParameter,
     RowFields,
     RowProblem,
+    SharedIdsError,
     TaskReading,
     read_row_fields,
     read_tasks,
@@ -539,3 +540,34 @@ def test_lines_are_counted_however_many_there_are(tmp_path):
     expected = [f"{tmp_path / 'tasks.jsonl'}:{place + 1}" for place in places]
     assert [item.place for item in items] == expected
     assert [item.id for item in items] == [row["id"] for row in rows]
+
+
+def nemo_row(task_id, text):
+    return {"id": task_id, "responses_create_params": {"input": text}}
+
+
+def test_rows_of_nemo_gym_with_one_id_are_told_apart_by_their_content(tmp_path):
+    """In whatever order they stand; their copies are copies still, and other rows keep their id."""
+    rows = [nemo_row(7, "a"), nemo_row(7, "b"), nemo_row(8, "c"), nemo_row(7, "b")]
+    names = []
+    for ordered in (rows, rows[::-1]):
+        with pytest.raises(SharedIdsError) as raised:
+            read(tmp_path, *ordered)
+        assert raised.value.ids == {("quiz", "7")}
+        found = read(tmp_path, *ordered, shared_ids=raised.value.ids)
+        assert sorted(task.first_attempt for task in found) == [0, 0, 0, 1]
+        names.append({task.messages[0].text: task.id for task in found})
+    assert names[0] == names[1]
+    assert names[0]["c"] == "8"
+    assert re.fullmatch("7-[0-9a-f]{8}", names[0]["a"])
+    assert names[0]["b"] == f"7-{found[0].hash[:8]}"
+    assert names[0]["a"] != names[0]["b"]
+
+
+def test_an_id_field_and_other_shapes_must_name_rows_once(tmp_path):
+    rows = [nemo_row(7, "a"), nemo_row(7, "b")]
+    assert isinstance(read(tmp_path, *rows, id_field="id")[1], RowProblem)
+    plain = [{"id": 7, "prompt": "a"}, {"id": 7, "prompt": "b"}]
+    assert isinstance(read(tmp_path, *plain)[1], RowProblem)
+    mixed = read(tmp_path, rows[0], plain[0], shared_ids=frozenset({("quiz", "7")}))
+    assert [task.id for task in mixed] == [f"7-{mixed[0].hash[:8]}", "7"]

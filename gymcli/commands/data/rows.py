@@ -23,7 +23,7 @@ OutOption = Annotated[
 def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
     """Print rows, each a line of JSON, or write them to a file that is none of `inputs`.
 
-    Secrets of environment variables are taken out, and it is said of how many rows.
+    Keys in use are taken out, and it is said of how many rows.
 
     Raises:
         UsageError: The file cannot be written.
@@ -51,4 +51,4 @@ def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path
 def warn_of_redacted(out: Path, num_rows: int) -> None:
     """Say in how many rows something else stands than was read."""
     if num_rows:
-        warn(f"{out}: {num_rows} rows held a secret, which is written as {REDACTED}")
+        warn(f"{out}: {num_rows} rows held a key in use, which is written as {REDACTED}")
