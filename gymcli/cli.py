@@ -92,6 +92,8 @@ class _Group(typer.core.TyperGroup):
         context = cast("typer.Context", ctx)
         context.meta[TYPED] = list(args)
         with _ending():
+            for argument in args:
+                _check_text("the argument", argument)
             return super().parse_args(context, _with_common_first(args))
 
     def invoke(self, ctx: object) -> object:
@@ -112,6 +114,20 @@ class _Command(typer.core.TyperCommand):
             except SystemExit as error:
                 raise RunError(f"code of an environment called sys.exit({error.code!r})") from error
         return result
+
+
+def _check_text(name: str, text: str) -> None:
+    """Refuse a path, or another text, that is no UTF-8: no line of a run can hold it.
+
+    Raises:
+        UsageError: It is none.
+
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(text).decode(errors="backslashreplace")
+        raise UsageError(f"{name} {shown} is no UTF-8; rename the file or folder") from error
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import gymcli.envs
-from gymcli.boundary import described
+from gymcli.boundary import described, frames_of
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.errors import EnvironmentImportError, GymError, UnknownNameError, UsageError
 
@@ -245,7 +245,7 @@ def prepare(found: Found, options: EnvironmentOptions) -> None:
         raise
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f'environment "{found.name}" cannot be prepared: {described(error)}'
+            f'environment "{found.name}" cannot be prepared: {_described(error)}'
         ) from error
 
 
@@ -261,8 +261,14 @@ def _importing(name: str) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         raise EnvironmentImportError(
-            f'environment "{name}" cannot be imported: {described(error)}'
+            f'environment "{name}" cannot be imported: {_described(error)}'
         ) from error
+
+
+def _described(error: BaseException) -> str:
+    """Name an exception of an environment's code, and where it was raised."""
+    frames = frames_of(error)
+    return f"{described(error)} ({frames[-1]})" if frames else described(error)
 
 
 def _source_hash(module: ModuleType) -> str:

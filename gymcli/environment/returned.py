@@ -1,0 +1,163 @@
+"""Checks what the methods of an environment return, where they return it.
+
+What a line cannot hold would be written all the same, and could never be read again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import reprlib
+import typing
+
+import msgspec
+
+from gymcli.boundary import shown_place
+from gymcli.environment.parts import Step
+from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError
+from gymcli.types import JSON, Message, Role, StopReason
+
+__all__ = [
+    "UNENCODABLE",
+    "checked_json",
+    "checked_messages",
+    "checked_step",
+    "checked_turn",
+    "named",
+    "wrong_return",
+]
+
+_ROLES: tuple[str, ...] = typing.get_args(Role)
+_STOP_REASONS: tuple[str, ...] = typing.get_args(StopReason)
+
+_ERRORS: dict[str, type[AttemptError]] = {
+    "setup": SetupError,
+    "tools": SetupError,
+    "verify": VerifierError,
+    "verify_group": VerifierError,
+}
+"""By method; of all others it is an `EpisodeError`."""
+
+UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What writing and reading a value raises that no line can hold."""
+
+
+def checked_messages(environment: object, method: str, messages: object) -> list[Message]:
+    """Return messages as they will be read from their line.
+
+    Raises:
+        AttemptError: They are none.
+
+    """
+    if not isinstance(messages, list | tuple):
+        raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
+    return [one if _is_plain(one) else _as_read(environment, method, one) for one in messages]
+
+
+def checked_step(environment: object, step: object) -> Step:
+    """Return what `step` returned, with its messages as they will be read.
+
+    Raises:
+        EpisodeError: It is no step, or one that no line can hold.
+
+    """
+    if not isinstance(step, Step):
+        raise wrong_return(environment, "step", f"{named(step)}, not a Step")
+    messages, reward, stop_reason = step
+    if reward is not None and not _is_finite(reward):
+        text = f"the step reward {reprlib.repr(reward)}, no finite number"
+        raise wrong_return(environment, "step", text)
+    if stop_reason is not None and stop_reason not in _STOP_REASONS:
+        text = f"the stop reason {reprlib.repr(stop_reason)}, not one of {', '.join(_STOP_REASONS)}"
+        raise wrong_return(environment, "step", text)
+    return Step(checked_messages(environment, "step", messages), reward, stop_reason)
+
+
+def checked_turn(environment: object, message: object) -> Message | None:
+    """Return what `oracle` returned: a message of the model, or None.
+
+    Raises:
+        EpisodeError: It is neither.
+
+    """
+    if message is None:
+        return None
+    if isinstance(message, Message) and message.role != "assistant":
+        text = f"a Message of the role {reprlib.repr(message.role)}, not assistant"
+        raise wrong_return(environment, "oracle", text)
+    return checked_messages(environment, "oracle", [message])[0]
+
+
+def checked_json(environment: object, method: str, value: object) -> JSON:
+    """Return a value as it will be read from its line.
+
+    Raises:
+        AttemptError: It is no JSON.
+
+    """
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except UNENCODABLE as error:
+        raise wrong_return(environment, method, f"what is no JSON: {error}") from error
+
+
+def wrong_return(environment: object, method: str, found: str) -> AttemptError:
+    """Return the error that names class, method, file and line of what returned something wrong.
+
+    Args:
+        environment: The class, or an instance of it.
+        method: The method's name.
+        found: What it returned, and what it should have been.
+
+    """
+    kind = environment if isinstance(environment, type) else type(environment)
+    function = inspect.unwrap(getattr(kind, method))
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    place = "" if code is None else shown_place(code.co_filename, code.co_firstlineno)
+    where = f" ({place})" if place else ""
+    error = _ERRORS.get(method, EpisodeError)(f"{kind.__name__}.{method} returned {found}{where}")
+    if code is not None:
+        error.frames = (f"{place} in {code.co_qualname}",)
+    return error
+
+
+def named(value: object) -> str:
+    """Name a value of somebody else's code, and its type."""
+    return f"{reprlib.repr(value)} ({type(value).__name__})"
+
+
+def _is_plain(message: object) -> bool:
+    """Return whether a message is nothing but a role and texts, which need no second look."""
+    if type(message) is not Message:
+        return False
+    content, call_id = message.content, message.tool_call_id
+    return (
+        message.role in _ROLES
+        and type(content) is str
+        and content.isascii()
+        and (call_id is None or (type(call_id) is str and call_id.isascii()))
+        and message.tool_calls == []
+        and message.response_items == []
+        and message.reasoning is None
+        and message.refusal is None
+        and message.name is None
+        and message.logprobs is None
+    )
+
+
+def _as_read(environment: object, method: str, message: object) -> Message:
+    if not isinstance(message, Message):
+        raise wrong_return(environment, method, f"the message {named(message)}, not a Message")
+    try:
+        return msgspec.json.decode(msgspec.json.encode(message), type=Message)
+    except UNENCODABLE as error:
+        raise wrong_return(
+            environment, method, f"a Message that cannot be read again: {error}"
+        ) from error
+
+
+def _is_finite(reward: object) -> bool:
+    try:
+        return math.isfinite(reward)  # type: ignore[arg-type]  # this is what is found out
+    except (TypeError, ValueError, OverflowError):
+        return False
