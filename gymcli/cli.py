@@ -92,8 +92,7 @@ class _Group(typer.core.TyperGroup):
         context = cast("typer.Context", ctx)
         context.meta[TYPED] = list(args)
         with _ending():
-            for argument in args:
-                _check_text("the argument", argument)
+            _check_encoding(args)
             return super().parse_args(context, _with_common_first(args))
 
     def invoke(self, ctx: object) -> object:
@@ -116,18 +115,21 @@ class _Command(typer.core.TyperCommand):
         return result
 
 
-def _check_text(name: str, text: str) -> None:
-    """Refuse a path, or another text, that is no UTF-8: no line of a run can hold it.
+def _check_encoding(args: list[str]) -> None:
+    """Refuse an argument that is no UTF-8: no line of a run can hold it.
 
     Raises:
-        UsageError: It is none.
+        UsageError: One is none.
 
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        shown = os.fsencode(text).decode(errors="backslashreplace")
-        raise UsageError(f"{name} {shown} is no UTF-8; rename the file or folder") from error
+    for before, argument in zip(["", *args], args, strict=False):
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            option = f"{before} " if before.startswith("--") else ""
+            shown = os.fsencode(argument).decode(errors="backslashreplace")
+            text = f"{option}{shown} is no UTF-8; a file or folder can be renamed"
+            raise UsageError(text) from error
 
 
 @contextmanager

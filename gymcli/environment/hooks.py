@@ -36,14 +36,14 @@ def check_hooks(kind: type, base: type) -> None:
     members = {name: value for one in others for name, value in vars(one).items()}
     hooks = {name: value for name, value in vars(base).items() if not name.startswith("_")}
     for name in members.keys() & hooks.keys():
-        _check_hook(f"{kind.__name__}.{name}", members[name], hooks[name])
+        _check_hook(kind, name, members[name], hooks[name])
     missing = {name: hooks[name] for name in _HOOKS if name not in members}
     for name, value in vars(kind).items():
         if name not in hooks and not name.startswith("_"):
             _check_name(kind, name, value, missing)
 
 
-def _check_hook(name: str, value: object, hook: object) -> None:
+def _check_hook(kind: type, name: str, value: object, hook: object) -> None:
     """See that a method is called as it is written."""
     function, own = _function(value), _function(hook)
     if function is None or own is None:
@@ -52,11 +52,11 @@ def _check_hook(name: str, value: object, hook: object) -> None:
     if isinstance(hook, classmethod) and not isinstance(value, classmethod):
         way_out = "must be a class method: write @classmethod above it"
     elif _is_async(own) and not _is_async(function) and not hasattr(function, "__wrapped__"):
-        way_out = f"must be async: write `async def {function.__name__}`"
+        way_out = f"must be async: write `async def {name}`"
     elif _is_async(function) and not _is_async(own):
-        way_out = f"must not be async: write `def {function.__name__}`"
+        way_out = f"must not be async: write `def {name}`"
     if way_out:
-        raise TypeError(f"{name} {way_out} ({_place(function)})")
+        raise TypeError(f"{kind.__name__}.{name} {way_out} ({_place(function)})")
 
 
 def _check_name(kind: type, name: str, value: object, missing: dict[str, object]) -> None:

@@ -43,7 +43,7 @@ UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.Msg
 
 
 def checked_messages(environment: object, method: str, messages: object) -> list[Message]:
-    """Return messages as they will be read from their line.
+    """Return messages as they will be read from their line; themselves where that is the same.
 
     Raises:
         AttemptError: They are none.
@@ -89,16 +89,17 @@ def checked_turn(environment: object, message: object) -> Message | None:
 
 
 def checked_json(environment: object, method: str, value: object) -> JSON:
-    """Return a value as it will be read from its line.
+    """Return a value as it will be read from its line; itself where that is the same.
 
     Raises:
         AttemptError: It is no JSON.
 
     """
     try:
-        return msgspec.json.decode(msgspec.json.encode(value))
+        read = msgspec.json.decode(msgspec.json.encode(value))
     except UNENCODABLE as error:
         raise wrong_return(environment, method, f"what is no JSON: {error}") from error
+    return value if value == read else read
 
 
 def wrong_return(environment: object, method: str, found: str) -> AttemptError:
@@ -149,11 +150,12 @@ def _as_read(environment: object, method: str, message: object) -> Message:
     if not isinstance(message, Message):
         raise wrong_return(environment, method, f"the message {named(message)}, not a Message")
     try:
-        return msgspec.json.decode(msgspec.json.encode(message), type=Message)
+        read = msgspec.json.decode(msgspec.json.encode(message), type=Message)
     except UNENCODABLE as error:
         raise wrong_return(
             environment, method, f"a Message that cannot be read again: {error}"
         ) from error
+    return message if message == read else read
 
 
 def _is_finite(reward: object) -> bool:

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -191,7 +192,14 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
 
     """
     resolved = path.resolve()
-    module_name = f"{FILE_MODULE_PREFIX}{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}"
+    try:
+        hashed = hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(resolved).decode(errors="backslashreplace")
+        raise EnvironmentImportError(
+            f"{spec}: its path {shown} is no UTF-8; rename the folder, or move the file"
+        ) from error
+    module_name = f"{FILE_MODULE_PREFIX}{hashed}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     location = importlib.util.spec_from_file_location(module_name, resolved)

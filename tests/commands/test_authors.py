@@ -219,3 +219,17 @@ def test_a_path_that_is_no_utf_8_is_refused_in_one_line(folder, arguments):
     assert line.startswith("error: ")
     assert r"\xff" in line
     assert "is no UTF-8" in line
+
+
+def test_a_working_directory_that_is_no_utf_8_works_but_for_code_in_it(folder, monkeypatch):
+    name = "d\udcff"
+    Path(name).mkdir()
+    monkeypatch.chdir(name)
+    Path("judging.py").write_text(JUDGING)
+    write_rows("sound")
+    assert gym("collect", "arithmetic", "--model", "oracle", "--limit", "2").exit_code == 0
+    done = collect("judging.py:Judging")
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: judging.py:Judging: its path ")
+    assert line.endswith(r"d\xff/judging.py is no UTF-8; rename the folder, or move the file")
