@@ -79,7 +79,7 @@ def described(error: BaseException) -> str:
 
 
 def frames_of(error: BaseException) -> list[str]:
-    """Return where an author's code failed: the last calls in his own files, innermost last.
+    """Return where an author's code failed: the last calls in their own files, innermost last.
 
     Each is `FILE:LINE in FUNCTION`. Files of gymcli, of Python and of installed packages are left
     out; those of packages are not where nothing else remains, as of an environment that is one. An

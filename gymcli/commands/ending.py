@@ -33,6 +33,10 @@ TYPED = "gymcli.typed"
 """Where the context of a command keeps the arguments as they were typed."""
 
 
+_MAX_FAILURES = 3
+"""That are shown with their place."""
+
+
 class Ending(NamedTuple):
     """What a run came to."""
 
@@ -67,7 +71,7 @@ def end_run(
     if collection.num_crashed:
         warn(_crashed(collection, command_to_go_on(context, collection)))
     if not context.params.get("quiet"):
-        _show_commonest_failure(ending.aggregator)
+        _show_failures(ending.aggregator)
     if cause is not None:
         error = _explained(collection, cause, command_to_go_on(context, collection))
     else:
@@ -136,11 +140,11 @@ def _show(
     result(f"files         {collection.path}")
 
 
-def _show_commonest_failure(aggregator: Aggregator) -> None:
-    """Print where an author's code failed most often."""
+def _show_failures(aggregator: Aggregator) -> None:
+    """Print where an author's code failed, the commonest failures."""
     errors = [error for error in aggregator.errors() if error.frames]
     counts = Counter((error.error_class, error.frames[-1]) for error in errors)
-    for (name, frame), num in counts.most_common(1):
+    for (name, frame), num in counts.most_common(_MAX_FAILURES):
         first = next(e for e in errors if (e.error_class, e.frames[-1]) == (name, frame))
         attempts = "1 attempt" if num == 1 else f"{num} attempts"
         message(f"{attempts} failed with {name}: {one_line(first.message)}")

@@ -49,9 +49,11 @@ def checked_messages(environment: object, method: str, messages: object) -> list
         AttemptError: They are none.
 
     """
+    if type(messages) is list and all(map(_is_plain, messages)):
+        return messages
     if not isinstance(messages, list | tuple):
         raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
-    return [one if _is_plain(one) else _as_read(environment, method, one) for one in messages]
+    return [_as_read(environment, method, one) for one in messages]
 
 
 def checked_step(environment: object, step: object) -> Step:
@@ -64,13 +66,14 @@ def checked_step(environment: object, step: object) -> Step:
     if not isinstance(step, Step):
         raise wrong_return(environment, "step", f"{named(step)}, not a Step")
     messages, reward, stop_reason = step
+    read = checked_messages(environment, "step", messages)
     if reward is not None and not _is_finite(reward):
         text = f"the step reward {reprlib.repr(reward)}, no finite number"
         raise wrong_return(environment, "step", text)
     if stop_reason is not None and stop_reason not in _STOP_REASONS:
         text = f"the stop reason {reprlib.repr(stop_reason)}, not one of {', '.join(_STOP_REASONS)}"
         raise wrong_return(environment, "step", text)
-    return Step(checked_messages(environment, "step", messages), reward, stop_reason)
+    return step._replace(messages=read) if read is not messages else step
 
 
 def checked_turn(environment: object, message: object) -> Message | None:
@@ -131,19 +134,25 @@ def _is_plain(message: object) -> bool:
     """Return whether a message is nothing but a role and texts, which need no second look."""
     if type(message) is not Message:
         return False
-    content, call_id = message.content, message.tool_call_id
+    role, content, call_id = message.role, message.content, message.tool_call_id
     return (
-        message.role in _ROLES
-        and type(content) is str
-        and content.isascii()
-        and (call_id is None or (type(call_id) is str and call_id.isascii()))
-        and message.tool_calls == []
-        and message.response_items == []
-        and message.reasoning is None
-        and message.refusal is None
-        and message.name is None
-        and message.logprobs is None
+        role in _ROLES
+        and _is_text(content)
+        and (call_id is None or _is_text(call_id))
+        and message == Message(role=role, content=content, tool_call_id=call_id)
     )
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a text that can be written: without half a surrogate pair."""
+    if type(value) is not str:
+        return False
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+    return True
 
 
 def _as_read(environment: object, method: str, message: object) -> Message:
