@@ -92,13 +92,13 @@ class _Group(typer.core.TyperGroup):
         context = cast("typer.Context", ctx)
         context.meta[TYPED] = list(args)
         with _ending():
-            _check_encoding(args)
             return super().parse_args(context, _with_common_first(args))
 
     def invoke(self, ctx: object) -> object:
         """Run the command."""
-        with _ending():
-            result: object = super().invoke(cast("typer.Context", ctx))
+        context = cast("typer.Context", ctx)
+        with _ending(), _unencodable(context.meta[TYPED]):
+            result: object = super().invoke(context)
         return result
 
 
@@ -115,21 +115,24 @@ class _Command(typer.core.TyperCommand):
         return result
 
 
-def _check_encoding(args: list[str]) -> None:
-    """Refuse an argument that is no UTF-8: no line of a run can hold it.
+@contextmanager
+def _unencodable(args: list[str]) -> Iterator[None]:
+    """Name an argument that is no UTF-8, where a command fails because of it.
 
     Raises:
         UsageError: One is none.
 
     """
-    for before, argument in zip(["", *args], args, strict=False):
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            option = f"{before} " if before.startswith("--") else ""
-            shown = os.fsencode(argument).decode(errors="backslashreplace")
-            text = f"{option}{shown} is no UTF-8; a file or folder can be renamed"
-            raise UsageError(text) from error
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        for before, argument in zip(["", *args], args, strict=False):
+            if any("\udc80" <= character <= "\udcff" for character in argument):
+                option = f"{before} " if before.startswith("-") else ""
+                shown = os.fsencode(argument).decode(errors="backslashreplace")
+                text = f"{option}{shown} is no UTF-8, which this needs; rename the file or folder"
+                raise UsageError(text) from error
+        raise
 
 
 @contextmanager

@@ -206,13 +206,19 @@ def test_an_environment_that_cannot_be_imported_is_named_with_its_line(folder):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("collect", "t\udcff.jsonl", "--model", "oracle"),
+        ("collect", "t\udcff.jsonl", "--env", "judging.py:Judging", "--model", "oracle"),
+        ("export", "run\udcff", "--to", "csv", "-o", "out.csv"),
         ("collect", "arithmetic", "--model", "oracle", "--out", "run\udcff"),
-        ("export", "run", "--to", "jsonl", "-o", "\udcff.jsonl"),
-        ("metrics", "\udcff"),
+        ("collect", "t.jsonl", "--env", "d\udcff/judging.py:Judging", "--model", "oracle"),
     ],
 )
-def test_a_path_that_is_no_utf_8_is_refused_in_one_line(folder, arguments):
+def test_a_path_that_no_record_can_hold_is_refused_in_one_line(folder, arguments):
+    write_rows("sound")
+    Path("t\udcff.jsonl").write_bytes(Path("t.jsonl").read_bytes())
+    assert collect("judging.py:Judging").exit_code == 0
+    Path("run").rename("run\udcff")
+    Path("d\udcff").mkdir()
+    Path("d\udcff", "judging.py").write_text(JUDGING)
     done = gym(*arguments)
     assert done.exit_code == 2
     [line] = done.stderr.splitlines()
