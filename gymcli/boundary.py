@@ -5,11 +5,27 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import traceback
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
-from gymcli.errors import AttemptError, RunError, UsageError
+from gymcli.errors import (
+    AttemptError,
+    ModelError,
+    RunError,
+    UnfinishedAttemptError,
+    UsageError,
+)
 
-__all__ = ["boundary", "described", "leave_copy"]
+__all__ = ["boundary", "described", "frames_of", "leave_copy", "shown_place"]
+
+_MAX_FRAMES = 5
+
+_OURS = f"{Path(__file__).parent}{os.sep}"
+_ENVIRONMENTS = f"{_OURS}_envs{os.sep}"
+_STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class _Boundary:
@@ -60,6 +76,51 @@ def described(error: BaseException) -> str:
     except BaseException as failed:  # noqa: BLE001  # its class says how it is put into words
         return f"{name} (its text cannot be read: {type(failed).__name__})"
     return f"{name}: {text}" if text else name
+
+
+def frames_of(error: BaseException) -> list[str]:
+    """Return where an author's code failed: the last calls in their own files, innermost last.
+
+    Each is `FILE:LINE in FUNCTION`. Files of gymcli, of Python and of installed packages are left
+    out; those of packages are not where nothing else remains, as of an environment that is one. An
+    endpoint that failed, and the end of a run, have no such place.
+    """
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, ModelError | UnfinishedAttemptError):
+        if isinstance(link, AttemptError) and link.frames:
+            return list(link.frames)
+        calls = [(f.f_code, line) for f, line in traceback.walk_tb(link.__traceback__)]
+        calls = [call for call in calls if _is_foreign(call[0].co_filename)]
+        own = [call for call in calls if not _is_installed(call[0].co_filename)]
+        if found := own or calls:
+            return [
+                f"{shown_place(code.co_filename, line)} in {code.co_qualname}"
+                for code, line in found[-_MAX_FRAMES:]
+            ]
+        link = link.__cause__
+    return []
+
+
+def shown_place(file: str, line: int) -> str:
+    """Return a line of a file as it is shown: within the working directory relative to that."""
+    with suppress(OSError):  # the directory is gone
+        file = file.removeprefix(f"{Path.cwd()}{os.sep}")
+    return f"{file.encode(errors='backslashreplace').decode()}:{line}"
+
+
+def _is_foreign(file: str) -> bool:
+    """Return whether a file is neither of gymcli, but for its environments, nor of Python."""
+    if file.startswith("<"):
+        return False
+    if file.startswith(_OURS):
+        return file.startswith(_ENVIRONMENTS)
+    is_standard = file.startswith(_STANDARD_LIBRARY)
+    return not is_standard or any(part in file for part in _PACKAGES)
+
+
+def _is_installed(file: str) -> bool:
+    is_package = any(part in file for part in _PACKAGES)
+    return is_package and not file.startswith(_ENVIRONMENTS)
 
 
 def leave_copy(process: int) -> None:

@@ -96,8 +96,9 @@ class _Group(typer.core.TyperGroup):
 
     def invoke(self, ctx: object) -> object:
         """Run the command."""
-        with _ending():
-            result: object = super().invoke(cast("typer.Context", ctx))
+        context = cast("typer.Context", ctx)
+        with _ending(), _unencodable(context.meta[TYPED]):
+            result: object = super().invoke(context)
         return result
 
 
@@ -112,6 +113,26 @@ class _Command(typer.core.TyperCommand):
             except SystemExit as error:
                 raise RunError(f"code of an environment called sys.exit({error.code!r})") from error
         return result
+
+
+@contextmanager
+def _unencodable(args: list[str]) -> Iterator[None]:
+    """Name an argument that is no UTF-8, where a command fails because of it.
+
+    Raises:
+        UsageError: One is none.
+
+    """
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        for before, argument in zip(["", *args], args, strict=False):
+            if any("\udc80" <= character <= "\udcff" for character in argument):
+                option = f"{before} " if before.startswith("-") else ""
+                shown = os.fsencode(argument).decode(errors="backslashreplace")
+                text = f"{option}{shown} is no UTF-8, which this needs; rename the file or folder"
+                raise UsageError(text) from error
+        raise
 
 
 @contextmanager

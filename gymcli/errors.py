@@ -48,6 +48,7 @@ GymError                      1   a bug of ours unless a child says otherwise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 __all__ = [
@@ -189,6 +190,8 @@ class AttemptError(GymError):
     """Raised when one attempt cannot be scored; the runner records it and goes on."""
 
     phase: Phase = "environment"
+    frames: Sequence[str] = ()
+    """Where an author's code failed, as of `frames_of`, where no traceback says it."""
 
 
 class ModelError(AttemptError):

@@ -1,14 +1,17 @@
 """Somebody else's code ends one attempt, in its phase, and never the run."""
 
 import asyncio
+import json
 import os
 
 import pytest
 
-from gymcli.boundary import boundary, leave_copy
+from gymcli.boundary import boundary, frames_of, leave_copy
 from gymcli.errors import (
+    CancelledAttemptError,
     EpisodeError,
     MissingPackageError,
+    ModelError,
     RoleError,
     RunDirectoryError,
     VerifierError,
@@ -91,3 +94,50 @@ def test_leave_copy_ends_a_forked_process_and_no_other():
         leave_copy(process)
         os._exit(1)
     assert os.waitpid(copy, 0)[1] == 0
+
+
+def fail(depth):
+    """Fail so many calls further down, in a file of Python's."""
+    if depth:
+        fail(depth - 1)
+    json.loads("{")
+
+
+def caused_by(function, *arguments):
+    """Call a function of an author as gymcli does; give what that raises."""
+    try:
+        function(*arguments)
+    except (RecursionError, ValueError, ArithmeticError) as error:
+        error.__traceback__ = error.__traceback__.tb_next
+        failed = VerifierError("the verifier failed")
+        failed.__cause__ = error
+        return failed
+
+
+def test_frames_are_the_last_calls_in_files_of_the_author():
+    frames = frames_of(caused_by(fail, 9))
+    first, *others = [line.partition(":")[2] for line in frames]
+    line = fail.__code__.co_firstlineno
+    assert first == f"{line + 3} in fail"
+    assert others == [f"{line + 3} in fail"] * 3 + [f"{line + 4} in fail"]
+    assert {frame.partition(":")[0] for frame in frames} == {"tests/test_boundary.py"}
+
+
+def test_frames_of_an_installed_environment_are_those_of_its_package(tmp_path):
+    file = tmp_path / "site-packages" / "riddles.py"
+    space = {}
+    exec(compile("def ask():\n    return 1 / 0\n", file, "exec"), space)
+    assert frames_of(caused_by(space["ask"]))[-1].endswith("site-packages/riddles.py:2 in ask")
+
+
+def test_frames_of_an_error_that_has_some_are_these():
+    error = VerifierError("of a worker")
+    error.frames = ("a.py:1 in verify",)
+    assert frames_of(error) == ["a.py:1 in verify"]
+
+
+@pytest.mark.parametrize("kind", [ModelError, CancelledAttemptError])
+def test_an_endpoint_and_a_signal_have_no_frames(kind):
+    with pytest.raises(kind) as caught:
+        raise kind("nobody's fault")
+    assert frames_of(caught.value) == []

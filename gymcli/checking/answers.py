@@ -113,7 +113,7 @@ def broken(episodes: Sequence[Episode]) -> Finding | None:
     if not unscored:
         return None
     text = f"{_of(unscored, episodes)} cannot be played or scored: {unscored[0].error}"
-    return failed(text, [episode.row.id for episode in unscored])
+    return failed(text, [episode.row.id for episode in unscored], unscored[0].frames)
 
 
 def exceeds(total: float, num_trials: int, chance: float, *, num_candidates: int = 1) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
+from gymcli.boundary import frames_of
 from gymcli.checking.answers import echo, empty, oracle, swapped
 from gymcli.checking.guessing import guessing
 from gymcli.checking.judges import judges
@@ -69,7 +70,7 @@ def check(
 
     Raises:
         UsageError: There is no such environment, option or file, or the environment cannot be
-            played here.
+            played here; where a package is missing, a MissingPackageError.
 
     """
     return run(check_async(environment, tasks=tasks, env_args=env_args, limit=limit, watch=watch))
@@ -115,7 +116,7 @@ async def _checked(subject: Subject, name: str) -> Finding:
     try:
         return await CHECKS[name](subject)
     except AttemptError as error:
-        return failed(str(error))
+        return failed(str(error), (), frames_of(error))
 
 
 def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:

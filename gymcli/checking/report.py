@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -19,13 +19,16 @@ class Finding(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     check: str = ""
     status: Status
-    """`skipped`: the class says that it does not apply; `n/a`: there is nothing to look at."""
+    """`skipped`: the class says that it does not apply, or a package is missing; `n/a`: there is
+    nothing to look at."""
     text: str
-    """The finding in one line; of a check that is skipped, the class's reason."""
+    """The finding in one line; of a check that is skipped, the reason."""
     task_ids: list[str] = []
     """The tasks that fail, 1,000 at most."""
     numbers: dict[str, float] = {}
     """What was measured, by name."""
+    frames: list[str] = []
+    """Where the author's code failed, as in a line of failures.jsonl."""
 
 
 class CheckReport(msgspec.Struct, kw_only=True):
@@ -50,10 +53,14 @@ def passed(text: str, **numbers: float) -> Finding:
     return Finding(status="ok", text=text, numbers=numbers)
 
 
-def failed(text: str, task_ids: Iterable[str] = (), **numbers: float) -> Finding:
+def failed(
+    text: str, task_ids: Iterable[str] = (), frames: Sequence[str] = (), /, **numbers: float
+) -> Finding:
     """Give the finding of a check that does not hold."""
     distinct = list(dict.fromkeys(task_ids))[:_MAX_IDS]
-    return Finding(status="failed", text=text, task_ids=distinct, numbers=numbers)
+    return Finding(
+        status="failed", text=text, task_ids=distinct, numbers=numbers, frames=list(frames)
+    )
 
 
 def not_applicable(text: str) -> Finding:

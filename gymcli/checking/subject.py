@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.boundary import boundary
+from gymcli.boundary import boundary, frames_of
 from gymcli.checking.tasks import TaskSet
 from gymcli.environment import EnvironmentOptions, Model
 from gymcli.errors import AttemptError, EpisodeError, SetupError
 from gymcli.registry import Found
+from gymcli.role_models import declared_roles
 from gymcli.rollout import EpisodeFailedError, EpisodePlan, Policy, play
 from gymcli.scoring import Workers, score, score_group
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
@@ -32,6 +33,8 @@ class Episode(NamedTuple):
     """As far as it got; with its score where there is no error."""
     error: str = ""
     """Why it could not be played or scored."""
+    frames: Sequence[str] = ()
+    """Where the author's code failed."""
 
     @property
     def reward(self) -> float:
@@ -142,11 +145,11 @@ class Subject:
             plan = msgspec.structs.replace(plan, roles=self._roles(row))
             record = await play(plan, policy)
         except EpisodeFailedError as failed:
-            return Episode(row, failed.rollout, str(failed))
+            return Episode(row, failed.rollout, str(failed), frames_of(failed.error))
         except AttemptError as error:
             messages = list(row.messages)
             unplayed = Rollout(messages=messages, num_prompt_messages=len(messages))
-            return Episode(row, unplayed, str(error))
+            return Episode(row, unplayed, str(error), frames_of(error))
         return await self.scored(row, record, plan.roles)
 
     async def scored(
@@ -163,7 +166,7 @@ class Subject:
                 workers=self._workers,
             )
         except AttemptError as error:
-            return Episode(row, record, str(error))
+            return Episode(row, record, str(error), frames_of(error))
         self.verify_seconds.append(scored.timing.verify_seconds)
         self._watch(f"{self.name}: {len(self.verify_seconds):,} records scored")
         return Episode(row, scored)
@@ -198,7 +201,8 @@ class Subject:
         """Give the scripted models of a task, fresh ones each time.
 
         Raises:
-            SetupError: A required role is not among them, or the environment fails to give them.
+            SetupError: A required role is not among them, or one is that the class does not
+                declare, or the environment fails to give them.
 
         """
         environment = self.environment
@@ -209,6 +213,12 @@ class Subject:
                 raise SetupError(
                     f'{environment.__name__} needs the role "{role}" and its stand_ins gives no '
                     "scripted model for it"
+                )
+        for role in roles:
+            if role not in declared_roles(environment):
+                raise SetupError(
+                    f'stand_ins of {environment.__name__} gives a model for the role "{role}", '
+                    "which no run provides: name it in required_roles or optional_roles"
                 )
         return roles
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from gymcli.checking.report import Finding, failed, not_applicable, passed
-from gymcli.checking.subject import Subject
+from gymcli.checking.subject import Episode, Subject
 from gymcli.types import JSON, JSONObject, canonical_json
 
 __all__ = ["tools"]
@@ -19,7 +20,10 @@ _SAYS_WHAT = {"description", "type", "enum", "const", "anyOf", "oneOf", "allOf",
 
 
 async def tools(subject: Subject) -> Finding:
-    """Check names, descriptions and schemas of all tools that the tasks show."""
+    """Check names, descriptions and schemas of all tools that the tasks show.
+
+    A tool that raises whenever the oracle calls it does not work.
+    """
     own = subject.environment.method_tools().values()
     specs = {canonical_json(tool.spec): tool.spec for tool in own}
     for episode in await subject.oracles():
@@ -28,10 +32,40 @@ async def tools(subject: Subject) -> Finding:
     if not functions:
         return not_applicable("no tools")
     problems = [problem for function in functions for problem in _problems(function)]
+    problems += _broken(await subject.oracles())
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return failed(f"{problems[0]}{more}")
     return passed(f"{len(functions)} documented, with valid schemas")
+
+
+def _broken(episodes: Sequence[Episode]) -> Iterator[str]:
+    """Say which tools raised in every call of the oracle."""
+    num_calls: Counter[str] = Counter()
+    num_raised: Counter[str] = Counter()
+    said: dict[str, str] = {}
+    for episode in episodes:
+        answers = list(_answers(episode))
+        num_calls.update(name for name, _ in answers)
+        raised = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
+        # A tool may answer so by itself; then it is not known which of them raised.
+        if len(raised) == episode.record.tool_errors.get("raised", 0):
+            num_raised.update(name for name, _ in raised)
+            said = dict(raised) | said
+    for name, num in num_raised.items():
+        if num == num_calls[name]:
+            calls = "the only call" if num == 1 else f"all {num} calls"
+            yield f"{name} raises in {calls} of the oracle: {said[name]}"
+
+
+def _answers(episode: Episode) -> Iterator[tuple[str, str]]:
+    """Yield each tool that was called with what the model was told."""
+    waiting: list[str] = []
+    for message in episode.record.responses:
+        if message.role == "assistant":
+            waiting = [call.name for call in message.tool_calls]
+        elif message.role == "tool" and waiting:
+            yield waiting.pop(0), message.text
 
 
 def _problems(function: JSON) -> Iterator[str]:

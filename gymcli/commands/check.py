@@ -11,10 +11,11 @@ import typer
 from gymcli.commands.console import message, one_line, print_json, print_table, result
 from gymcli.commands.options import JsonOption, key_values
 from gymcli.commands.streams import scrubbed
-from gymcli.errors import UsageError
+from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
     from gymcli.checking import CheckReport, Finding
+    from gymcli.checking.report import Status
 
 __all__ = ["check"]
 
@@ -62,15 +63,18 @@ def check(
                 check_one(name, tasks=tasks, env_args=env_args, limit=limit, watch=watch)
             )
         except UsageError as error:
-            if names:
+            is_missing = isinstance(error, MissingPackageError)
+            if names and not is_missing:
                 raise
-            finding = Finding(check="ready", status="failed", text=str(error))
+            status: Status = "skipped" if is_missing else "failed"
+            finding = Finding(check="ready", status=status, text=str(error))
             reports.append(
                 CheckReport(env=name, version="", tasks="none", num_tasks=0, findings=[finding])
             )
     for report in reports:
         for finding in report.findings:
             finding.text = scrubbed(finding.text)  # it may quote an error
+            finding.frames = [scrubbed(frame) for frame in finding.frames]
     if json:
         print_json(msgspec.json.encode(reports[0] if len(reports) == 1 else reports))
     elif len(reports) == 1:
@@ -101,6 +105,7 @@ def _print_one(report: CheckReport) -> None:
     for finding in report.findings:
         status = "FAILED" if finding.status == "failed" else finding.status
         result(f"{finding.check:11} {status:8} {_shown(finding)}")
+        _print_frames(finding)
 
 
 def _print_all(reports: list[CheckReport]) -> None:
@@ -109,6 +114,7 @@ def _print_all(reports: list[CheckReport]) -> None:
     for report in reports:
         for finding in report.failures:
             result(f"FAILED {report.env} {finding.check}: {_shown(finding)}")
+            _print_frames(finding)
     for report in reports:
         checks_by_reason: dict[str, list[str]] = {}
         for finding in report.findings:
@@ -133,7 +139,7 @@ def _row(report: CheckReport) -> tuple[str, ...]:
         _number(found.get("guessing"), best),
         _number(found.get("guessing"), f"{best} limit"),
         _number(found.get("speed"), "p99_milliseconds"),
-        f"{num_failed} FAILED" if num_failed else "ok",
+        f"{num_failed} FAILED" if num_failed else "ok" if "oracle" in found else "skipped",
     )
 
 
@@ -141,6 +147,11 @@ def _number(finding: Finding | None, name: str) -> str:
     if finding is None or name not in finding.numbers:
         return "-"
     return f"{finding.numbers[name]:.2f}"
+
+
+def _print_frames(finding: Finding) -> None:
+    for frame in finding.frames:
+        result(f"{'':20} {one_line(frame)}")
 
 
 def _shown(finding: Finding) -> str:

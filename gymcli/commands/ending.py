@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from gymcli.commands.console import harmless, print_json, result, warn
+from gymcli.commands.console import harmless, message, one_line, print_json, result, warn
 from gymcli.errors import (
     BudgetReachedError,
     EngineError,
@@ -30,6 +31,10 @@ __all__ = ["TYPED", "Ending", "command_to_go_on", "end_run", "missing_coverage"]
 
 TYPED = "gymcli.typed"
 """Where the context of a command keeps the arguments as they were typed."""
+
+
+_MAX_FAILURES = 3
+"""That are shown with their place."""
 
 
 class Ending(NamedTuple):
@@ -65,6 +70,8 @@ def end_run(
     error: GymError | None
     if collection.num_crashed:
         warn(_crashed(collection, command_to_go_on(context, collection)))
+    if not context.params.get("quiet"):
+        _show_failures(ending.aggregator)
     if cause is not None:
         error = _explained(collection, cause, command_to_go_on(context, collection))
     else:
@@ -133,6 +140,18 @@ def _show(
         result(f"logprobs      missing from {collection.num_without_logprobs} answers")
     result(f"time          {collection.manifest.seconds:.1f} s")
     result(f"files         {collection.path}")
+
+
+def _show_failures(aggregator: Aggregator) -> None:
+    """Print where an author's code failed, the commonest failures."""
+    errors = [error for error in aggregator.errors() if error.frames]
+    counts = Counter((error.error_class, error.frames[-1]) for error in errors)
+    for (name, frame), num in counts.most_common(_MAX_FAILURES):
+        first = next(e for e in errors if (e.error_class, e.frames[-1]) == (name, frame))
+        attempts = "1 attempt" if num == 1 else f"{num} attempts"
+        message(f"{attempts} failed with {name}: {one_line(first.message)}")
+        for place in first.frames:
+            message(f"  at {one_line(place)}")
 
 
 def _explained(collection: Collection, cause: GymError, command: str) -> GymError:

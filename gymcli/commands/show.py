@@ -101,6 +101,7 @@ def _print_error(failure: Failure) -> None:
             "error": failure.error.error_class,
             "phase": failure.error.phase,
             "message": failure.error.message,
+            "where": "\n".join(failure.error.frames),
             "status": failure.error.status,
             "retries": failure.retries,
             "seconds": round(failure.timing.total_seconds, 3),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
+import re
 import secrets
 import sys
 from collections.abc import Iterable, Iterator
@@ -46,10 +48,13 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: is no regular file; give another -o")
         # Process numbers of two machines, or of containers, may be equal in a folder they share.
+        _remove_abandoned(target)
         mark = f"{os.getpid()}-{secrets.token_hex(4)}"
         unfinished = target.with_name(f".{target.name}.{mark}.tmp")
         with unfinished.open("x+b") as raw:
             temporary = unfinished
+            with suppress(OSError):  # a file system that cannot lock
+                fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield raw
             raw.flush()
             os.fsync(raw.fileno())
@@ -61,6 +66,41 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
         if temporary is not None:
             with suppress(OSError):  # it is gone where all went well
                 temporary.unlink()
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what processes left beside a file that died while they wrote it.
+
+    The number of a process may be that of another machine's or container's, so that the lock of
+    the file must be free as well.
+    """
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.tmp")
+    with suppress(OSError):  # a folder that cannot be read; whoever writes there says so
+        for path in target.parent.iterdir():
+            found = pattern.fullmatch(path.name)
+            if found is not None and not _is_alive(int(found[1])):
+                _remove_unlocked(path)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a file that no process of any machine has locked."""
+    with suppress(OSError):  # it is locked, gone, or not ours
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(descriptor)
 
 
 def _resolved(path: Path) -> Path:

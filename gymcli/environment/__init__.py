@@ -2,11 +2,21 @@
 
 from gymcli.environment.boxes import last_boxed, without_text_commands
 from gymcli.environment.context import Cache, Context, Model
-from gymcli.environment.contract import Environment, make
+from gymcli.environment.contract import Environment, make, shown_tools
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
+from gymcli.environment.returned import (
+    UNENCODABLE,
+    checked_json,
+    checked_messages,
+    checked_step,
+    checked_turn,
+    named,
+    wrong_return,
+)
 from gymcli.environment.tool import Tool, ToolCallError, tool
 
 __all__ = [
+    "UNENCODABLE",
     "Cache",
     "Context",
     "Environment",
@@ -17,8 +27,15 @@ __all__ = [
     "Task",
     "Tool",
     "ToolCallError",
+    "checked_json",
+    "checked_messages",
+    "checked_step",
+    "checked_turn",
     "last_boxed",
     "make",
+    "named",
+    "shown_tools",
     "tool",
     "without_text_commands",
+    "wrong_return",
 ]

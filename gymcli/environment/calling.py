@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gymcli.boundary import described
+from gymcli.boundary import described, frames_of
 from gymcli.environment.parts import Task
 from gymcli.environment.tool import Tool, ToolCallError, function_names, shortened
 from gymcli.errors import AttemptError, RunError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Calling", "shown_of"]
 
 TaskT = TypeVar("TaskT", bound=Task)
+
+_LOGGER = logging.getLogger(__name__)
 
 _SLOW_SECONDS = 0.05
 """After a tool that computed so long, other episodes get their turn."""
@@ -102,7 +105,9 @@ class Calling:
                 close_timeout=environment.close_timeout,
                 now=environment.now,
             )
-            return result if isinstance(result, str) else _json_text(call.name, result)
+            if isinstance(result, str):
+                return str.__str__(result)  # of a subclass the text alone: no line can hold it
+            return _json_text(call.name, result)
         except (ToolCallError, AttemptError, RunError, KeyboardInterrupt):
             raise
         except LateError as error:
@@ -111,7 +116,11 @@ class Calling:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise ToolCallError("raised", f"{call.name} failed: {described(error)}.") from error
+            if _LOGGER.isEnabledFor(logging.INFO):
+                where = " < ".join(reversed(frames_of(error)))
+                _LOGGER.info("the tool %s failed: %s: %s", call.name, described(error), where)
+            text = f"{call.name} failed: {environment.tool_error_text(error)}."
+            raise ToolCallError("raised", text) from error
 
     async def _call(self, found: Tool, arguments: str) -> object:
         """Read the arguments of a call and make it; a row's schema may be slow to check as well."""

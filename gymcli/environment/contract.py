@@ -26,17 +26,19 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from gymcli.boundary import leave_copy
+from gymcli.boundary import described, leave_copy
 from gymcli.environment.calling import Calling, shown_of
 from gymcli.environment.context import Context, Model
+from gymcli.environment.hooks import check_hooks
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
+from gymcli.environment.returned import checked_json, named, wrong_return
 from gymcli.environment.tool import Tool, ToolFault, tool_of
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
 if TYPE_CHECKING:
     from gymcli.metrics.groups import Group
 
-__all__ = ["Environment", "make"]
+__all__ = ["Environment", "make", "shown_tools"]
 
 TaskT = TypeVar("TaskT", bound=Task)
 
@@ -101,8 +103,14 @@ class Environment(Generic[TaskT]):
         """No options."""
 
     def __init_subclass__(cls, **keywords: object) -> None:
-        """Take the typed task from `Environment[SomeTask]`, and find the `@tool` methods once."""
+        """Take the typed task from `Environment[SomeTask]`, and find the `@tool` methods once.
+
+        Raises:
+            TypeError: A hook is not what its callers expect, or its name is misspelt.
+
+        """
         super().__init_subclass__(**keywords)
+        check_hooks(cls, Environment)
         for base in getattr(cls, "__orig_bases__", ()):
             for argument in typing.get_args(base):
                 if isinstance(argument, type) and issubclass(argument, BaseModel):
@@ -129,6 +137,8 @@ class Environment(Generic[TaskT]):
         """For replaying records of other programs, whose servers converted what they could."""
         self.now: Callable[[], float] = time.monotonic
         """The clock of time limits; the driver sets one that stands still while the loop does."""
+        self.tool_error_text: Callable[[BaseException], str] = described
+        """Puts the exception of a tool into words for the model; a server leaves things out."""
         self.tool_seconds = 0.0
         self._own_usable: tuple[list[JSONObject] | None, Mapping[str, Tool]]
         self._own_usable = None, self._method_tools
@@ -207,7 +217,11 @@ class Environment(Generic[TaskT]):
                 return Step([], stop_reason="done")
             return Step(await self.call_tools(message.tool_calls))
         text = await self.reply(self.rollout)
-        return Step([]) if text is None else Step([Message(role="user", content=text)])
+        if text is None:
+            return Step([])
+        if not isinstance(text, str):
+            raise wrong_return(self, "reply", f"{named(text)}, neither a text nor None")
+        return Step([Message(role="user", content=text)])
 
     async def final_state(self) -> JSON:
         """Give what the verifier may need beside the conversation, as JSON."""
@@ -335,3 +349,19 @@ def make(
     instance = environment(environment.parse_task(fields), options=options, roles=roles, rng=rng)
     leave_copy(process)
     return instance
+
+
+def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
+    """Return the tools of an episode as the model is shown them.
+
+    Raises:
+        SetupError: The environment gives what is no tool.
+
+    """
+    tools: object = environment.tools()
+    if not (isinstance(tools, list | tuple) and all(isinstance(tool, Tool) for tool in tools)):
+        raise wrong_return(environment, "tools", f"{named(tools)}, not a list of Tool")
+    specs: list[JSONObject] = [tool.spec for tool in tools]
+    if type(environment).tools is not Environment.tools:
+        checked_json(environment, "tools", specs)
+    return specs

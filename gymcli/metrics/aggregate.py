@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from gymcli.metrics.slices import FieldValues, Slices
 from gymcli.metrics.slicing import NONE
 from gymcli.metrics.summary import summarise, summarise_task
 from gymcli.metrics.tally import EnvironmentTally
+from gymcli.types import ErrorRecord
 
 __all__ = ["Aggregator", "aggregate"]
 
@@ -112,6 +113,12 @@ class Aggregator:
             self._add_slices(together, environments, level)
         fields = {name: getattr(together, name) for name in Metrics.__struct_fields__}
         return RunMetrics(**fields, environments=environments)
+
+    def errors(self) -> Iterator[ErrorRecord]:
+        """Yield why each attempt failed that has no score."""
+        for tally in self._in_order():
+            for line in tally.failures():
+                yield line.error
 
     def task_rows(self) -> list[TaskMetrics]:
         """Give the numbers of each task, by environment and task id.

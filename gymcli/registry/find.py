@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import gymcli.envs
-from gymcli.boundary import described
+from gymcli.boundary import described, frames_of
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.errors import EnvironmentImportError, GymError, UnknownNameError, UsageError
 from gymcli.types import CODE_HASH
@@ -261,7 +262,14 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
 
     """
     resolved = path.resolve()
-    module_name = f"{FILE_MODULE_PREFIX}{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}"
+    try:
+        hashed = hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(resolved).decode(errors="backslashreplace")
+        raise EnvironmentImportError(
+            f"{spec}: its path {shown} is no UTF-8; rename the folder, or move the file"
+        ) from error
+    module_name = f"{FILE_MODULE_PREFIX}{hashed}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     location = importlib.util.spec_from_file_location(module_name, resolved)
@@ -315,7 +323,7 @@ def prepare(found: Found, options: EnvironmentOptions) -> None:
         raise
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f'environment "{found.name}" cannot be prepared: {described(error)}'
+            f'environment "{found.name}" cannot be prepared: {_described(error)}'
         ) from error
 
 
@@ -331,8 +339,14 @@ def _importing(name: str) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         raise EnvironmentImportError(
-            f'environment "{name}" cannot be imported: {described(error)}'
+            f'environment "{name}" cannot be imported: {_described(error)}'
         ) from error
+
+
+def _described(error: BaseException) -> str:
+    """Name an exception of an environment's code, and where it was raised."""
+    frames = frames_of(error)
+    return f"{described(error)} ({frames[-1]})" if frames else described(error)
 
 
 @functools.cache  # a worker asks for it with every score, and to parse 1 kB takes a millisecond

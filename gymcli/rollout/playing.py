@@ -19,7 +19,6 @@ that carries the record as far as it got. Where the caller is cancelled that pas
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from contextlib import suppress
@@ -27,7 +26,17 @@ from contextlib import suppress
 import msgspec
 
 from gymcli.boundary import boundary, leave_copy
-from gymcli.environment import Environment, Step, Task, make
+from gymcli.environment import (
+    Environment,
+    Step,
+    Task,
+    checked_json,
+    checked_messages,
+    checked_step,
+    checked_turn,
+    make,
+    shown_tools,
+)
 from gymcli.errors import (
     AttemptError,
     ContextOverflowError,
@@ -156,15 +165,14 @@ class _Play:
                 self._limit("setup", kind.setup_timeout, SetupTimeoutError)
                 opening = await environment.setup()
                 self._returned()
-                if opening:
-                    _check_encodable(opening)
+                opening = checked_messages(environment, "setup", opening)
             rollout.messages += opening
             if not rollout.messages:
                 raise SetupError(
                     "there is no prompt: neither the row nor the environment gives one"
                 )
             if self._plan.row.tools is None:
-                rollout.tools = [tool.spec for tool in environment.tools()]
+                rollout.tools = shown_tools(environment)
         environment.shown_tools = rollout.tools
         rollout.num_prompt_messages = len(rollout.messages)
         episode.phase = "environment"
@@ -209,8 +217,9 @@ class _Play:
         if self._policy is not None:
             return await ask(self._plan, self._policy, self._episode, self._flight)
         self._limit("oracle", environment.step_timeout, EnvironmentTimeoutError)
-        message = await environment.oracle(self._episode.rollout)
+        found = await environment.oracle(self._episode.rollout)
         self._returned()
+        message = checked_turn(environment, found)
         if message is None:
             raise EpisodeError(f"{self._episode.rollout.env} has no oracle for this task")
         return Answer(message=message)
@@ -224,7 +233,7 @@ class _Play:
         self._limit("step", kind.step_timeout, EnvironmentTimeoutError)
         step = await environment.step(message)
         self._returned()
-        return step
+        return checked_step(environment, step)
 
     async def _finish(self, environment: Environment[Task]) -> None:
         """Make the record of an episode whole, with its final state."""
@@ -236,9 +245,7 @@ class _Play:
             self._limit("final_state", environment.step_timeout, EnvironmentTimeoutError)
             final_state = await environment.final_state()
             self._returned()
-            if final_state is not None:
-                _check_encodable(final_state)
-                rollout.final_state = final_state
+            rollout.final_state = checked_json(environment, "final_state", final_state)
         episode.is_finished = True
 
     async def _close(self, environment: Environment[Task]) -> None:
@@ -277,11 +284,7 @@ def _stopped_by(answer: Answer) -> StopReason | None:
 def _record(episode: Episode, step: Step) -> None:
     """Keep what the environment answered to the last turn, and its reward if it gave one."""
     rollout, messages, reward = episode.rollout, step.messages, step.reward
-    if messages:
-        _check_encodable(messages)
     if reward is not None:
-        if not math.isfinite(reward):
-            raise EpisodeError(f"{rollout.env} gave the step reward {reward!r}, no finite number")
         _fill_step_rewards(rollout, episode.num_turns - 1)
         rollout.step_rewards.append(float(reward))
     for message in messages:
@@ -292,8 +295,3 @@ def _record(episode: Episode, step: Step) -> None:
 def _fill_step_rewards(rollout: Rollout, length: int) -> None:
     """Let turns before have no reward."""
     rollout.step_rewards += [None] * (length - len(rollout.step_rewards))
-
-
-def _check_encodable(value: object) -> None:
-    """Raise here for what is no JSON, rather than where the record is written."""
-    msgspec.json.encode(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gymcli.boundary import frames_of
 from gymcli.client import is_fatal, is_unreachable
 from gymcli.errors import AttemptError, EndpointGoneError, ModelError, RoleError, UnknownUsageError
 from gymcli.types import ErrorRecord, Failure, Rollout
@@ -48,8 +49,10 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
         error=ErrorRecord(
             error_class=type(named).__name__,
             phase=error.phase,
-            message=str(error),
+            # An exception may say what cannot be encoded.
+            message=str(error).encode(errors="replace").decode(),
             status=cause.status if isinstance(cause, ModelError) else None,
+            frames=frames_of(error),
         ),
         messages=rollout.messages,
         redacted=rollout.redacted,

@@ -118,7 +118,8 @@ def _group_sizes(lines: Iterable[Line], job: JudgedJob) -> Counter[tuple[str, st
 
 def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Rescored:
     if isinstance(record, Failure):
-        text = AttemptErrorText(record.error.error_class, record.error.message)
+        error = record.error
+        text = AttemptErrorText(error.error_class, error.message, error.frames)
         return unscored(before.rollout, text, keeps_line=job.keeps_lines)
     result = compared(before.rollout, record)
     if job.keeps_lines:

@@ -225,7 +225,10 @@ def _write(directory: RunDirectory, item: Rescored) -> None:
             task_id=item.key.task_id,
             attempt=item.key.attempt,
             error=ErrorRecord(
-                error_class=item.error.error_class, phase="verify", message=item.error.message
+                error_class=item.error.error_class,
+                phase="verify",
+                message=item.error.message,
+                frames=item.error.frames,
             ),
         )
     )

@@ -16,11 +16,20 @@ import msgspec
 import regex
 
 from gymcli.boundary import leave_copy
-from gymcli.environment import Environment, EnvironmentOptions, Model, Task
+from gymcli.environment import (
+    UNENCODABLE,
+    Environment,
+    EnvironmentOptions,
+    Model,
+    Task,
+    checked_messages,
+    checked_step,
+    named,
+    wrong_return,
+)
 from gymcli.errors import (
     ReplayDivergedError,
     RoleError,
-    VerifierError,
     VerifierTimeoutError,
 )
 from gymcli.scoring.isolation import IsolatedProcesses
@@ -91,13 +100,13 @@ class VerifyContext:
         environment.reads_arguments_laxly = not is_ours
         # Rollouts of others need not say which tools they showed.
         environment.shown_tools = rollout.tools if is_ours or rollout.tools else None
-        opening = await environment.setup()
+        opening = checked_messages(environment, "setup", await environment.setup())
         if is_ours and opening and opening != prompt[-len(opening) :]:
             raise ReplayDivergedError("replaying gave another opening than the one on record")
         for turn, answers in _turns(rollout):
             environment.rollout.messages.append(turn)
             if _was_fed(turn, answers, rollout):
-                step = await environment.step(turn)
+                step = checked_step(environment, await environment.step(turn))
                 if is_ours and step.messages != answers:
                     _diverged(step.messages, answers)
                 environment.rollout.step_rewards.append(step.reward)
@@ -195,41 +204,47 @@ async def scores_of(
 
     Raises:
         BaseException: Whatever the verifier raises.
-        VerifierError: A score is none, or not finite.
+        VerifierError: What it returned is no score, or no list of scores.
 
     """
     process = os.getpid()
+    method = "verify_group" if isinstance(rollouts, list) else "verify"
     async with context:
         try:
             if isinstance(rollouts, list):
-                found = list(await environment.verify_group(rollouts, context))
+                found = await environment.verify_group(rollouts, context)
             else:
                 found = [await environment.verify(rollouts, context)]
         finally:
             leave_copy(process)
-        return [checked_score(one) for one in found]
+        if not isinstance(found, list | tuple):
+            raise wrong_return(environment, method, f"{named(found)}, not a list of Score")
+        return [checked_score(environment, method, one) for one in found]
 
 
-def checked_score(found: object) -> Score:
+def checked_score(environment: type[Environment[Task]], method: str, found: object) -> Score:
     """Return a score as it will be read back from its line; refuse what is none.
 
     Raises:
-        VerifierError: It is no score, or a number is too large or not finite: NaN would be written
-            as null.
-        TypeError, ValueError, OverflowError: A line cannot hold it.
+        VerifierError: It is no score, a line cannot hold it, or a number is too large or not
+            finite: NaN would be written as null.
 
     """
     if not isinstance(found, Score):
-        raise VerifierError(f"verify returned {type(found).__name__}, not a Score")
+        raise wrong_return(environment, method, f"{named(found)}, not a Score")
     if is_plain(found):
         return found
-    plain = msgspec.structs.replace(
-        found,
-        reward=_finite("reward", found.reward),
-        components={name: _finite(name, value) for name, value in found.components.items()},
-        metrics={name: _finite(name, value) for name, value in found.metrics.items()},
-    )
-    return msgspec.json.decode(msgspec.json.encode(plain), type=Score)
+    try:
+        plain = msgspec.structs.replace(
+            found,
+            reward=_finite("reward", found.reward),
+            components={name: _finite(name, value) for name, value in found.components.items()},
+            metrics={name: _finite(name, value) for name, value in found.metrics.items()},
+        )
+        return msgspec.json.decode(msgspec.json.encode(plain), type=Score)
+    except (AttributeError, *UNENCODABLE) as error:
+        text = f"an unusable Score: {error}"
+        raise wrong_return(environment, method, text) from error
 
 
 def is_plain(found: object) -> bool:
@@ -252,10 +267,10 @@ def is_plain(found: object) -> bool:
 
 def _finite(name: str, value: object) -> float:
     if not (isinstance(value, Real) and math.isfinite(value)):
-        raise VerifierError(f"verify returned {name} = {value!r}, not a finite number")
+        raise ValueError(f"{name} = {value!r}, not a finite number")
     number = float(value)
     if abs(number) > LARGEST:
-        raise VerifierError(f"verify returned {name} = {value!r}, and the most is {LARGEST:g}")
+        raise ValueError(f"{name} = {value!r}, and the most is {LARGEST:g}")
     return number
 
 

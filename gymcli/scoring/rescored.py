@@ -69,6 +69,7 @@ class AttemptErrorText(msgspec.Struct):
 
     error_class: str
     message: str
+    frames: list[str] = []
 
 
 class Numbers(msgspec.Struct):
@@ -209,7 +210,7 @@ class LineScorer:
             [score] = await call_verifier(environment, options, before, channel)
         except AttemptError as error:
             reply = as_reply(error)
-            text = AttemptErrorText(reply.error_class, reply.text)
+            text = AttemptErrorText(reply.error_class, reply.text, reply.frames)
             return unscored(before, text, keeps_line=job.keeps_lines)
         result = compared(before, score)
         if job.keeps_lines:

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Protocol, cast
 import msgspec
 
 from gymcli import errors
-from gymcli.boundary import described, leave_copy
+from gymcli.boundary import described, frames_of, leave_copy
 from gymcli.environment import Environment, EnvironmentOptions, Task
 from gymcli.errors import GymError, VerifierError
 from gymcli.scoring.context import VerifyContext, scores_of
@@ -66,6 +66,8 @@ class ErrorReply(NamedTuple):
 
     error_class: str
     text: str
+    frames: list[str] = []  # never changed
+    """Where the verifier's own code failed."""
 
 
 class ScoreReply(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -199,7 +201,8 @@ def as_reply(error: GymError) -> ErrorReply:
     kinds = type(error).__mro__
     known = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
     # An exception may say what cannot be encoded.
-    return ErrorReply(known.__name__, str(error).encode(errors="replace").decode())
+    text = str(error).encode(errors="replace").decode()
+    return ErrorReply(known.__name__, text, frames_of(error))
 
 
 def prepare(environment: type[Environment[Task]], options: EnvironmentOptions) -> None:

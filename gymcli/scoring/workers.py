@@ -13,7 +13,7 @@ import msgspec
 
 from gymcli import errors
 from gymcli.environment import Environment, EnvironmentOptions, Task
-from gymcli.errors import GymError, VerifierError
+from gymcli.errors import AttemptError, GymError, VerifierError
 from gymcli.scoring.isolation import IsolatedProcesses
 from gymcli.scoring.pool import ProcessPool, Subject, find_place
 from gymcli.scoring.worker import Definition, ErrorReply, Method
@@ -124,7 +124,10 @@ class Workers:
 def as_error(reply: ErrorReply) -> GymError:
     """Return the error of a reply, to be raised here."""
     kind = getattr(errors, reply.error_class, VerifierError)
-    return kind(reply.text)
+    error: GymError = kind(reply.text)
+    if isinstance(error, AttemptError):
+        error.frames = reply.frames
+    return error
 
 
 def _usable_cores() -> int:

@@ -120,7 +120,14 @@ class Service:
                     clock=self._clock,
                 )
             )
-            stage = Stage(self.found, self._options, self._judges, shared, sessions)
+            stage = Stage(
+                self.found,
+                self._options,
+                self._judges,
+                shared,
+                sessions,
+                lambda error: self._without_secrets(described(error)),
+            )
             episodes = Episodes(self.found, stage, sessions)
             self._routes = Routes(self.found, episodes, sessions, cookie=self._cookie)
             self._stack = stack.pop_all()
@@ -162,12 +169,16 @@ class Service:
         return "Set-Cookie", f"{value}; httponly; samesite=lax"
 
     def _failed(self, error: GymError) -> Answered:
-        """Tell what failed, without secrets and without the paths of this machine."""
-        text = _PATH.sub(lambda path: path[0].rpartition("/")[2], " ".join(str(error).split()))
-        text, name = self._errors.text(text), type(error).__name__
+        """Tell what failed."""
+        text, name = self._without_secrets(str(error)), type(error).__name__
         phase = error.phase if isinstance(error, AttemptError) else "environment"
         told: JSONObject = {"class": name, "phase": phase, "message": text}
         return json_answer({"detail": f"{name}: {text}", "error": told}, 500)
+
+    def _without_secrets(self, text: str) -> str:
+        """Return a text in one line, without secrets and without the paths of this machine."""
+        text = self._errors.text(" ".join(text.split()))
+        return _PATH.sub(lambda path: path[0].rpartition("/")[2], text)
 
 
 def _check_servable(found: Found) -> None:

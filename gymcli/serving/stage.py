@@ -5,13 +5,22 @@ Each call is within the limits that it has in `gym collect`.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
-import msgspec
 from pydantic import ValidationError
 
 from gymcli.boundary import boundary
-from gymcli.environment import Environment, EnvironmentOptions, Step, Task, make
+from gymcli.environment import (
+    Environment,
+    EnvironmentOptions,
+    Step,
+    Task,
+    checked_json,
+    checked_messages,
+    checked_step,
+    make,
+    shown_tools,
+)
 from gymcli.errors import EnvironmentTimeoutError, EpisodeError, SetupError, SetupTimeoutError
 from gymcli.registry import Found
 from gymcli.role_models import RoleModels
@@ -36,6 +45,7 @@ class Stage:
         judges: Who plays its roles.
         shared: What opened models, workers and the watchdog.
         sessions: Those that are open.
+        described: Puts an exception into words that a client may read.
 
     """
 
@@ -46,12 +56,14 @@ class Stage:
         judges: Judges,
         shared: Shared,
         sessions: Sessions,
+        described: Callable[[BaseException], str],
     ) -> None:
         self._found = found
         self.options = options
         self._judges = judges
         self._shared = shared
         self._sessions = sessions
+        self._described = described
 
     async def opened(
         self, row: JSONObject, seed: int | None, *, is_own: bool
@@ -71,6 +83,7 @@ class Stage:
             environment = self._made(rollout, models)
             environment.rollout = rollout
             environment.now = self._shared.watchdog.now
+            environment.tool_error_text = self._described
             environment.reads_arguments_laxly = not is_own
             try:
                 opening = await _set_up(environment)
@@ -121,9 +134,7 @@ class Stage:
                 environment.step_timeout,
                 lambda text: EnvironmentTimeoutError(f"step {text} (step_timeout)"),
             )
-            msgspec.json.encode(step.messages)
-            if step.reward is not None and not math.isfinite(step.reward):
-                raise EpisodeError(f"the step reward {step.reward!r} is no finite number")
+            step = checked_step(environment, step)
         if step.reward is not None:
             _pad(rollout, _num_turns(rollout) - 1)
             rollout.step_rewards.append(float(step.reward))
@@ -148,8 +159,7 @@ class Stage:
                 environment.step_timeout,
                 lambda text: EnvironmentTimeoutError(f"final_state {text} (step_timeout)"),
             )
-            msgspec.json.encode(final_state)
-        rollout.final_state = final_state
+            rollout.final_state = checked_json(environment, "final_state", final_state)
         return await self.scored(rollout, session.models)
 
     async def scored(self, rollout: Rollout, models: RoleModels) -> Score:
@@ -193,10 +203,10 @@ async def _set_up(environment: Environment[Task]) -> list[Message]:
             environment.setup_timeout,
             lambda text: SetupTimeoutError(f"setup {text} (setup_timeout)"),
         )
-        msgspec.json.encode(opening)
+        opening = checked_messages(environment, "setup", opening)
         rollout.messages += opening
         if not rollout.tools:
-            rollout.tools = [tool.spec for tool in environment.tools()]
+            rollout.tools = shown_tools(environment)
     if not rollout.messages:
         raise RefusedError(422, "there is no prompt: neither row nor environment gives one")
     environment.shown_tools = rollout.tools

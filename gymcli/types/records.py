@@ -266,6 +266,8 @@ class ErrorRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     phase: Phase
     message: str = ""
     status: int | None = None
+    frames: list[str] = []
+    """Where an author's code failed: `FILE:LINE in FUNCTION`, innermost last."""
 
 
 class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Environments that `check` finds by name, each with one thing that it must say."""
 
+from gymcli import MissingPackageError, StandIn
 from gymcli.environment import Environment, Task
 from tests.checking.subjects import Sound
 
@@ -24,6 +25,39 @@ class Reasonless(Sound):
 
 class Roleless(Sound):
     required_roles = ("judge",)
+
+
+class Undeclared(Sound):
+    """Asks a role that it does not declare."""
+
+    @classmethod
+    def stand_ins(cls, task):
+        return {"judge": StandIn(lambda messages: "good")}
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        await context.roles["judge"].complete([])
+        return await super().verify(rollout, context)
+
+
+class Packless(Sound):
+    """Needs a package that is not there."""
+
+    @classmethod
+    def prepare(cls, options):
+        raise MissingPackageError("Packless needs x: pip install 'gymcli[x]'")
+
+
+class LatePackless(Packless):
+    """Finds out as late as it can."""
+
+    @classmethod
+    def prepare(cls, options):
+        """Find nothing missing."""
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        super().prepare(context.options)
 
 
 class Unready(Sound):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli import Tool, tool
+from gymcli import FunctionCall, Message, Tool, ToolCall, tool
 from tests.checking.subjects import Sound, finding, rows_of
 
 
@@ -40,6 +40,50 @@ def test_tools_hold():
     found = finding("tools", Tooled)
     assert (found.status, found.text) == ("ok", "1 documented, with valid schemas")
     assert finding("tools", Sound).status == "n/a"
+
+
+class Calling(Sound):
+    """Say the answer, once both tools were called."""
+
+    @tool
+    def look(self) -> str:
+        """Look around."""
+        return "look failed: says the tool itself"
+
+    @tool
+    def open(self, times: int) -> str:
+        """Open the drawer."""
+        if times > self.max_times:
+            raise ValueError("the drawer is stuck")
+        return "open"
+
+    max_times = 1
+
+    async def oracle(self, rollout):
+        if rollout.responses:
+            return await super().oracle(rollout)
+        calls = [("look", "{}"), ("open", '{"times": 1}'), ("open", '{"times": 2}')]
+        made = [ToolCall(id="x", function=FunctionCall(name=n, arguments=a)) for n, a in calls]
+        return Message(role="assistant", tool_calls=made)
+
+
+class Stuck(Calling):
+    max_times = 0
+
+    @tool
+    def look(self) -> str:
+        """Look around."""
+        return "nothing"
+
+
+def test_tools_that_raise_in_every_call_of_the_oracle_fail():
+    assert finding("tools", Calling).status == "ok"
+    found = finding("tools", Stuck)
+    assert found.status == "failed"
+    words = (
+        "open raises in all 24 calls of the oracle: open failed: ValueError: the drawer is stuck."
+    )
+    assert found.text == words
 
 
 def test_tools_of_a_row():

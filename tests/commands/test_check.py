@@ -34,6 +34,24 @@ def test_check_one_that_fails():
     assert " [t0, t1, t2, t3, t4, ...]\n" in done.stdout
 
 
+def test_check_fails_for_a_role_that_is_not_declared():
+    done = gym("check", BROKEN.format("Undeclared"))
+    assert done.exit_code == 3
+    words = 'stand_ins of Undeclared gives a model for the role "judge", which no run provides'
+    assert words in done.stdout
+
+
+@pytest.mark.parametrize("name", ["Packless", "LatePackless"])
+def test_check_skips_what_needs_a_package_that_is_missing(name):
+    done = gym("check", BROKEN.format(name))
+    assert done.exit_code == 0
+    assert "ready       skipped  Packless needs x: pip install 'gymcli[x]'\n" in done.stdout
+    done = gym("check", BROKEN.format(name), "arithmetic", "--limit", "9")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[1].endswith("  skipped")
+    assert "ready: Packless needs x: pip install" in done.stdout
+
+
 def test_check_shows_what_is_skipped():
     done = gym("check", "example_single_tool_call")
     assert done.exit_code == 0

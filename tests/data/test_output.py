@@ -1,6 +1,9 @@
 """A file is there whole or not at all."""
 
+import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,37 @@ def test_whole_file_leaves_what_was_there_when_the_block_fails(tmp_path, error):
     with pytest.raises(error):
         write_half()
     assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_whole_file_removes_what_a_killed_process_left(tmp_path):
+    """Only of the same file, only of processes that are gone, and only where nobody has it open."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        gone = process.pid
+    left = tmp_path / f".a.jsonl.{gone}-0123abcd.tmp"
+    kept = [
+        f".a.jsonl.{os.getpid()}-0123abcd.tmp",
+        f".b.jsonl.{gone}-0123abcd.tmp",
+        f".a.jsonl.{gone}.tmp",
+        f"a.jsonl.{gone}-0123abcd.tmp",
+        f".a.jsonl.{gone}-00000000.tmp",
+    ]
+    for path in (left, *(tmp_path / name for name in kept)):
+        path.write_bytes(b"half")
+    with (tmp_path / kept[-1]).open() as elsewhere:  # written by another machine
+        fcntl.flock(elsewhere, fcntl.LOCK_EX)
+        write(tmp_path / "a.jsonl")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["a.jsonl", *kept])
+
+
+def test_a_killed_process_leaves_nothing_beyond_the_next_command(tmp_path):
+    path = tmp_path / "a.jsonl"
+    code = "import os, sys; from pathlib import Path; from gymcli.data import whole_file\n"
+    code += "with whole_file(Path(sys.argv[1])) as file: os.kill(os.getpid(), 9)"
+    killed = subprocess.run([sys.executable, "-c", code, path], check=False)
+    assert killed.returncode == -9
+    assert len(list(tmp_path.iterdir())) == 1
+    write(path)
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -1,6 +1,7 @@
 """The contract's defaults: typed tasks, tool calls that cannot break an episode, the next turn."""
 
 import asyncio
+import logging
 import threading
 from random import Random
 
@@ -74,6 +75,7 @@ class Tools(Environment[Shelf]):
             "nan": {"ratio": [1.0, float("nan")]},
             "infinity": float("-inf"),
             "null": {"ratio": None, "of": [1.5]},
+            "kind_of_text": type("Name", (str,), {})("a name"),
             "long_error": ValueError("y" * 1_000),
         }
         result = results[kind]
@@ -295,6 +297,19 @@ def test_call_tools_gives_null_as_it_is():
     environment, said = answer("odd", '{"kind": "null"}')
     assert said == '{"ratio":null,"of":[1.5]}'
     assert not environment.tool_errors
+
+
+def test_call_tools_logs_where_a_tool_failed(caplog):
+    with caplog.at_level(logging.INFO, logger="gymcli"):
+        answer("fail", '{"how": "error"}')
+    line = Tools.fail.__code__.co_firstlineno + 9
+    place = f"tests/environment/test_contract.py:{line} in Tools.fail"
+    assert f"the tool fail failed: ValueError: two lines: {place}" in caplog.text
+
+
+def test_call_tools_takes_a_subclass_of_str_for_its_text():
+    said = answer("odd", '{"kind": "kind_of_text"}')[1]
+    assert (type(said), said) == (str, "a name")
 
 
 def test_call_tools_replaces_what_cannot_be_written():

@@ -257,6 +257,10 @@ def test_a_dialect_is_part_of_what_an_answer_depends_on():
     assert numbers == [1, 2, 2, 2]
 
 
+async def score_nobody(cls, rollouts, context):
+    return []
+
+
 @pytest.mark.parametrize(
     ("attributes", "roles", "expected"),
     [
@@ -265,7 +269,7 @@ def test_a_dialect_is_part_of_what_an_answer_depends_on():
         ({"optional_roles": ("judge",)}, ("judge",), True),
         ({"optional_roles": ("judge",)}, ("user",), False),
         ({"waits_to_verify": True}, (), True),
-        ({"verify_group": classmethod(lambda cls, rollouts, context: [])}, (), True),
+        ({"verify_group": classmethod(score_nobody)}, (), True),
     ],
 )
 def test_waits_to_score(attributes, roles, expected):

@@ -98,7 +98,7 @@ def test_a_module_that_builds_a_table_lazily_builds_it_once_and_whole():
         ("unreadable", VerifierError, "its text cannot be read"),
         ("surrogate", VerifierError, "ValueError"),
         ("cancel", VerifierError, "CancelledError"),
-        ("nothing", VerifierError, "verify returned NoneType, not a Score"),
+        ("nothing", VerifierError, r"verify returned None \(NoneType\), not a Score"),
         ("leave", VerifierCrashedError, r"verify of Misbehaving: its process died \(exit code 0\)"),
         ("crash", VerifierCrashedError, r"verify of Misbehaving: its process died \(SIGSEGV\)"),
         ("kill", VerifierCrashedError, r"verify of Misbehaving: its process died \(SIGKILL\)"),

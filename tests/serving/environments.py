@@ -57,6 +57,11 @@ class Notebook(Environment[NonceTask]):
         """Open the drawer, which is stuck."""
         raise ValueError("the drawer is stuck")
 
+    @tool
+    def open_safe(self) -> str:
+        """Open the safe, which tells too much."""
+        raise RuntimeError(f"/home/user/secret.txt has {os.environ['SAFE_KEY']}")
+
     @tool(timeout=0.2)
     async def wait_for_ever(self) -> str:
         """Wait, and never end."""

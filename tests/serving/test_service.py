@@ -435,6 +435,27 @@ def test_a_verifier_that_fails_is_an_error_and_never_a_reward(monkeypatch, caplo
     assert "/srv/data/answers.db is missing; [redacted]" in caplog.text
 
 
+@pytest.mark.parametrize("dialect", ["tools", "own"])
+def test_what_a_tool_raises_is_told_without_secrets_and_paths(monkeypatch, dialect):
+    monkeypatch.setenv("SAFE_KEY", "k-4f9a8b7c6d5e4f3a2b1c0d9e")
+    call = {"id": "c", "function": {"name": "open_safe", "arguments": "{}"}}
+    message = {"role": "assistant", "tool_calls": [call]}
+
+    async def talk(client):
+        if dialect == "tools":
+            await client.post("seed_session", row("a"))
+            return await client.ask("POST", "open_safe", {})
+        seed = {"Gymcli-Seed": "1"}
+        await client.post("seed_session", row("a"), headers=seed)
+        body = {"gymcli": {"messages": [message]}}
+        return await client.ask("POST", "step", body, headers=seed)
+
+    _, text, _ = on(Served("Notebook"), talk)
+    if dialect == "own":
+        text = msgspec.json.decode(text)["gymcli"]["messages"][0]["content"]
+    assert text == "open_safe failed: RuntimeError: secret.txt has [redacted]."
+
+
 def test_a_prefix_that_names_the_rollout_is_left_out():
     async def talk(client):
         prefixed = Client(client._session, f"{client._base_url}/ng-rollout/3:1")

@@ -1,0 +1,174 @@
+"""Checks what the methods of an environment return, where they return it.
+
+What a line cannot hold would be written all the same, and could never be read again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import reprlib
+import typing
+
+import msgspec
+
+from gymcli.boundary import shown_place
+from gymcli.environment.parts import Step
+from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError
+from gymcli.types import JSON, Message, Role, StopReason
+
+__all__ = [
+    "UNENCODABLE",
+    "checked_json",
+    "checked_messages",
+    "checked_step",
+    "checked_turn",
+    "named",
+    "wrong_return",
+]
+
+_ROLES: tuple[str, ...] = typing.get_args(Role)
+_STOP_REASONS: tuple[str, ...] = typing.get_args(StopReason)
+
+_ERRORS: dict[str, type[AttemptError]] = {
+    "setup": SetupError,
+    "tools": SetupError,
+    "verify": VerifierError,
+    "verify_group": VerifierError,
+}
+"""By method; of all others it is an `EpisodeError`."""
+
+UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What writing and reading a value raises that no line can hold."""
+
+
+def checked_messages(environment: object, method: str, messages: object) -> list[Message]:
+    """Return messages as they will be read from their line; themselves where that is the same.
+
+    Raises:
+        AttemptError: They are none.
+
+    """
+    if type(messages) is list and all(map(_is_plain, messages)):
+        return messages
+    if not isinstance(messages, list | tuple):
+        raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
+    return [_as_read(environment, method, one) for one in messages]
+
+
+def checked_step(environment: object, step: object) -> Step:
+    """Return what `step` returned, with its messages as they will be read.
+
+    Raises:
+        EpisodeError: It is no step, or one that no line can hold.
+
+    """
+    if not isinstance(step, Step):
+        raise wrong_return(environment, "step", f"{named(step)}, not a Step")
+    messages, reward, stop_reason = step
+    read = checked_messages(environment, "step", messages)
+    if reward is not None and not _is_finite(reward):
+        text = f"the step reward {reprlib.repr(reward)}, no finite number"
+        raise wrong_return(environment, "step", text)
+    if stop_reason is not None and stop_reason not in _STOP_REASONS:
+        text = f"the stop reason {reprlib.repr(stop_reason)}, not one of {', '.join(_STOP_REASONS)}"
+        raise wrong_return(environment, "step", text)
+    return step._replace(messages=read) if read is not messages else step
+
+
+def checked_turn(environment: object, message: object) -> Message | None:
+    """Return what `oracle` returned: a message of the model, or None.
+
+    Raises:
+        EpisodeError: It is neither.
+
+    """
+    if message is None:
+        return None
+    if isinstance(message, Message) and message.role != "assistant":
+        text = f"a Message of the role {reprlib.repr(message.role)}, not assistant"
+        raise wrong_return(environment, "oracle", text)
+    return checked_messages(environment, "oracle", [message])[0]
+
+
+def checked_json(environment: object, method: str, value: object) -> JSON:
+    """Return a value as it will be read from its line; itself where that is the same.
+
+    Raises:
+        AttemptError: It is no JSON.
+
+    """
+    try:
+        read = msgspec.json.decode(msgspec.json.encode(value))
+    except UNENCODABLE as error:
+        raise wrong_return(environment, method, f"what is no JSON: {error}") from error
+    return value if value == read else read
+
+
+def wrong_return(environment: object, method: str, found: str) -> AttemptError:
+    """Return the error that names class, method, file and line of what returned something wrong.
+
+    Args:
+        environment: The class, or an instance of it.
+        method: The method's name.
+        found: What it returned, and what it should have been.
+
+    """
+    kind = environment if isinstance(environment, type) else type(environment)
+    function = inspect.unwrap(getattr(kind, method))
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    place = "" if code is None else shown_place(code.co_filename, code.co_firstlineno)
+    where = f" ({place})" if place else ""
+    error = _ERRORS.get(method, EpisodeError)(f"{kind.__name__}.{method} returned {found}{where}")
+    if code is not None:
+        error.frames = (f"{place} in {code.co_qualname}",)
+    return error
+
+
+def named(value: object) -> str:
+    """Name a value of somebody else's code, and its type."""
+    return f"{reprlib.repr(value)} ({type(value).__name__})"
+
+
+def _is_plain(message: object) -> bool:
+    """Return whether a message is nothing but a role and texts, which need no second look."""
+    if type(message) is not Message:
+        return False
+    role, content, call_id = message.role, message.content, message.tool_call_id
+    return (
+        role in _ROLES
+        and _is_text(content)
+        and (call_id is None or _is_text(call_id))
+        and message == Message(role=role, content=content, tool_call_id=call_id)
+    )
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a text that can be written: without half a surrogate pair."""
+    if type(value) is not str:
+        return False
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+    return True
+
+
+def _as_read(environment: object, method: str, message: object) -> Message:
+    if not isinstance(message, Message):
+        raise wrong_return(environment, method, f"the message {named(message)}, not a Message")
+    try:
+        read = msgspec.json.decode(msgspec.json.encode(message), type=Message)
+    except UNENCODABLE as error:
+        raise wrong_return(
+            environment, method, f"a Message that cannot be read again: {error}"
+        ) from error
+    return message if message == read else read
+
+
+def _is_finite(reward: object) -> bool:
+    try:
+        return math.isfinite(reward)  # type: ignore[arg-type]  # this is what is found out
+    except (TypeError, ValueError, OverflowError):
+        return False
