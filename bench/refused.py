@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,10 +105,10 @@ def check(row: Row, *, num_scored: int, exit_code: int, max_requests: int) -> No
         row.problems.append(f"{row.num_requests} requests, more than {max_requests}")
 
 
-def measure(num_tasks: int, num_many: int) -> list[Row]:
+def measure(num_tasks: int, num_many: int, kinds: Sequence[Refusal]) -> list[Row]:
     """Make all rows."""
     rows = []
-    for kind, concurrency in itertools.product(KINDS, CONCURRENCIES):
+    for kind, concurrency in itertools.product(kinds, CONCURRENCIES):
         made = run_rows(
             f"{kind} for the first task",
             refusing_first(kind),
@@ -118,7 +119,7 @@ def measure(num_tasks: int, num_many: int) -> list[Row]:
         for row, max_requests in zip(made, (num_tasks, 1), strict=True):
             check(row, num_scored=num_tasks - 1, exit_code=0, max_requests=max_requests)
         rows += made
-    for kind in KINDS:
+    for kind in kinds:
         name = f"{kind} for the only task"
         made = run_rows(name, refusing_first(kind), num_tasks=1, concurrency=64, num_runs=1)
         check(made[0], num_scored=0, exit_code=4, max_requests=1)
@@ -143,8 +144,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--tasks", type=int, default=200, help="where one is refused")
     parser.add_argument("--many", type=int, default=10_000, help="tasks where the key is refused")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only this refusal")
     options = parser.parse_args()
-    rows = measure(options.tasks, options.many)
+    rows = measure(options.tasks, options.many, options.kind or [*KINDS])
     cells = [
         (
             row.name,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gymcli.secrets import Scrubber
-from gymcli.types import JSON
+from gymcli.types import JSON, JSON_ERRORS
 
 __all__ = [
     "CONTEXT_OVERFLOWS",
@@ -198,7 +198,7 @@ def answer_claims(payload: bytes) -> list[str]:
     """Return the claims of the error in a body with status 200; none where there is no error."""
     try:
         body = msgspec.json.decode(payload, type=dict[str, JSON])
-    except (msgspec.MsgspecError, UnicodeError):
+    except JSON_ERRORS:
         return []
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -247,7 +247,7 @@ def _error_of(payload: bytes) -> JSON:
     """Return the error of a body: the innermost object under `error`, or a text."""
     try:
         value: JSON = msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, UnicodeError):
+    except JSON_ERRORS:
         return payload.decode("utf-8", "replace")
     if isinstance(value, list) and len(value) == 1:  # Google wraps its error in an array
         value = value[0]

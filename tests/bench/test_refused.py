@@ -27,7 +27,7 @@ def test_check(row, words):
 
 @pytest.mark.slow
 def test_refused_makes_its_table():
-    ended = run_script("refused", "--tasks", "40", "--many", "200")
+    ended = run_script("refused", "--tasks", "40", "--many", "200", "--kind", "401")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "401 for the first task, concurrency 64, run 2" in ended.stdout
     assert "401 from request 101 of 200 on, concurrency 1" in ended.stdout

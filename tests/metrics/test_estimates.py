@@ -10,7 +10,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from gymcli.metrics.estimates import estimate_of, interval_of, moments_of
 
-means = st.lists(st.floats(0, 1), min_size=2, max_size=40)
+means = st.lists(st.just(0.0) | st.floats(1e-100, 1), min_size=2, max_size=40)
 LEVEL = 0.95
 
 

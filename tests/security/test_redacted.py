@@ -97,7 +97,7 @@ def test_variables_that_look_like_secrets_change_no_conversation(collect, monkey
         collect(out, *texts)
         lines = lines_of(Path(out, "rollouts.jsonl"))
         for line in lines:
-            del line["timing"]
+            del line["timing"], line["calls"]
         assert gym("export", out, "--to", "sft", "-o", f"{out}.jsonl").exit_code == 0
         shown = [gym("show", out, line["task_id"]).stdout.split("── score")[0] for line in lines]
         rendered = gym("data", "render", "tasks.jsonl")
