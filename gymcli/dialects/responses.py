@@ -102,13 +102,17 @@ class Responses:
         )
         if turn.others or is_opaque:
             message.response_items = output
-        return finished(
+        answer = finished(
             message,
             _finish_word(body),
             usage=usage_from_responses(object_in(body.get("usage"))),
             model=body.get("model"),
             response_id=body.get("id"),
         )
+        is_cut = status == "incomplete" or body.get("incomplete_details")
+        if not output and not is_cut and not answer.usage.completion_tokens:
+            raise InvalidAnswerError("the response has no output and no tokens")
+        return answer
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
         """Give the response that the last event carries.

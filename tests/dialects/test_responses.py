@@ -191,11 +191,18 @@ def test_answer_gives_logprobs_in_chat_shape() -> None:
     ],
 )
 def test_answer_finish_reason(fields: JSONObject, finish: str) -> None:
-    answer = RESPONSES.answer(encoded([], **fields))
+    answer = RESPONSES.answer(encoded([], usage={"output_tokens": 1}, **fields))
     assert answer == Answer(
         message=Message(role="assistant", content=""),
         finish_reason=finish,  # type: ignore[arg-type]
+        usage=Usage(completion_tokens=1),
     )
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"output_tokens": 0}])
+def test_answer_without_output_and_tokens_is_none(usage: JSONObject | None) -> None:
+    with pytest.raises(InvalidAnswerError, match="no output and no tokens"):
+        RESPONSES.answer(encoded([], status="completed", usage=usage))
 
 
 @pytest.mark.parametrize(
