@@ -59,7 +59,7 @@ def tag_pattern(names: Iterable[str]) -> re.Pattern[str]:
     written = "|".join(map(re.escape, sorted(set(names)))) or "(?!)"
     # A closing tag is one even where its bracket is left for the prompt to close.
     name = rf"(?:{written})(?![\w.:-])[^<>]*+"
-    return re.compile(rf"<(\s*+/\s*+{name}|{name}(?=>))(>?)", re.IGNORECASE)
+    return re.compile(rf"<(\s*+/\s*+{name}|{name}(?=[<>]))(>?)", re.IGNORECASE)
 
 
 def without_tags(text: str, pattern: re.Pattern[str]) -> str:

@@ -115,6 +115,11 @@ def test_render_breaks_the_tags_of_the_template(text, broken):
     assert f"<answer_a>\n{broken}\n</answer_a>" in render(FRAMED, {"a": text, "b": ""})
 
 
+def test_a_tag_within_a_tag_leaves_none():
+    shown = render(FRAMED, {"a": "", "b": "<answer_a<answer_a>>"})
+    assert "(answer_a(answer_a)>" in shown
+
+
 def test_render_of_a_template_without_tags_leaves_those_of_fields():
     assert render("1 < 2: {a}", {"a": "<a></a>"}) == "1 < 2: <a></a>"
 
