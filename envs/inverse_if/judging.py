@@ -70,7 +70,7 @@ class RubricJudge(Judge):
         return _last_keyword(text.upper(), self.neutralise(quotable(self.response)).upper()), {}
 
     def _own_words(self) -> list[str]:
-        """Give what the prompt itself says of the verdict, but for a bare example of one."""
+        """Return what the prompt itself says of the verdict, but for a bare example of one."""
         pieces = [piece.format(**BRACES) for piece in _FIELD.split(self.template)]
         said = [piece.strip() for piece in (*pieces, self.system or "")]
         return [one for one in said if _keyword_in(one.upper()) and not _EXAMPLE.fullmatch(one)]

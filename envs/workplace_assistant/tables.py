@@ -52,7 +52,7 @@ class Table:
         return f"There is no {self._noun} with the id {identity!r}."
 
     def read(self, identity: str, field: str) -> JSONObject | str:
-        """Give one field of a row, or a sentence that says what is wrong; what is empty is null."""
+        """Return a field of a row, empty as null, or a sentence that says what is wrong."""
         row = self.find(identity)
         if row is None:
             return self.missing(identity)
@@ -144,7 +144,7 @@ class Office:
 
 
 def page_of(rows: Sequence[Row], noun: str, page: int, page_size: int) -> JSONObject | str:
-    """Give one page of what a search found, the nearest where there is none of that number.
+    """Return one page of what a search found, the nearest where there is none of that number.
 
     What is empty is null.
     """

@@ -48,7 +48,7 @@ _FAULTS: dict[str, _Words] = {
 
 
 def refusal_for(kind: Refusal, model: str, text: str) -> MockAnswer:
-    """Give the answer of a fault that is an error status; some repeat the last user text."""
+    """Return the answer of a fault that is an error status; some repeat the last user text."""
     if kind == "422-echo":  # as FastAPI says it
         wrong = {"type": "extra_forbidden", "loc": ["body"], "msg": "Not permitted", "input": text}
         return MockAnswer(status=422, body=msgspec.json.encode({"detail": [wrong]}).decode())

@@ -53,7 +53,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The share of all votes that say `label`."""
 
     def record(self) -> JSONObject:
-        """Give the verdict for `Score.details`; the label of a tie is null."""
+        """Return the verdict for `Score.details`; the label of a tie is null."""
         found: JSONObject = {"label": self.label, "text": self.text}
         if self.value:
             found["value"] = self.value

@@ -288,7 +288,7 @@ class Fuse:
         return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
 
     def unanswered(self) -> FatalEndpointError | None:
-        """Give what a run ends with in which nothing was scored, as too few tasks were refused."""
+        """Return what ends a run that scored nothing, where too few tasks were refused."""
         if self._first is None or self._is_scored:
             return None
         return None if role_of(self._first) in self._answered else _ended_by(self._first)

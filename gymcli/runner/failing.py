@@ -14,7 +14,7 @@ POLICY = ""
 
 
 def fatal_error(error: AttemptError) -> AttemptError | None:
-    """Give an error that every further attempt may meet as well, of the policy or of a role."""
+    """Return an error that every further attempt may meet as well, of the policy or of a role."""
     cause = cause_of(error)
     if isinstance(cause, UnknownUsageError):
         return error

@@ -23,8 +23,6 @@ __all__ = ["Workers", "as_error"]
 
 T = TypeVar("T")
 
-_MAX_SUBJECTS = 64
-
 
 class Workers:
     """At most `num_workers` processes for verifiers, and as many for `context.isolated`.
@@ -54,10 +52,6 @@ class Workers:
             "gymcli.scoring.worker", num_workers, variables=lambda: os.environ, now=now
         )
         self.isolated = IsolatedProcesses(num_workers, scrubber, now=now)
-        self._subjects: dict[
-            tuple[Method, type[Environment[Task]], int], tuple[EnvironmentOptions, Subject]
-        ] = {}
-        """By the id of the options, which an entry keeps alive; not all of them can be hashed."""
 
     def warm(self, environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
         """Start the first process and let it load an environment; return at once."""
@@ -68,16 +62,6 @@ class Workers:
         self, method: Method, environment: type[Environment[Task]], options: EnvironmentOptions
     ) -> Subject:
         """Return what a verifier is to the processes."""
-        key = (method, environment, id(options))
-        if key not in self._subjects:
-            if len(self._subjects) == _MAX_SUBJECTS:  # records may each have options of their own
-                self._subjects.clear()
-            self._subjects[key] = options, self._new_subject(method, environment, options)
-        return self._subjects[key][1]
-
-    def _new_subject(
-        self, method: Method, environment: type[Environment[Task]], options: EnvironmentOptions
-    ) -> Subject:
         definition = Definition(
             method,
             find_place(environment),

@@ -19,7 +19,7 @@ REQUEST = {
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch, mock_server):
-    """Give a function that collects rows in the shape of NeMo Gym."""
+    """Return a function that collects rows in the shape of NeMo Gym."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
 

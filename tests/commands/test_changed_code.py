@@ -29,7 +29,7 @@ WARNING = "environment quiz: its code changed"
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch):
-    """Give what collects with a source of the environment; `quiz` is its name in all of them."""
+    """Return what collects with a source of the environment; `quiz` is its name in all of them."""
     monkeypatch.chdir(tmp_path)
     rows = (msgspec.json.encode({"id": name, "prompt": "Go."}) for name in "abc")
     Path("tasks.jsonl").write_bytes(b"\n".join(rows))

@@ -89,28 +89,13 @@ def test_joined_cluster_resumes_local_run_and_is_resumed(
     assert gym(*collect(mock_server, *ray)).exit_code == 0
 
 
-def test_attempt_that_kills_every_worker_is_given_up_alone(
-    tmp_path, monkeypatch, mock_server, ray_address
+@pytest.mark.parametrize("what", ["deadly", pytest.param("blocking", marks=pytest.mark.slow)])
+def test_attempt_that_ends_every_worker_is_given_up_alone(
+    tmp_path, monkeypatch, mock_server, ray_address, what
 ):
     monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 6)
-    Path("deadly-3").write_text("always")
-    ray = ("--engine", "ray", "--address", ray_address, "--workers", "1")
-    result = gym(*collect(mock_server, *ray, "--min-coverage", "0.5"))
-    assert result.exit_code == 0, result.stderr
-    assert len(records_of(OUT / "rollouts.jsonl")) == 5
-    failures = records_of(OUT / "failures.jsonl")
-    assert list(failures) == [("3", 0)]
-    assert "3 Ray workers died" in failures["3", 0]["error"]["message"]
-
-
-@pytest.mark.slow
-def test_attempt_that_blocks_every_worker_is_given_up_alone(
-    tmp_path, monkeypatch, mock_server, ray_address
-):
-    monkeypatch.chdir(tmp_path)
-    write_tasks(tmp_path, 6)
-    Path("blocking-3").touch()
+    Path(f"{what}-3").write_text("always")
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "1")
     result = gym(*collect(mock_server, *ray, "--min-coverage", "0.5"))
     assert result.exit_code == 0, result.stderr

@@ -15,7 +15,7 @@ from tests.processes import TOO_LONG, state_of, wait_until
 
 @pytest.fixture
 def told(tmp_path, monkeypatch):
-    """Give a module that replies with what a line evaluates to, and its way to be forked."""
+    """Return a module that replies with what a line evaluates to, and its way to be forked."""
     (tmp_path / "telling.py").write_text(
         "import os, socket, subprocess, sys\n"
         "def main(handle):\n"

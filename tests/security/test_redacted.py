@@ -62,7 +62,7 @@ class Failing(Environment[Task]):
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch, mock_server):
-    """Give what collects texts into a directory, with or without a key."""
+    """Return what collects texts into a directory, with or without a key."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quoting.py").write_text(ENVIRONMENTS)
 

@@ -38,7 +38,7 @@ NAMES = sorted(name for name, cls in CLASSES.items() if plays(cls) and not cls.s
 
 
 def rows_of(name):
-    """Give two shipped tasks, and one whose world is left to the attempt's seed."""
+    """Return two shipped tasks, and one whose world is left to the attempt's seed."""
     first, second, *_ = read_tasks([shipped_tasks(name)], TaskReading(default_env=name))
     if name not in UNSEEDED:
         return [first, second]
