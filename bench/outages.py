@@ -26,7 +26,7 @@ import msgspec
 
 from bench.nonces import write_tasks
 from bench.runs import Ended, Tally, collecting, counted, records, serving, tally, write_settings
-from gymcli.client import Endpoint
+from gymcli.client.endpoint import Endpoint
 from gymcli.commands.console import print_table
 from gymcli.types import Rollout
 

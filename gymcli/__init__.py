@@ -7,22 +7,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gymcli.checking import check
-    from gymcli.client import Endpoint
+    from gymcli.checking.checks import check
+    from gymcli.client.endpoint import Endpoint
     from gymcli.engines import collect
-    from gymcli.environment import (
-        Context,
-        Environment,
-        EnvironmentOptions,
-        Model,
-        Properties,
-        Step,
-        Task,
-        Tool,
-        last_boxed,
-        tool,
-        without_text_commands,
-    )
+    from gymcli.environment.boxes import last_boxed, without_text_commands
+    from gymcli.environment.context import Context, Model
+    from gymcli.environment.contract import Environment
+    from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
+    from gymcli.environment.tool import Tool, tool
     from gymcli.errors import (
         GymError,
         MissingPackageError,
@@ -32,17 +24,11 @@ if TYPE_CHECKING:
         VerifierTimeoutError,
     )
     from gymcli.metrics import AttemptScore, Group
-    from gymcli.roles import (
-        Comparison,
-        Judge,
-        PairwiseJudge,
-        RewardModel,
-        SimulatedUser,
-        StandIn,
-        UserTurn,
-        Verdict,
-    )
-    from gymcli.runner import verify
+    from gymcli.roles.judge import Judge, Verdict
+    from gymcli.roles.reward import Comparison, PairwiseJudge, RewardModel
+    from gymcli.roles.stand_in import StandIn
+    from gymcli.roles.user import SimulatedUser, UserTurn
+    from gymcli.runner.verifying import verify
     from gymcli.types import (
         JSON,
         Failure,

@@ -21,16 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import MissingPackageError, RunError, UsageError
-from gymcli.local import (
-    LocalServer,
-    default_weights,
-    has_tool_template,
-    model_name,
-    parse_local,
-)
-from gymcli.local.server import _await_ready, _launch, _stop
-from gymcli.local.weights import _texts
-from gymcli.role_models import ModelPool
+from gymcli.local.server import LocalServer, _await_ready, _launch, _stop
+from gymcli.local.weights import _texts, default_weights, has_tool_template, model_name, parse_local
+from gymcli.role_models.pool import ModelPool
 from gymcli.types import Answer, FunctionCall, Message, Request, ToolCall
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment import Environment, EnvironmentOptions, Step, Task, tool
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Step, Task
+from gymcli.environment.tool import tool
 from gymcli.errors import (
     ContextOverflowError,
     EndpointTimeoutError,
@@ -20,15 +22,14 @@ from gymcli.errors import (
     ServerError,
     SetupError,
 )
-from gymcli.rollout import (
-    DEFAULT_MAX_TURNS,
+from gymcli.rollout.plan import (
     Episode,
     EpisodeFailedError,
     EpisodeLimits,
     EpisodePlan,
     attempt_seed,
-    play,
 )
+from gymcli.rollout.playing import DEFAULT_MAX_TURNS, play
 from gymcli.types import (
     Answer,
     FunctionCall,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import Phase
-from gymcli.registry import Registry
+from gymcli.registry.find import Registry
 from gymcli.secrets import (
     NOTHING_SECRET,
     REDACTED,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from gymcli.rollout import Watchdog
+from gymcli.rollout.watchdog import Watchdog
 
 
 class Late:

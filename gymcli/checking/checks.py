@@ -17,8 +17,9 @@ from gymcli.checking.tools import tools
 from gymcli.checking.verifier import repeatable, speed
 from gymcli.errors import AttemptError
 from gymcli.event_loop import run
-from gymcli.registry import Registry, environment_options, prepare, split_env_args
-from gymcli.scoring import Workers
+from gymcli.registry.find import Registry, prepare
+from gymcli.registry.options import environment_options, split_env_args
+from gymcli.scoring.workers import Workers
 
 __all__ = ["CHECKS", "DEFAULT_LIMIT", "check", "check_async"]
 

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 import gymcli
 from gymcli.errors import UsageError
-from gymcli.registry import Registry, generated_lines
+from gymcli.registry.find import Registry
+from gymcli.registry.generate import generated_lines
 
 __all__ = ["NewFiles", "Pattern", "create"]
 

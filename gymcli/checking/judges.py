@@ -12,10 +12,12 @@ import msgspec
 from gymcli.boundary import boundary
 from gymcli.checking.report import Finding, failed, not_applicable, passed
 from gymcli.checking.subject import Subject
-from gymcli.environment import Environment, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Task
 from gymcli.errors import RoleError, VerifierError
-from gymcli.role_models import declared_roles
-from gymcli.roles import Judge, StandIn
+from gymcli.role_models.models import declared_roles
+from gymcli.roles.judge import Judge
+from gymcli.roles.stand_in import StandIn
 from gymcli.types import JSON, Message, canonical_json
 
 __all__ = ["judges"]

@@ -9,12 +9,15 @@ import msgspec
 
 from gymcli.boundary import boundary, frames_of
 from gymcli.checking.tasks import TaskSet
-from gymcli.environment import EnvironmentOptions, Model
+from gymcli.environment.context import Model
+from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import AttemptError, EpisodeError, SetupError
-from gymcli.registry import Found
-from gymcli.role_models import declared_roles
-from gymcli.rollout import EpisodeFailedError, EpisodePlan, Policy, play
-from gymcli.scoring import Workers, score, score_group
+from gymcli.registry.find import Found
+from gymcli.role_models.models import declared_roles
+from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan, Policy
+from gymcli.rollout.playing import play
+from gymcli.scoring.verifying import score, score_group
+from gymcli.scoring.workers import Workers
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 
 __all__ = ["Episode", "Scripted", "Subject", "Watch", "says"]

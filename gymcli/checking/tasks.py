@@ -13,15 +13,10 @@ from pydantic import ValidationError
 
 from gymcli.checking.report import Finding, failed, passed
 from gymcli.errors import AttemptError, EpisodeError, TasksError
-from gymcli.registry import (
-    NUM_GENERATED,
-    Found,
-    Registry,
-    generated_lines,
-    generates,
-    own_tasks,
-)
-from gymcli.runner import CollectOptions
+from gymcli.registry.describe import own_tasks
+from gymcli.registry.find import Found, Registry
+from gymcli.registry.generate import NUM_GENERATED, generated_lines, generates
+from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.types import TaskRow

@@ -14,8 +14,7 @@ from gymcli.commands.streams import scrubbed
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
-    from gymcli.checking import CheckReport, Finding
-    from gymcli.checking.report import Status
+    from gymcli.checking.report import CheckReport, Finding, Status
 
 __all__ = ["check"]
 
@@ -46,9 +45,9 @@ def check(
     """
     import msgspec
 
-    from gymcli.checking import CheckReport, Finding
-    from gymcli.checking import check as check_one
-    from gymcli.registry import Registry
+    from gymcli.checking.checks import check as check_one
+    from gymcli.checking.report import CheckReport, Finding
+    from gymcli.registry.find import Registry
 
     if tasks is not None and not names:
         raise UsageError("--tasks FILE: name the environment that these tasks are for")

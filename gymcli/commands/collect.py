@@ -60,8 +60,8 @@ from gymcli.errors import (
 from gymcli.supervised import Supervised, Tag
 
 if TYPE_CHECKING:
-    from gymcli.client import Endpoint
-    from gymcli.runner import Collection
+    from gymcli.client.endpoint import Endpoint
+    from gymcli.runner.collection import Collection
 
 __all__ = ["collect"]
 
@@ -210,7 +210,8 @@ def collect(
     """
     from pydantic import SecretStr  # late: heavy
 
-    from gymcli.runner import Collection, CollectOptions
+    from gymcli.runner.collection import Collection
+    from gymcli.runner.options import CollectOptions
 
     Cluster(engine, address, workers).check()
     gating = gating_of(
@@ -310,8 +311,9 @@ def _endpoint(
     model: str | None, base_url: list[str] | None, api_key_env: str | None, dialect: str | None
 ) -> tuple[str, Endpoint | None]:
     """Find where the model is asked, from options, gym.toml and environment variables."""
-    from gymcli.client import SCALAR_DIALECTS, load_settings, resolve_endpoint
-    from gymcli.local import parse_local
+    from gymcli.client.endpoint import SCALAR_DIALECTS
+    from gymcli.client.settings import load_settings, resolve_endpoint
+    from gymcli.local.weights import parse_local
 
     if model is not None and (model == "oracle" or parse_local(model) is not None):
         if base_url or api_key_env or dialect:
@@ -350,7 +352,7 @@ async def _run(
     from gymcli.commands.garbage import rarely_collected
     from gymcli.commands.open_files import allow_collection
     from gymcli.commands.progress import Progress, has_one_scale, start_line
-    from gymcli.runner import measure
+    from gymcli.runner.measure import measure
 
     cause: GymError | None = None
     async with collection:

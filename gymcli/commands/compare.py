@@ -61,7 +61,7 @@ def compare(
     from gymcli.commands.report_files import STDOUT, write_comparison
     from gymcli.errors import UsageError
     from gymcli.metrics.comparison import Rule
-    from gymcli.runner import compare_runs
+    from gymcli.runner.comparing import compare_runs
     from gymcli.store.rollouts import unfinished_line
 
     if markdown == STDOUT and json:

@@ -34,7 +34,8 @@ def envs(
     import msgspec
 
     from gymcli.errors import EnvironmentImportError, UsageError
-    from gymcli.registry import Registry, describe
+    from gymcli.registry.describe import describe
+    from gymcli.registry.find import Registry
 
     given = {
         "structure": structure,

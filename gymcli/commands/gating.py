@@ -114,7 +114,7 @@ class Gating(NamedTuple):
         """Judge a run; what cannot be judged, or compared with the baseline, is a problem of it."""
         from gymcli.metrics.gates import GateProblem
         from gymcli.reporting.run_report import RunReport
-        from gymcli.runner import compare_runs
+        from gymcli.runner.comparing import compare_runs
         from gymcli.store.manifest import read_manifest
 
         comparison = None

@@ -117,7 +117,7 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
     import msgspec
 
     from gymcli.errors import RunDirectoryError
-    from gymcli.runner import measure
+    from gymcli.runner.measure import measure
     from gymcli.secrets import scrubber_of
     from gymcli.store.rollouts import unfinished_line
     from gymcli.store.run import RunDirectory

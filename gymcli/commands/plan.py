@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gymcli.commands.console import print_json, result, run_async, warn
 
 if TYPE_CHECKING:
-    from gymcli.runner import Collection
+    from gymcli.runner.collection import Collection
 
 __all__ = ["show_plan"]
 
@@ -69,7 +69,8 @@ def _print_plan(collection: Collection) -> None:
 
 def _first_body(collection: Collection) -> bytes:
     """Give the body of the first request, as it would be sent."""
-    from gymcli.client import Client, Endpoint
+    from gymcli.client.client import Client
+    from gymcli.client.endpoint import Endpoint
     from gymcli.runner.policy import emulates_tools
 
     options = collection.options

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
 
-    from gymcli.runner import Collection
+    from gymcli.runner.collection import Collection
 
 __all__ = ["Progress", "has_one_scale", "start_line"]
 

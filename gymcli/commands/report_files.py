@@ -37,9 +37,9 @@ def write_junit(path: Path, reports: Sequence[RunReport], *, env: str | None) ->
         UsageError: The file cannot be written, or a run not be read.
 
     """
-    from gymcli.data import whole_file
+    from gymcli.data.output import whole_file
     from gymcli.reporting import junit
-    from gymcli.runner import index_run
+    from gymcli.runner.indexing import index_run
 
     with ExitStack() as stack:
         runs = [
@@ -95,7 +95,7 @@ def write_csv(path: Path, reports: Sequence[RunReport], *, by_task: bool) -> Non
 
 
 def _write(path: Path, text: str, runs: Sequence[str]) -> None:
-    from gymcli.data import whole_file
+    from gymcli.data.output import whole_file
 
     if path == STDOUT:
         result(text.rstrip("\n"))

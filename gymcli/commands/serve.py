@@ -18,7 +18,7 @@ from gymcli.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from gymcli.runner import Judges
+    from gymcli.runner.judging import Judges
 
 __all__ = ["serve"]
 
@@ -84,7 +84,7 @@ def _announce(base_url: str) -> None:
 
 
 def _judges(role: list[str] | tuple[()], params: list[str] | tuple[()], concurrency: int) -> Judges:
-    from gymcli.runner import Judges
+    from gymcli.runner.judging import Judges
     from gymcli.secrets import NOTHING_SECRET
 
     sources, defaults = roles(role), resolved_roles()

@@ -36,7 +36,8 @@ def view(
     exit code 0.
     """
     from gymcli.secrets import scrubber_of
-    from gymcli.viewing import open_run, serve
+    from gymcli.viewing.run import open_run
+    from gymcli.viewing.site import serve
 
     if len(runs) > _MAX_RUNS:
         raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")

@@ -9,14 +9,9 @@ from pathlib import Path
 import msgspec
 
 from gymcli.errors import EpisodeError, UsageError
-from gymcli.registry import (
-    NUM_GENERATED,
-    Found,
-    Registry,
-    generated_lines,
-    generates,
-    own_tasks,
-)
+from gymcli.registry.describe import own_tasks
+from gymcli.registry.find import Found, Registry
+from gymcli.registry.generate import NUM_GENERATED, generated_lines, generates
 
 __all__ = ["Comparison", "compare_generated", "generated_rows"]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.environment import EnvironmentOptions
+from gymcli.environment.parts import EnvironmentOptions
 from gymcli.nemo_gym import own_task_id
-from gymcli.registry import Found, Registry, own_options, split_env_args
-from gymcli.runner import CollectOptions
+from gymcli.registry.find import Found, Registry
+from gymcli.registry.options import own_options, split_env_args
+from gymcli.runner.options import CollectOptions
 from gymcli.runner.row_problems import row_problems
 from gymcli.runner.task_source import TaskSource, named_file
 from gymcli.store.prompt import PromptTemplate

@@ -10,20 +10,7 @@ from gymcli.dialects.responses_items import items_from_messages, messages_from_i
 from gymcli.dialects.scalar import CLASSIFY, POOLING, SCORE, Scalar
 from gymcli.dialects.tools import tools_from_responses, tools_to_responses
 
-__all__ = [
-    "DIALECTS",
-    "IGNORED_PARAMS",
-    "Chat",
-    "Dialect",
-    "Responses",
-    "Scalar",
-    "items_from_messages",
-    "messages_from_items",
-    "params_from_responses",
-    "params_to_responses",
-    "tools_from_responses",
-    "tools_to_responses",
-]
+__all__ = ["DIALECTS"]
 
 DIALECTS: dict[str, Dialect] = {
     "chat": Chat(),

@@ -9,9 +9,10 @@ from contextlib import suppress
 import msgspec
 
 from gymcli.engines.messages import NewVerdict, SentAttempt
-from gymcli.environment import EnvironmentOptions
+from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import RunError, UsageError
-from gymcli.registry import Found, Registry, environment_options, prepare
+from gymcli.registry.find import Found, Registry, prepare
+from gymcli.registry.options import environment_options
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Message
 

@@ -32,8 +32,8 @@ from gymcli.engines.process import Call, WorkerLostError, WorkerProcess
 from gymcli.engines.scorer import Scorer, ScoringJob
 from gymcli.engines.sending import raised_again
 from gymcli.errors import GymError, UsageError, VerifierError
-from gymcli.registry import Registry
-from gymcli.scoring import Rescored, RescoreJob
+from gymcli.registry.find import Registry
+from gymcli.scoring.rescored import Rescored, RescoreJob
 from gymcli.secrets import Scrubber
 from gymcli.store.lines import Line
 

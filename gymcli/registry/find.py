@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 import gymcli.envs
 from gymcli.boundary import described, frames_of
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import EnvironmentImportError, GymError, UnknownNameError, UsageError
 from gymcli.types import CODE_HASH
 
@@ -230,7 +231,7 @@ def _from_address(spec: str) -> Found | None:
     name, address = (head, tail) if equals and "://" not in head else (REMOTE, spec)
     if not address.startswith(("http://", "https://")):
         return None
-    from gymcli.remote import remote_environment  # late: heavy, and few runs need it
+    from gymcli.remote.environment import remote_environment  # late: heavy, and few runs need it
 
     return Found(name, remote_environment(name, address), "")
 

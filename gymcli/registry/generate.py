@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 
 from gymcli.boundary import boundary
-from gymcli.environment import Environment
+from gymcli.environment.contract import Environment
 from gymcli.errors import EpisodeError
 from gymcli.registry.find import Found
 

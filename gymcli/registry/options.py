@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from pydantic import ValidationError
 
-from gymcli.environment import EnvironmentOptions
+from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import UsageError
 from gymcli.registry.find import EnvironmentClass, Found
 from gymcli.types import JSON_ERRORS, JSONObject

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymcli import addresses
+from gymcli.addresses import checked_address as checked_http_address
 from gymcli.errors import UsageError
 
 __all__ = ["checked_address"]
@@ -17,6 +17,6 @@ def checked_address(value: str) -> str:
     """
     what = "the address of a remote environment"
     try:
-        return addresses.checked_address(value, what=what, example="http://host:port")
+        return checked_http_address(value, what=what, example="http://host:port")
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -33,16 +33,10 @@ from collections.abc import Awaitable
 from typing import ClassVar, Literal, cast
 
 from gymcli.dialects.payload import object_in
-from gymcli.environment import (
-    Context,
-    Environment,
-    EnvironmentOptions,
-    Properties,
-    Step,
-    Task,
-    Tool,
-)
-from gymcli.environment.tool import ToolFault
+from gymcli.environment.context import Context
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
+from gymcli.environment.tool import Tool, ToolFault
 from gymcli.errors import EpisodeError, SetupError, VerifierError
 from gymcli.remote.address import checked_address
 from gymcli.remote.gymnasium import MAX_TURNS, Game

@@ -6,7 +6,7 @@ import uuid
 
 import msgspec
 
-from gymcli.environment import Step
+from gymcli.environment.parts import Step
 from gymcli.errors import EpisodeError, SetupError
 from gymcli.remote.session import ServerSession
 from gymcli.remote.wire import response_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gymcli.dialects.payload import object_in
-from gymcli.environment import Tool
+from gymcli.environment.tool import Tool
 from gymcli.errors import EpisodeError, SetupError
 from gymcli.remote.session import ServerSession
 from gymcli.types import JSONObject

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-from gymcli.client import Endpoint
-from gymcli.environment import Environment, Task
+from gymcli.client.endpoint import Endpoint
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Task
 from gymcli.errors import UsageError
-from gymcli.local import parse_local
+from gymcli.local.weights import parse_local
 from gymcli.role_models.models import declared_roles
 from gymcli.role_models.sources import ORACLE, RoleSource
 

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from gymcli.boundary import boundary
-from gymcli.client import SCALAR_DIALECTS, Endpoint
-from gymcli.environment import Cache, Environment, Model, Task
+from gymcli.client.endpoint import SCALAR_DIALECTS, Endpoint
+from gymcli.environment.context import Cache, Model
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError
-from gymcli.local import parse_local
+from gymcli.local.weights import parse_local
 from gymcli.role_models.pool import ModelPool, ModelSource
 from gymcli.role_models.sources import ORACLE, RoleSource, role_name
 from gymcli.store.verdicts import Verdicts, kept_form, verdict_key

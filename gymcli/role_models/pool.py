@@ -8,8 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from gymcli.client import Client, Endpoint, Governors
-from gymcli.local import LocalServer, has_tool_template
+from gymcli.client.client import Client
+from gymcli.client.endpoint import Endpoint
+from gymcli.client.governors import Governors
+from gymcli.local.server import LocalServer
+from gymcli.local.weights import has_tool_template
 
 __all__ = ["ModelPool", "ModelSource"]
 

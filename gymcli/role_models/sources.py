@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from gymcli.client import SCALAR_DIALECTS, Endpoint, Settings, resolve_endpoint
+from gymcli.client.endpoint import SCALAR_DIALECTS, Endpoint
+from gymcli.client.settings import Settings, resolve_endpoint
 from gymcli.errors import UsageError
-from gymcli.local import model_name, parse_local
+from gymcli.local.weights import model_name, parse_local
 from gymcli.types import JSONObject
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from gymcli.environment import Cache, Model
+from gymcli.environment.context import Cache, Model
 from gymcli.errors import RoleError
 from gymcli.gathering import gather_all
 from gymcli.roles.objects import find_objects

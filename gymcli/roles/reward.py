@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from gymcli.environment import Model
+from gymcli.environment.context import Model
 from gymcli.errors import RoleError
 from gymcli.roles.objects import find_objects
 from gymcli.roles.prompt import key_pattern, render, tag_pattern, without_keys, without_tags

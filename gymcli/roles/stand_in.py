@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gymcli.environment import Cache
+from gymcli.environment.context import Cache
 from gymcli.types import JSONObject, Message
 
 __all__ = ["StandIn"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from gymcli.environment import Model
+from gymcli.environment.context import Model
 from gymcli.errors import RoleError
 from gymcli.roles.prompt import label_pattern, without_labels
 from gymcli.types import JSONObject, Message

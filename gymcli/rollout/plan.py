@@ -9,7 +9,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gymcli.environment import Environment, EnvironmentOptions, Model, Task
+from gymcli.environment.context import Model
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import AttemptError, Phase
 from gymcli.rollout.flight import Flight
 from gymcli.rollout.watchdog import Watchdog

@@ -26,16 +26,13 @@ from contextlib import suppress
 import msgspec
 
 from gymcli.boundary import boundary, leave_copy
-from gymcli.environment import (
-    Environment,
-    Step,
-    Task,
+from gymcli.environment.contract import Environment, make, shown_tools
+from gymcli.environment.parts import Step, Task
+from gymcli.environment.returned import (
     checked_json,
     checked_messages,
     checked_step,
     checked_turn,
-    make,
-    shown_tools,
 )
 from gymcli.errors import (
     AttemptError,

@@ -9,19 +9,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.client import Client
-from gymcli.environment import Environment, EnvironmentOptions, Model, Task
+from gymcli.client.client import Client
+from gymcli.environment.context import Model
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
     IncompleteGroupError,
     UnfinishedAttemptError,
 )
-from gymcli.role_models import RoleModels, waits_to_score
-from gymcli.rollout import Episode, EpisodeFailedError, EpisodePlan, Watchdog, play
+from gymcli.role_models.models import RoleModels, waits_to_score
+from gymcli.rollout.plan import Episode, EpisodeFailedError, EpisodePlan
+from gymcli.rollout.playing import play
+from gymcli.rollout.watchdog import Watchdog
 from gymcli.runner.asking import Asking
 from gymcli.runner.failing import failure_of, fatal_error
 from gymcli.runner.stopping import Stopping, UnderWay
-from gymcli.scoring import Workers, score, score_group
+from gymcli.scoring.verifying import score, score_group
+from gymcli.scoring.workers import Workers
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.records import redacted
 from gymcli.types import Failure, JSONObject, RoleUse, Rollout, Verifier

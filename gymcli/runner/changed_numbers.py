@@ -12,7 +12,7 @@ from gymcli.metrics.estimators import mean
 from gymcli.numbering import Numbering
 from gymcli.runner.made_lines import made_lines
 from gymcli.runner.measure import RunReading
-from gymcli.scoring import Numbers
+from gymcli.scoring.rescored import Numbers
 from gymcli.types import AttemptKey
 
 __all__ = ["ChangedNumbers"]

@@ -26,10 +26,11 @@ from gymcli.errors import (
     RunDirectoryError,
     RunMismatchError,
 )
-from gymcli.local import model_name, parse_local
-from gymcli.registry import Registry
-from gymcli.role_models import check_missing
-from gymcli.rollout import Episode, Watchdog
+from gymcli.local.weights import model_name, parse_local
+from gymcli.registry.find import Registry
+from gymcli.role_models.declared import check_missing
+from gymcli.rollout.plan import Episode
+from gymcli.rollout.watchdog import Watchdog
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.budget import Budget, check_prices
 from gymcli.runner.engine import Engine
@@ -53,7 +54,7 @@ from gymcli.runner.resumption import (
 from gymcli.runner.stopping import Stopping
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
-from gymcli.scoring import verifies_in_loop
+from gymcli.scoring.verifying import verifies_in_loop
 from gymcli.shards import check_same_shard
 from gymcli.store.durability import open_file, unwritable
 from gymcli.store.manifest import Manifest, read_manifest

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import suppress
 
-from gymcli.client import is_unreachable
+from gymcli.client.signs import is_unreachable
 from gymcli.errors import (
     AttemptError,
     EndpointGoneError,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gymcli.boundary import frames_of
-from gymcli.client import is_fatal, is_unreachable
+from gymcli.client.signs import is_unreachable
+from gymcli.client.statuses import is_fatal
 from gymcli.errors import AttemptError, EndpointGoneError, ModelError, RoleError, UnknownUsageError
 from gymcli.types import ErrorRecord, Failure, Rollout
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gymcli.errors import ModelError, RunError
-from gymcli.rollout import EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan
+from gymcli.rollout.playing import play
 from gymcli.types import Answer, Request
 
 __all__ = ["first_request"]

@@ -12,7 +12,7 @@ import msgspec
 
 from gymcli.metrics import Effect, EnvironmentFacts, FailureLine, PairedMeans
 from gymcli.runner.measure import RunReading
-from gymcli.scoring import Rescored
+from gymcli.scoring.rescored import Rescored
 from gymcli.store.records import read_structs
 from gymcli.types import AttemptKey
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from gymcli.errors import EnvironmentImportError, UnknownNameError
 from gymcli.index import RunIndex, open_index
 from gymcli.metrics import EnvironmentFacts
-from gymcli.registry import Registry
+from gymcli.registry.find import Registry
 
 __all__ = ["index_run"]
 

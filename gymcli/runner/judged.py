@@ -14,11 +14,20 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import NamedTuple
 
-from gymcli.environment import Environment, EnvironmentOptions, Task
-from gymcli.registry import Found, environment_options
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.registry.find import Found
+from gymcli.registry.options import environment_options
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.episodes import run_attempts
-from gymcli.scoring import AttemptErrorText, Rescored, compared, kept, new_line, unscored
+from gymcli.scoring.rescored import (
+    AttemptErrorText,
+    Rescored,
+    compared,
+    kept,
+    new_line,
+    unscored,
+)
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout
 from gymcli.types import AttemptKey, Failure, Rollout, Verifier

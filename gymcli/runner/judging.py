@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from gymcli.client import Endpoint
-from gymcli.role_models import ModelPool, RoleModels, RoleSource
-from gymcli.rollout import Watchdog
+from gymcli.client.endpoint import Endpoint
+from gymcli.role_models.models import RoleModels
+from gymcli.role_models.pool import ModelPool
+from gymcli.role_models.sources import RoleSource
+from gymcli.rollout.watchdog import Watchdog
 from gymcli.runner.attempts import Shared
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping
-from gymcli.scoring import Workers
+from gymcli.scoring.workers import Workers
 from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_keys
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Rollout, Usage

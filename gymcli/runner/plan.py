@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from gymcli.registry import environment_options, prepare, split_env_args
-from gymcli.role_models import ORACLE, check_declared
-from gymcli.rollout import EpisodeLimits, EpisodePlan
+from gymcli.registry.find import prepare
+from gymcli.registry.options import environment_options, split_env_args
+from gymcli.role_models.declared import check_declared
+from gymcli.role_models.sources import ORACLE
+from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.manifest import declared_sources
 from gymcli.runner.options import CollectOptions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gymcli.errors import UnknownNameError
-from gymcli.registry import Found, Registry
-from gymcli.remote import RemoteEnvironment
+from gymcli.registry.find import Found, Registry
+from gymcli.remote.environment import RemoteEnvironment
 from gymcli.store.manifest import Manifest
 
 __all__ = ["find_recorded"]

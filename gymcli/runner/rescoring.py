@@ -11,9 +11,11 @@ from typing import TypeVar
 import msgspec
 
 from gymcli.errors import TasksError
-from gymcli.registry import Registry, split_env_args
-from gymcli.remote import RemoteEnvironment
-from gymcli.role_models import check_missing, declared_roles
+from gymcli.registry.find import Registry
+from gymcli.registry.options import split_env_args
+from gymcli.remote.environment import RemoteEnvironment
+from gymcli.role_models.declared import check_missing
+from gymcli.role_models.models import declared_roles
 from gymcli.runner.flips import Counting, RescoringReport
 from gymcli.runner.judging import Judges
 from gymcli.runner.manifest import rescored_manifest
@@ -21,7 +23,7 @@ from gymcli.runner.measure import measure, open_run
 from gymcli.runner.recorded import find_recorded
 from gymcli.runner.repeats import RepeatReport, Repeats
 from gymcli.runner.verifying import iterated, recorded_environments, rescore_run
-from gymcli.scoring import Rescored, Scorers
+from gymcli.scoring.rescored import Rescored, Scorers
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollouts import rollouts_file
 from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs

@@ -20,7 +20,7 @@ from gymcli.errors import (
     Phase,
     UnfinishedAttemptError,
 )
-from gymcli.rollout import Flight
+from gymcli.rollout.flight import Flight
 
 __all__ = ["Stopping", "UnderWay"]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gymcli.errors import TasksError
-from gymcli.registry import Registry, shipped_tasks
+from gymcli.registry.describe import shipped_tasks
+from gymcli.registry.find import Registry
 from gymcli.runner.options import CollectOptions
 from gymcli.shards import Shard
 from gymcli.store.prompt import PromptTemplate

@@ -19,25 +19,28 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from gymcli.event_loop import close, drive, new_event_loop
-from gymcli.registry import Found, Registry
-from gymcli.remote import RemoteEnvironment, remote_environment, reverify_mode
-from gymcli.role_models import RoleSource, check_declared, declared_roles
+from gymcli.registry.find import Found, Registry
+from gymcli.remote.environment import RemoteEnvironment, remote_environment
+from gymcli.remote.reverification import reverify_mode
+from gymcli.role_models.declared import check_declared
+from gymcli.role_models.models import declared_roles
+from gymcli.role_models.sources import RoleSource
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.recorded import find_recorded
-from gymcli.scoring import (
+from gymcli.scoring.rescored import (
     Rescored,
     RescoreJob,
     Scorers,
-    Workers,
     calls_before,
-    forget_templates,
     rescore_elsewhere,
     rescore_file,
     rescore_lines,
-    verifies_in_loop,
 )
+from gymcli.scoring.template import forget_templates
+from gymcli.scoring.verifying import verifies_in_loop
+from gymcli.scoring.workers import Workers
 from gymcli.store.compressed import is_plain
 from gymcli.store.lines import Line
 from gymcli.store.manifest import read_manifest

@@ -16,12 +16,11 @@ import msgspec
 import regex
 
 from gymcli.boundary import leave_copy
-from gymcli.environment import (
+from gymcli.environment.context import Model
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.returned import (
     UNENCODABLE,
-    Environment,
-    EnvironmentOptions,
-    Model,
-    Task,
     checked_messages,
     checked_step,
     named,

@@ -15,7 +15,8 @@ from typing import Protocol
 
 import msgspec
 
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
     GymError,
@@ -23,7 +24,8 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.registry import Found, Registry, environment_options
+from gymcli.registry.find import Found, Registry
+from gymcli.registry.options import environment_options
 from gymcli.scoring.pool import Subject
 from gymcli.scoring.worker import Channel, Definition, ErrorReply, as_reply, call_verifier, prepare
 from gymcli.scoring.workers import Workers, as_error

@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from gymcli.boundary import boundary
-from gymcli.environment import Environment, EnvironmentOptions, Model, Task
+from gymcli.environment.context import Model
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
 from gymcli.gathering import gather_all
 from gymcli.limits import LateError, within

@@ -21,7 +21,8 @@ import msgspec
 
 from gymcli import errors
 from gymcli.boundary import described, frames_of, leave_copy
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import GymError, VerifierError
 from gymcli.scoring.context import VerifyContext, scores_of
 from gymcli.scoring.isolation import IsolatedProcesses

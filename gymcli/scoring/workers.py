@@ -12,7 +12,8 @@ from typing import Self, TypeVar
 import msgspec
 
 from gymcli import errors
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import AttemptError, GymError, VerifierError
 from gymcli.scoring.isolation import IsolatedProcesses
 from gymcli.scoring.pool import ProcessPool, Subject, find_place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from gymcli.errors import UsageError
-from gymcli.exporters import NemoAggregate
+from gymcli.exporters.nemo_aggregate import NemoAggregate
 from gymcli.metrics import EnvironmentFacts, OwnMetrics
 from gymcli.nemo_gym import read_rollout
 from gymcli.serving.messages import RefusedError

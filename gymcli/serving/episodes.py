@@ -14,11 +14,12 @@ from typing import TypeVar
 import msgspec
 
 from gymcli.boundary import boundary
-from gymcli.environment import Environment, Step
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Step
 from gymcli.errors import EpisodeError
-from gymcli.registry import EnvironmentClass, Found
+from gymcli.registry.find import EnvironmentClass, Found
 from gymcli.remote.served import OWN_KEY, SEED_HEADER, Opened, Said, Stepped, Verified
-from gymcli.rollout import DEFAULT_MAX_TURNS
+from gymcli.rollout.playing import DEFAULT_MAX_TURNS
 from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer
 from gymcli.serving.sessions import Session, Sessions
 from gymcli.serving.stage import Stage

@@ -29,11 +29,12 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from gymcli.boundary import described
-from gymcli.environment import Environment
+from gymcli.environment.contract import Environment
 from gymcli.errors import AttemptError, GymError, UsageError
-from gymcli.registry import Found, Registry, environment_options, prepare, split_env_args
-from gymcli.remote import RemoteEnvironment
-from gymcli.role_models import check_declared, check_missing
+from gymcli.registry.find import Found, Registry, prepare
+from gymcli.registry.options import environment_options, split_env_args
+from gymcli.remote.environment import RemoteEnvironment
+from gymcli.role_models.declared import check_declared, check_missing
 from gymcli.runner.judging import Judges, judging
 from gymcli.secrets import environment_secrets
 from gymcli.serving.episodes import Episodes

@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from gymcli.boundary import boundary
-from gymcli.environment import Environment, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Task
 from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError
 from gymcli.gathering import gather_all
 from gymcli.limits import LateError, within
-from gymcli.role_models import RoleModels
+from gymcli.role_models.models import RoleModels
 from gymcli.serving.messages import RefusedError
 from gymcli.types import Rollout
 

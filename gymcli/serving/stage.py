@@ -10,23 +10,15 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from gymcli.boundary import boundary
-from gymcli.environment import (
-    Environment,
-    EnvironmentOptions,
-    Step,
-    Task,
-    checked_json,
-    checked_messages,
-    checked_step,
-    make,
-    shown_tools,
-)
+from gymcli.environment.contract import Environment, make, shown_tools
+from gymcli.environment.parts import EnvironmentOptions, Step, Task
+from gymcli.environment.returned import checked_json, checked_messages, checked_step
 from gymcli.errors import EnvironmentTimeoutError, EpisodeError, SetupError, SetupTimeoutError
-from gymcli.registry import Found
-from gymcli.role_models import RoleModels
+from gymcli.registry.find import Found
+from gymcli.role_models.models import RoleModels
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judging import Judges
-from gymcli.scoring import score
+from gymcli.scoring.verifying import score
 from gymcli.serving.messages import RefusedError
 from gymcli.serving.sessions import Session, Sessions, close, limited
 from gymcli.serving.wire import opened_record

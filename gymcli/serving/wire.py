@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gymcli.environment import EnvironmentOptions
+from gymcli.environment.parts import EnvironmentOptions
 from gymcli.nemo_gym import read_rollout
-from gymcli.registry import Found
-from gymcli.rollout import attempt_seed
+from gymcli.registry.find import Found
+from gymcli.rollout.plan import attempt_seed
 from gymcli.serving.messages import RefusedError
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, StopReason, Timing
 

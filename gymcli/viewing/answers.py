@@ -12,7 +12,7 @@ from gymcli.errors import RunError, UsageError
 from gymcli.index import Row, RunIndex
 from gymcli.metrics import RunMetrics
 from gymcli.metrics.comparison import Comparison
-from gymcli.runner import measure
+from gymcli.runner.measure import measure
 from gymcli.types import JSONObject
 from gymcli.viewing.differences import Differences, differences, standings
 from gymcli.viewing.listing import Listings, listing_of
@@ -280,7 +280,7 @@ def _measured(run: ViewedRun) -> RunMetrics:
 
 
 def _compared(runs: Sequence[ViewedRun]) -> Comparison:
-    from gymcli.runner import compare_runs  # late: heavy, and one run needs none of it
+    from gymcli.runner.comparing import compare_runs  # late: heavy, and one run needs none of it
 
     a, b = runs
     return compare_runs(a.path, b.path, env=a.env, allow_drift=True)

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 from gymcli.errors import UsageError
 from gymcli.index import Refreshed, RunIndex
-from gymcli.runner import index_run
+from gymcli.runner.indexing import index_run
 from gymcli.viewing.listing import Listings
 from gymcli.viewing.queries import sendable
 

@@ -1,7 +1,8 @@
 """Environments that `check` finds by name, each with one thing that it must say."""
 
 from gymcli import MissingPackageError, StandIn
-from gymcli.environment import Environment, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Task
 from tests.checking.subjects import Sound
 
 

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from gymcli.client import Client, Endpoint
+from gymcli.client.client import Client
+from gymcli.client.endpoint import Endpoint
 from gymcli.errors import (
     ModelError,
 )

@@ -8,7 +8,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gymcli.client import Client, Endpoint, Limits, is_fatal
+from gymcli.client.client import Client
+from gymcli.client.endpoint import Endpoint
+from gymcli.client.limits import Limits
+from gymcli.client.statuses import is_fatal
 from gymcli.errors import (
     AuthenticationError,
     EndpointConnectionError,

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.client import Endpoint, Governors, Limits
+from gymcli.client.endpoint import Endpoint
 from gymcli.client.governor import Governor
+from gymcli.client.governors import Governors
+from gymcli.client.limits import Limits
 from gymcli.client.ticket import Ticket
 from gymcli.errors import (
     EndpointConnectionError,

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 import uvloop
 
-from gymcli.client import Client, Endpoint
+from gymcli.client.client import Client
+from gymcli.client.endpoint import Endpoint
 from gymcli.errors import (
     RequestRefusedError,
 )

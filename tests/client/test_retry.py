@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.client import Endpoint
+from gymcli.client.endpoint import Endpoint
 from gymcli.client.retry import RetryPolicy, retry_after_seconds
 from gymcli.client.ticket import Ticket
 from gymcli.errors import (

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from gymcli.client import served_model
 from gymcli.client.http import MAX_ANSWER_BYTES
+from gymcli.client.served import served_model
 from gymcli.errors import UsageError
 from gymcli.mock import MockServer
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.client import Limits, Settings, load_settings, resolve_endpoint
+from gymcli.client.limits import Limits
+from gymcli.client.settings import Settings, load_settings, resolve_endpoint
 from gymcli.errors import ConfigError, UsageError
 
 TABLE = {"base_url": "http://named:1/v1"}

@@ -6,7 +6,9 @@ import traceback
 import msgspec
 import pytest
 
-from gymcli.client import Client, Endpoint, is_fatal
+from gymcli.client.client import Client
+from gymcli.client.endpoint import Endpoint
+from gymcli.client.statuses import is_fatal
 from gymcli.errors import (
     AuthenticationError,
     ContextOverflowError,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.client import Endpoint
+from gymcli.client.endpoint import Endpoint
 from gymcli.commands.options import (
     check_parameters,
     check_role_parameters,

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from gymcli.client import Endpoint
+from gymcli.client.endpoint import Endpoint
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, num_turns
 from gymcli.mock.threads import serving

@@ -6,7 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.data import pull, rendered_rows, validate
+from gymcli.data.pulling import pull
+from gymcli.data.rendering import rendered_rows
+from gymcli.data.validation import validate
 from gymcli.errors import TasksError, UsageError
 
 MAP = """

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.data import rendered_rows, validate
+from gymcli.data.rendering import rendered_rows
+from gymcli.data.validation import validate
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym import own_task_id
-from gymcli.registry import shipped_tasks
+from gymcli.registry.describe import shipped_tasks
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import TaskReading, read_tasks
 

@@ -5,7 +5,8 @@ import json
 import msgspec
 import pytest
 
-from gymcli.dialects import DIALECTS, IGNORED_PARAMS
+from gymcli.dialects import DIALECTS
+from gymcli.dialects.params import IGNORED_PARAMS
 from gymcli.errors import InvalidAnswerError, RateLimitError, ServerError
 from gymcli.types import (
     JSON,

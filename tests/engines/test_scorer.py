@@ -8,8 +8,8 @@ import pytest
 from gymcli.engines.code import code_of
 from gymcli.engines.messages import Block, ScoredBlock
 from gymcli.engines.scorer import Scorer, ScoringJob
-from gymcli.registry import Registry
-from gymcli.scoring import RescoreJob
+from gymcli.registry.find import Registry
+from gymcli.scoring.rescored import RescoreJob
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading

@@ -15,11 +15,12 @@ import pytest
 from gymcli.engines import Cluster, RayEngine, RayScorers
 from gymcli.engines.deaths import Deaths
 from gymcli.engines.process import WorkerLostError
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import EngineError
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.judging import Judges, judging
-from gymcli.scoring import RescoreJob
+from gymcli.scoring.rescored import RescoreJob
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading

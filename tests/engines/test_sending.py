@@ -6,7 +6,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from gymcli.client import is_unreachable
+from gymcli.client.signs import is_unreachable
 from gymcli.engines.code import code_of
 from gymcli.engines.messages import EndedAttempt, SentError
 from gymcli.engines.sending import outcome_received, raised_again, sent_error, sent_outcome

@@ -6,11 +6,12 @@ import msgspec
 
 from gymcli.boundary import boundary
 from gymcli.errors import VerifierError
-from gymcli.registry import Registry
-from gymcli.roles import StandIn
-from gymcli.rollout import EpisodePlan, play
-from gymcli.scoring import VerifyContext, score
-from gymcli.scoring.context import scores_of
+from gymcli.registry.find import Registry
+from gymcli.roles.stand_in import StandIn
+from gymcli.rollout.plan import EpisodePlan
+from gymcli.rollout.playing import play
+from gymcli.scoring.context import VerifyContext, scores_of
+from gymcli.scoring.verifying import score
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
 from tests.pooled import pooled_workers, run_pooled

@@ -23,7 +23,7 @@ from gymcli.envs.blackjack import (
     total,
 )
 from gymcli.errors import ReplayDivergedError, VerifierError
-from gymcli.registry import shipped_tasks
+from gymcli.registry.describe import shipped_tasks
 from gymcli.types import Message
 from tests.envs.episodes import calls, cut, played, row_of_file, says, scored, task_row
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.envs.example_multi_step import THESAURUS, ExampleMultiStep, value_of
-from gymcli.registry import shipped_tasks
+from gymcli.registry.describe import shipped_tasks
 from tests.envs.episodes import calls, played, says, scored, task_row
 
 TASK = {

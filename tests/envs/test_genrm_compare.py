@@ -26,9 +26,9 @@ from gymcli.envs.genrm_compare.lists import (
     written,
 )
 from gymcli.errors import RoleError
-from gymcli.registry import shipped_tasks
-from gymcli.rollout import EpisodeFailedError
-from gymcli.scoring import score_group
+from gymcli.registry.describe import shipped_tasks
+from gymcli.rollout.plan import EpisodeFailedError
+from gymcli.scoring.verifying import score_group
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Verifier
 from tests.checking.subjects import finding

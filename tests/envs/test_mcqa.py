@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gymcli.envs.mcqa import GRADERS, MultipleChoice, Question
 from gymcli.errors import VerifierTimeoutError
-from gymcli.registry import shipped_tasks
+from gymcli.registry.describe import shipped_tasks
 from tests.envs.episodes import answered, played, row_of_file, says, scored, task_row
 
 OPTIONS = {

@@ -27,7 +27,7 @@ from gymcli.envs.structured_outputs.formats import (
 )
 from gymcli.envs.structured_outputs.records import FORMS, THEMES
 from gymcli.errors import MissingPackageError, VerifierTimeoutError
-from gymcli.registry import shipped_tasks
+from gymcli.registry.describe import shipped_tasks
 from gymcli.types import FunctionCall, Message, ToolCall
 from tests.envs.episodes import (
     answered,

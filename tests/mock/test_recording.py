@@ -7,7 +7,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from gymcli.client import Client, Endpoint
+from gymcli.client.client import Client
+from gymcli.client.endpoint import Endpoint
 from gymcli.errors import UsageError
 from gymcli.mock import MockAnswer, MockServer, Recorder, scripted
 from gymcli.mock.behaviours import Behaviour, refusal_of

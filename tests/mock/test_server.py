@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.client import SCALAR_DIALECTS, Client, Endpoint
+from gymcli.client.client import Client
+from gymcli.client.endpoint import SCALAR_DIALECTS, Endpoint
 from gymcli.errors import UsageError
 from gymcli.mock import Faults, Latency, MockAnswer, fixed, scripted
 from gymcli.mock.behaviours import refusal_of

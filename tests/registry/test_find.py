@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from gymcli.environment import Environment
+from gymcli.environment.contract import Environment
 from gymcli.errors import EnvironmentImportError, UnknownNameError, UsageError
-from gymcli.registry import Found, Registry, describe, shipped_tasks
-from gymcli.registry.find import _source_hash, candidates
+from gymcli.registry.describe import describe, shipped_tasks
+from gymcli.registry.find import Found, Registry, _source_hash, candidates
 
 SOURCE = '''
 """An environment for tests."""

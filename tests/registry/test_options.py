@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment import Environment, EnvironmentOptions
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import UsageError
-from gymcli.registry import Found, environment_options, split_env_args
+from gymcli.registry.find import Found
+from gymcli.registry.options import environment_options, split_env_args
 
 
 class First(Environment):

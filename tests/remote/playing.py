@@ -2,8 +2,9 @@
 
 import asyncio
 
-from gymcli.rollout import EpisodeFailedError, EpisodePlan, play
-from gymcli.scoring import score
+from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan
+from gymcli.rollout.playing import play
+from gymcli.scoring.verifying import score
 from gymcli.types import Answer, Message, TaskRow, Usage, Verifier
 from tests.envs.episodes import Scripted, calls, says
 

@@ -5,8 +5,9 @@ import msgspec
 import pytest
 
 from gymcli.errors import EpisodeError, RunError, SetupError, UsageError, VerifierError
-from gymcli.remote import RemoteEnvironment, remote_environment, reverify_mode
-from gymcli.rollout import play
+from gymcli.remote.environment import RemoteEnvironment, remote_environment
+from gymcli.remote.reverification import reverify_mode
+from gymcli.rollout.playing import play
 from gymcli.types import Message, Rollout
 from tests.envs.episodes import calls, says
 from tests.remote.playing import (

@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.errors import EpisodeError, SetupError, VerifierError
-from gymcli.remote import remote_environment
+from gymcli.remote.environment import remote_environment
 from gymcli.remote.served import OWN_KEY, SEED_HEADER
 from gymcli.types import Message
 from tests.envs.episodes import says

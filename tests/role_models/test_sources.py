@@ -4,10 +4,17 @@ from importlib.util import find_spec
 
 import pytest
 
-from gymcli.client import Endpoint, ModelSettings, Settings
+from gymcli.client.endpoint import Endpoint
+from gymcli.client.settings import ModelSettings, Settings
 from gymcli.errors import UsageError
-from gymcli.local import model_name
-from gymcli.role_models import needs_model, role_identity, role_name, role_sources, spec_of
+from gymcli.local.weights import model_name
+from gymcli.role_models.sources import (
+    needs_model,
+    role_identity,
+    role_name,
+    role_sources,
+    spec_of,
+)
 from gymcli.types import Usage
 
 BIG_URL = "http://127.0.0.1:1/v1"

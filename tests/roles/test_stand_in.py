@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gymcli.roles import StandIn
+from gymcli.roles.stand_in import StandIn
 from gymcli.types import Message
 
 

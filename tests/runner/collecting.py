@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import gymcli
-from gymcli.client import Endpoint
+from gymcli.client.endpoint import Endpoint
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import Behaviour
 from gymcli.types import Failure, Rollout

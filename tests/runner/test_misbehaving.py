@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.client import Endpoint
+from gymcli.client.endpoint import Endpoint
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.types import Failure, Rollout
 from tests.runner.collecting import collect_all

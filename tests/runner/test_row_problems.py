@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.errors import TasksError
-from gymcli.registry import Registry
+from gymcli.registry.find import Registry
 from gymcli.runner.row_problems import Problems, row_problems
 from gymcli.store.tasks import RowProblem
 from gymcli.types import TaskRow

@@ -12,9 +12,13 @@ import gymcli
 from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text
-from gymcli.registry import Found
-from gymcli.runner import Collection, CollectOptions, Judges, Rescoring, score_pending
+from gymcli.registry.find import Found
+from gymcli.runner.collection import Collection
+from gymcli.runner.judging import Judges
 from gymcli.runner.manifest import rescored_manifest
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.pending import score_pending
+from gymcli.runner.rescoring import Rescoring
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.whole import UNFINISHED
 from tests.commands.running import lines_of

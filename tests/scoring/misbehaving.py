@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import RoleError
 from gymcli.types import Message, Score
 from tests.scoring.isolated import tell

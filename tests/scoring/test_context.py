@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment import Environment, EnvironmentOptions, Step, Task, tool
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import EnvironmentOptions, Step, Task
+from gymcli.environment.tool import tool
 from gymcli.errors import (
     ContextOverflowError,
     EpisodeError,
@@ -18,10 +20,11 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.registry import Registry
-from gymcli.rollout import EpisodePlan, play
-from gymcli.scoring import VerifyContext, score
-from gymcli.scoring.context import SEARCH_TIMEOUT
+from gymcli.registry.find import Registry
+from gymcli.rollout.plan import EpisodePlan
+from gymcli.rollout.playing import play
+from gymcli.scoring.context import SEARCH_TIMEOUT, VerifyContext
+from gymcli.scoring.verifying import score
 from gymcli.types import (
     LARGEST,
     Answer,

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.environment import Environment, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
-from gymcli.registry import Registry
-from gymcli.scoring import VerifyContext, Workers, score
+from gymcli.registry.find import Registry
+from gymcli.scoring.context import VerifyContext
+from gymcli.scoring.verifying import score
+from gymcli.scoring.workers import Workers
 from gymcli.types import Rollout, Score, Verifier
 from tests.scoring import isolated
 from tests.scoring.isolated import Holder, is_running, wait_for

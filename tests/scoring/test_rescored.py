@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from gymcli.environment import Environment, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Task
 from gymcli.scoring.rescored import Numbers, Rescored, compared
 from gymcli.scoring.rescored import new_line as line_of
 from gymcli.types import Message, Rollout, Score, Timing, Verifier

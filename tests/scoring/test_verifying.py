@@ -10,17 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.environment import Environment, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.parts import Task
 from gymcli.errors import (
     RoleError,
     VerifierCrashedError,
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.registry import Registry
-from gymcli.roles import StandIn
-from gymcli.scoring import Workers, score, score_group
+from gymcli.registry.find import Registry
+from gymcli.roles.stand_in import StandIn
 from gymcli.scoring.child import ChildProcess
+from gymcli.scoring.verifying import score, score_group
+from gymcli.scoring.workers import Workers
 from gymcli.types import Rollout, Score, Verifier
 from tests.scoring.isolated import is_running, wait_for
 from tests.scoring.misbehaving import (

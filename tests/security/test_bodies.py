@@ -5,7 +5,8 @@ import gzip
 
 import pytest
 
-from gymcli.client import Client, Endpoint
+from gymcli.client.client import Client
+from gymcli.client.endpoint import Endpoint
 from gymcli.errors import EndpointConnectionError, InvalidAnswerError
 from gymcli.types import Message, Request
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from gymcli.errors import AttemptError
-from gymcli.registry import Registry
 from gymcli.registry.describe import shipped_tasks
-from gymcli.rollout import EpisodeFailedError
+from gymcli.registry.find import Registry
+from gymcli.rollout.plan import EpisodeFailedError
 from gymcli.store.tasks import TaskReading, read_tasks
 from tests.envs.conftest import closed_workers
 from tests.envs.episodes import calls, played, says, scored

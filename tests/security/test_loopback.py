@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from gymcli.local import LocalServer, default_weights
+from gymcli.local.server import LocalServer
+from gymcli.local.weights import default_weights
 from gymcli.mock import MockServer
 from tests.commands.running import clean_environment
 from tests.test_local import needs_model

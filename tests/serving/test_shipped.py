@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 import gymcli.envs
-from gymcli.environment import Environment
-from gymcli.registry import Registry, shipped_tasks
+from gymcli.environment.contract import Environment
+from gymcli.registry.describe import shipped_tasks
+from gymcli.registry.find import Registry
 from gymcli.remote.wire import response_of, row_of
 from gymcli.serving import Judges, Service
 from gymcli.store.tasks import TaskReading, read_tasks

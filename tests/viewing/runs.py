@@ -8,7 +8,8 @@ from aiohttp import web
 from yarl import URL
 
 from gymcli.secrets import NOTHING_SECRET
-from gymcli.viewing import Site, open_run
+from gymcli.viewing.run import open_run
+from gymcli.viewing.site import Site
 
 TOKEN = "a-token-that-nobody-knows"
 

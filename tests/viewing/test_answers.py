@@ -7,7 +7,8 @@ import sys
 import msgspec
 import pytest
 
-from gymcli.runner import compare_runs, measure
+from gymcli.runner.comparing import compare_runs
+from gymcli.runner.measure import measure
 from tests.viewing.runs import Shown, failure, lines, rollout, said, write_run
 
 

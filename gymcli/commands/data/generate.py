@@ -11,7 +11,7 @@ from gymcli.commands.data.rows import OutOption, give_rows
 from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gymcli.data import Comparison
+    from gymcli.data.generation import Comparison
 
 __all__ = ["generate"]
 
@@ -37,8 +37,9 @@ def generate(
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Write the data set of an environment, the same rows for the same seed."""
-    from gymcli.data import compare_generated, generated_rows
-    from gymcli.registry import Registry, shipped_tasks
+    from gymcli.data.generation import compare_generated, generated_rows
+    from gymcli.registry.describe import shipped_tasks
+    from gymcli.registry.find import Registry
 
     if check:
         if num is not None or seed is not None or out is not None:

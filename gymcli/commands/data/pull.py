@@ -41,7 +41,7 @@ def pull(
 
     Data sets of the Hugging Face hub are read as a stream: --limit fetches no more than it needs.
     """
-    from gymcli.data import pull as pull_rows
+    from gymcli.data.pulling import pull as pull_rows
 
     pulled = pull_rows(
         source,

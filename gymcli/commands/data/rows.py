@@ -29,7 +29,7 @@ def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path
         UsageError: The file cannot be written.
 
     """
-    from gymcli.data import whole_file
+    from gymcli.data.output import whole_file
 
     if out is None:
         for line in lines:

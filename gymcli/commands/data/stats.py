@@ -10,7 +10,7 @@ from gymcli.commands.console import one_line, print_json, print_table, result, w
 from gymcli.commands.options import JsonOption, PromptOption
 
 if TYPE_CHECKING:
-    from gymcli.data import Spread, Statistics
+    from gymcli.data.statistics import Spread, Statistics
 
 __all__ = ["stats"]
 
@@ -31,7 +31,7 @@ def stats(
     """Describe task files: how many, how long, how many turns, tools, images, which values."""
     import msgspec
 
-    from gymcli.data import describe_tasks
+    from gymcli.data.statistics import describe_tasks
     from gymcli.errors import TasksError
 
     found = describe_tasks(files, prompt=prompt)

@@ -48,7 +48,7 @@ def validate(
     """
     import msgspec
 
-    from gymcli.data import validate as validate_files
+    from gymcli.data.validation import validate as validate_files
 
     found = validate_files(
         files,

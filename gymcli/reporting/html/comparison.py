@@ -23,7 +23,7 @@ from gymcli.reporting.html.parts import (
     method_of,
     number,
 )
-from gymcli.runner import compare_runs
+from gymcli.runner.comparing import compare_runs
 
 __all__ = ["MAX_TASKS", "ComparisonSection", "read_comparison"]
 

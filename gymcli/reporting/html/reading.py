@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gymcli.metrics import RunMetrics, TaskMetrics
-from gymcli.runner import index_run, measure
+from gymcli.runner.indexing import index_run
+from gymcli.runner.measure import measure
 from gymcli.store.manifest import Manifest, read_manifest
 
 __all__ = ["Attempts", "RunReading", "read_run"]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from gymcli.reporting.html import html_report, read_comparison, read_run
-from gymcli.reporting.html.comparison import ComparisonSection
-from gymcli.runner import compare_runs
+from gymcli.reporting.html.comparison import ComparisonSection, read_comparison
+from gymcli.reporting.html.page import html_report
+from gymcli.reporting.html.reading import read_run
+from gymcli.runner.comparing import compare_runs
 from tests.reporting.html.pages import HOSTILE, Page, attempts, write_run
 
 pytest.importorskip("jinja2", reason="needs the extra `report`")
