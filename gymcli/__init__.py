@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gymcli.checking.checks import check
+    from gymcli.checks.checks import check
     from gymcli.client.endpoint import Endpoint
     from gymcli.engines import collect
     from gymcli.environment.boxes import last_boxed, without_text_commands

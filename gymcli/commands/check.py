@@ -14,7 +14,7 @@ from gymcli.commands.streams import scrubbed
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
-    from gymcli.checking.report import CheckReport, Finding, Status
+    from gymcli.checks.report import CheckReport, Finding, Status
 
 __all__ = ["check"]
 
@@ -45,8 +45,8 @@ def check(
     """
     import msgspec
 
-    from gymcli.checking.checks import check as check_one
-    from gymcli.checking.report import CheckReport, Finding
+    from gymcli.checks.checks import check as check_one
+    from gymcli.checks.report import CheckReport, Finding
     from gymcli.registry.find import Registry
 
     if tasks is not None and not names:

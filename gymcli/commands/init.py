@@ -24,7 +24,7 @@ def init(
     They work at once: an environment with its generator and oracle, a test that runs every check
     on it, and the tasks that it generates.
     """
-    from gymcli.checking.creation import create
+    from gymcli.checks.creation import create
     from gymcli.registry.generate import NUM_GENERATED
 
     files = create(name, pattern, Path())

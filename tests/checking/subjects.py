@@ -1,10 +1,10 @@
 """A sound environment for the checks, from which each test makes one with a single defect."""
 
 from gymcli import Environment, Message, Score, Task
-from gymcli.checking.checks import CHECKS
-from gymcli.checking.report import passed
-from gymcli.checking.subject import Subject
-from gymcli.checking.tasks import TaskSet
+from gymcli.checks.checks import CHECKS
+from gymcli.checks.report import passed
+from gymcli.checks.subject import Subject
+from gymcli.checks.tasks import TaskSet
 from gymcli.registry.find import Found
 from gymcli.types import TaskRow
 from tests.pooled import pooled_workers, run_pooled

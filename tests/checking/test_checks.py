@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.checking.checks import CHECKS, check, check_async
+from gymcli.checks.checks import CHECKS, check, check_async
 from gymcli.errors import TasksError, UnknownNameError
 
 

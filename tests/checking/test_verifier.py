@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from gymcli import Score, VerifierError
-from gymcli.checking.verifier import speed
+from gymcli.checks.verifier import speed
 from tests.checking.subjects import Sound, finding, subject_of
 from tests.pooled import run_pooled
 

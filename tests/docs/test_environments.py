@@ -10,7 +10,7 @@ import pytest
 
 import gymcli
 from gymcli import errors
-from gymcli.checking.checks import CHECKS
+from gymcli.checks.checks import CHECKS
 from gymcli.environment.context import Context, Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions

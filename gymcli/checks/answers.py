@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from gymcli.checking.report import Finding, failed, not_applicable, passed
-from gymcli.checking.subject import Episode, Scripted, Subject
+from gymcli.checks.report import Finding, failed, not_applicable, passed
+from gymcli.checks.subject import Episode, Scripted, Subject
 from gymcli.metrics.estimators import mean
 from gymcli.types import JSON_ERRORS, Message, canonical_json
 

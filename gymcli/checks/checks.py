@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 from gymcli.boundary import frames_of
-from gymcli.checking.answers import echo, empty, oracle, swapped
-from gymcli.checking.guessing import guessing
-from gymcli.checking.judges import judges
-from gymcli.checking.prompts import duplicates, leaks
-from gymcli.checking.report import CheckReport, Finding, failed, not_applicable
-from gymcli.checking.subject import Subject, Watch
-from gymcli.checking.tasks import read_task_set
-from gymcli.checking.tools import tools
-from gymcli.checking.verifier import repeatable, speed
+from gymcli.checks.answers import echo, empty, oracle, swapped
+from gymcli.checks.guessing import guessing
+from gymcli.checks.judges import judges
+from gymcli.checks.prompts import duplicates, leaks
+from gymcli.checks.report import CheckReport, Finding, failed, not_applicable
+from gymcli.checks.subject import Subject, Watch
+from gymcli.checks.tasks import read_task_set
+from gymcli.checks.tools import tools
+from gymcli.checks.verifier import repeatable, speed
 from gymcli.errors import AttemptError
 from gymcli.event_loop import run
 from gymcli.registry.find import Registry, prepare

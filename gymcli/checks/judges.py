@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.boundary import boundary
-from gymcli.checking.report import Finding, failed, not_applicable, passed
-from gymcli.checking.subject import Subject
+from gymcli.checks.report import Finding, failed, not_applicable, passed
+from gymcli.checks.subject import Subject
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
 from gymcli.errors import RoleError, VerifierError

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from gymcli.checking.answers import CHANCE, broken, exceeds, said, share
-from gymcli.checking.report import Finding, failed, not_applicable, passed
-from gymcli.checking.subject import Episode, Scripted, Subject, says
+from gymcli.checks.answers import CHANCE, broken, exceeds, said, share
+from gymcli.checks.report import Finding, failed, not_applicable, passed
+from gymcli.checks.subject import Episode, Scripted, Subject, says
 from gymcli.metrics.estimators import mean, standard_error
 from gymcli.metrics.intervals import t_interval
 from gymcli.types import Message

@@ -7,9 +7,9 @@ from random import Random
 
 import msgspec
 
-from gymcli.checking.answers import broken
-from gymcli.checking.report import Finding, failed, not_applicable, passed
-from gymcli.checking.subject import Episode, Subject
+from gymcli.checks.answers import broken
+from gymcli.checks.report import Finding, failed, not_applicable, passed
+from gymcli.checks.subject import Episode, Subject
 from gymcli.metrics.percentiles import percentile
 from gymcli.types import JSONObject, Rollout
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from gymcli.checking.report import Finding, failed, not_applicable, passed
-from gymcli.checking.subject import Episode, Subject
+from gymcli.checks.report import Finding, failed, not_applicable, passed
+from gymcli.checks.subject import Episode, Subject
 from gymcli.types import canonical_json
 
 __all__ = ["duplicates", "leaks"]

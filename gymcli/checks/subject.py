@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.boundary import boundary, frames_of
-from gymcli.checking.tasks import TaskSet
+from gymcli.checks.tasks import TaskSet
 from gymcli.environment.context import Model
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import AttemptError, EpisodeError, SetupError

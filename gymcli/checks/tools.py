@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gymcli.checking.report import Finding, failed, not_applicable, passed
-from gymcli.checking.subject import Episode, Subject
+from gymcli.checks.report import Finding, failed, not_applicable, passed
+from gymcli.checks.subject import Episode, Subject
 from gymcli.types import JSON, JSONObject, canonical_json
 
 __all__ = ["tools"]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from gymcli.checking.report import Finding, failed, passed
+from gymcli.checks.report import Finding, failed, passed
 from gymcli.errors import AttemptError, EpisodeError, TasksError
 from gymcli.registry.describe import own_tasks
 from gymcli.registry.find import Found, Registry

@@ -1,1 +1,0 @@
-"""The author's workbench: begin an environment, and find out whether its scores can be trusted."""
