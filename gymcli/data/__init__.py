@@ -1,1 +1,1 @@
-"""Task files: validated, rendered, described, written again, and pulled from elsewhere."""
+"""Task files in (validate, pull, render, generate), training and table files out (export)."""

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from gymcli.data.columns import COLUMNS, JSON_COLUMNS
 from gymcli.errors import MissingPackageError
-from gymcli.exporters.columns import COLUMNS, JSON_COLUMNS
 from gymcli.types import Message
 from tests.exporters.exporting import export
 from tests.index.runs import failed, scored, waiting, with_tools, write_run

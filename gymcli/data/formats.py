@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, NamedTuple
 
-from gymcli.exporters.csv_table import write_csv
-from gymcli.exporters.dpo import write_dpo
-from gymcli.exporters.jsonl import write_jsonl
-from gymcli.exporters.nemo_gym import NemoGymWriter
-from gymcli.exporters.parquet import write_parquet
-from gymcli.exporters.sft import write_completions, write_sft
-from gymcli.exporters.source import Source
+from gymcli.data.csv_table import write_csv
+from gymcli.data.dpo import write_dpo
+from gymcli.data.jsonl import write_jsonl
+from gymcli.data.nemo_gym_rollouts import NemoGymWriter
+from gymcli.data.parquet import write_parquet
+from gymcli.data.sft import write_completions, write_sft
+from gymcli.data.source import Source
 
 __all__ = ["COMPLETIONS", "EXPORTERS", "Exporter", "Written"]
 

@@ -7,8 +7,8 @@ import io
 import re
 from typing import BinaryIO
 
-from gymcli.exporters.columns import columns_of, values_of
-from gymcli.exporters.source import Source
+from gymcli.data.columns import columns_of, values_of
+from gymcli.data.source import Source
 
 __all__ = ["write_csv"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, BinaryIO
 
+from gymcli.data.columns import JSON_COLUMNS, Kind, columns_of, json_values_of, values_of
+from gymcli.data.source import Source
 from gymcli.errors import MissingPackageError
-from gymcli.exporters.columns import JSON_COLUMNS, Kind, columns_of, json_values_of, values_of
-from gymcli.exporters.source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from gymcli.exporters.source import Source
+from gymcli.data.source import Source
 
 __all__ = ["write_jsonl"]
 

@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from gymcli.exporters.chat import answer_of, chat_messages, prompt_of
-from gymcli.exporters.source import LeftOutError, Scored, Source
+from gymcli.data.chat import answer_of, chat_messages, prompt_of
+from gymcli.data.source import LeftOutError, Scored, Source
 from gymcli.types import JSONObject
 
 __all__ = ["identity_of", "write_completions", "write_sft"]

@@ -10,8 +10,8 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from gymcli.exporters.chat import answer_of, prompt_of
-from gymcli.exporters.source import NOT_SCORED, LeftOutError, Source
+from gymcli.data.chat import answer_of, prompt_of
+from gymcli.data.source import NOT_SCORED, LeftOutError, Source
 from gymcli.index import Row, RunIndex
 from gymcli.types import JSONObject
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from gymcli.exporters.source import Attempt, Source
+from gymcli.data.source import Attempt, Source
 from gymcli.index import ROW_NAMES
 from gymcli.types import Failure, Message, Rollout
 

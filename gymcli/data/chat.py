@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gymcli.exporters.source import LeftOutError
+from gymcli.data.source import LeftOutError
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, ToolCall
 
 __all__ = ["answer_of", "chat_messages", "prompt_of"]

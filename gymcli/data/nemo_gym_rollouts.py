@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import msgspec
 
+from gymcli.data.source import Scored, Source
 from gymcli.errors import UsageError
-from gymcli.exporters.nemo_aggregate import NemoAggregate
-from gymcli.exporters.source import Scored, Source
+from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.nemo_gym import own_task_id
 from gymcli.numbering import Numbering
 from gymcli.remote.wire import response_of, row_of
