@@ -39,9 +39,9 @@ def report(
     that is there already is written anew; any other file is not.
     """
     from gymcli.data.output import whole_file
-    from gymcli.reporting.html.comparison import read_comparison
-    from gymcli.reporting.html.page import MARK, html_report
-    from gymcli.reporting.html.reading import read_run
+    from gymcli.reporting.html_comparison import read_comparison
+    from gymcli.reporting.html_page import MARK, html_report
+    from gymcli.reporting.html_reading import read_run
     from gymcli.reporting.run_report import RunReport
     from gymcli.secrets import scrubber_of
     from gymcli.store.rollouts import unfinished_line

@@ -35,9 +35,9 @@ def view(
     machine alone. A run that is still written is followed. It stops at SIGTERM or Ctrl-C, with
     exit code 0.
     """
+    from gymcli.reporting.viewer_run import open_run
+    from gymcli.reporting.viewer_site import serve
     from gymcli.secrets import scrubber_of
-    from gymcli.viewing.run import open_run
-    from gymcli.viewing.site import serve
 
     if len(runs) > _MAX_RUNS:
         raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")

@@ -3,8 +3,8 @@
 import re
 from importlib.resources import files
 
-from gymcli.viewing.differences import KINDS
-from gymcli.viewing.records import MAX_RECORD_BYTES
+from gymcli.reporting.viewer_differences import KINDS
+from gymcli.reporting.viewer_records import MAX_RECORD_BYTES
 from tests.docs.pages import page, table_rows
 
 PAGE = page("view.md")

@@ -7,9 +7,9 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
+from gymcli.reporting.viewer_run import open_run
+from gymcli.reporting.viewer_site import Site
 from gymcli.secrets import NOTHING_SECRET
-from gymcli.viewing.run import open_run
-from gymcli.viewing.site import Site
 
 TOKEN = "a-token-that-nobody-knows"
 

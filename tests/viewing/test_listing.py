@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.index import Refreshed, open_index
-from gymcli.viewing.listing import Listing, Listings, quoted
+from gymcli.reporting.viewer_listing import Listing, Listings, quoted
 from tests.viewing.runs import lines, rollout, write_run
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from gymcli.errors import RunFileError
 from gymcli.index import open_index
-from gymcli.viewing.records import failures_of
+from gymcli.reporting.viewer_records import failures_of
 from tests.viewing.runs import failure, lines, rollout, write_run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.viewing.run import open_run
+from gymcli.reporting.viewer_run import open_run
 from tests.viewing.runs import rollout, write_run
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.metrics import Interval
-from gymcli.reporting.html.figures import Line, bars, lines, points, ranges
+from gymcli.reporting.html_figures import Line, bars, lines, points, ranges
 
 graph_objects = pytest.importorskip("plotly.graph_objects", reason="needs the extra `report`")
 

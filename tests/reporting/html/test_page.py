@@ -9,8 +9,8 @@ import pytest
 
 from gymcli.metrics import Interval
 from gymcli.metrics.gates import GateVerdict
-from gymcli.reporting.html.page import MARK, html_report
-from gymcli.reporting.html.reading import read_run
+from gymcli.reporting.html_page import MARK, html_report
+from gymcli.reporting.html_reading import read_run
 from gymcli.secrets import Scrubber
 from tests.commands.running import gym
 from tests.reporting.html.pages import (

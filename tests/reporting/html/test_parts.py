@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.metrics import Estimate, Interval
-from gymcli.reporting.html.parts import (
+from gymcli.reporting.html_parts import (
     ESTIMATE_HEAD,
     Shown,
     amount,

@@ -11,10 +11,10 @@ import msgspec
 
 from gymcli.errors import MissingPackageError
 from gymcli.metrics.gates import GateVerdict
-from gymcli.reporting.html.comparison import ComparisonSection
-from gymcli.reporting.html.parts import Chart, Shown
-from gymcli.reporting.html.reading import RunReading
-from gymcli.reporting.html.sections import RunSection, run_section, runs_table
+from gymcli.reporting.html_comparison import ComparisonSection
+from gymcli.reporting.html_parts import Chart, Shown
+from gymcli.reporting.html_reading import RunReading
+from gymcli.reporting.html_sections import RunSection, run_section, runs_table
 
 __all__ = ["MARK", "html_report"]
 

@@ -6,16 +6,8 @@ from datetime import UTC, datetime
 
 from gymcli.metrics import Metrics, RunMetrics
 from gymcli.metrics.gates import GateVerdict
-from gymcli.reporting.html.parts import (
-    Card,
-    between,
-    count,
-    method_of,
-    number,
-    share,
-    total,
-)
-from gymcli.reporting.html.reading import RunReading
+from gymcli.reporting.html_parts import Card, between, count, method_of, number, share, total
+from gymcli.reporting.html_reading import RunReading
 
 __all__ = ["advice", "cards", "doubts", "facts", "judged"]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from gymcli.errors import FilterError
 from gymcli.filters import parse_filter
 from gymcli.index import Refreshed, RunIndex
-from gymcli.viewing.numbers import REST
-from gymcli.viewing.queries import Query, RefusedError
+from gymcli.reporting.viewer_numbers import REST
+from gymcli.reporting.viewer_queries import Query, RefusedError
 
 __all__ = ["REWARD_CHOICES", "Choices", "Listing", "Listings", "listing_of", "quoted"]
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from gymcli.index import RunIndex
-from gymcli.viewing.queries import RefusedError
+from gymcli.reporting.viewer_queries import RefusedError
 
 __all__ = ["KINDS", "Difference", "Differences", "Kind", "Standing", "differences", "standings"]
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from gymcli.metrics import Metrics
-from gymcli.reporting.html.bins import Bin, Group, bins_of, groups_of, sample_of
-from gymcli.reporting.html.figures import Line, bars, lines, points
-from gymcli.reporting.html.parts import (
+from gymcli.reporting.html_bins import Bin, Group, bins_of, groups_of, sample_of
+from gymcli.reporting.html_figures import Line, bars, lines, points
+from gymcli.reporting.html_parts import (
     ESTIMATE_HEAD,
     Cell,
     Chart,

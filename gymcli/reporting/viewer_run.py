@@ -10,9 +10,9 @@ from typing import Self, TypeVar
 
 from gymcli.errors import UsageError
 from gymcli.index import Refreshed, RunIndex
+from gymcli.reporting.viewer_listing import Listings
+from gymcli.reporting.viewer_queries import sendable
 from gymcli.runner.indexing import index_run
-from gymcli.viewing.listing import Listings
-from gymcli.viewing.queries import sendable
 
 __all__ = ["ViewedRun", "open_run"]
 

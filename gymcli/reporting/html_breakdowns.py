@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gymcli.metrics import Estimate, Metrics, RunMetrics, TaskMetrics
-from gymcli.reporting.html.figures import bars, ranges
-from gymcli.reporting.html.parts import (
+from gymcli.reporting.html_figures import bars, ranges
+from gymcli.reporting.html_parts import (
     ESTIMATE_HEAD,
     Cell,
     Chart,

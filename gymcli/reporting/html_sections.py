@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gymcli.metrics import Metrics, RunMetrics
 from gymcli.metrics.gates import GateVerdict
-from gymcli.reporting.html.breakdowns import (
+from gymcli.reporting.html_breakdowns import (
     component_chart,
     counts_tables,
     environments_table,
@@ -16,8 +16,8 @@ from gymcli.reporting.html.breakdowns import (
     flaky_table,
     slice_charts,
 )
-from gymcli.reporting.html.effort import effort_charts
-from gymcli.reporting.html.parts import (
+from gymcli.reporting.html_effort import effort_charts
+from gymcli.reporting.html_parts import (
     Card,
     Cell,
     Chart,
@@ -28,10 +28,10 @@ from gymcli.reporting.html.parts import (
     number,
     share,
 )
-from gymcli.reporting.html.reading import Attempts, RunReading
-from gymcli.reporting.html.rewards import curve_chart, reward_chart, spread_chart
-from gymcli.reporting.html.tasks import TaskData, task_data
-from gymcli.reporting.html.verdict import advice, cards, doubts, facts, judged
+from gymcli.reporting.html_reading import Attempts, RunReading
+from gymcli.reporting.html_rewards import curve_chart, reward_chart, spread_chart
+from gymcli.reporting.html_tasks import TaskData, task_data
+from gymcli.reporting.html_verdict import advice, cards, doubts, facts, judged
 
 __all__ = ["EnvironmentSection", "RunSection", "run_section", "runs_table"]
 

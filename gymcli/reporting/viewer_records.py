@@ -9,10 +9,10 @@ import msgspec
 
 from gymcli.errors import RunFileError
 from gymcli.index import Row, RunIndex
+from gymcli.reporting.viewer_queries import RefusedError
 from gymcli.store.lines import iterate_lines
 from gymcli.store.records import FAILURES, WAYS_OUT
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Rollout
-from gymcli.viewing.queries import RefusedError
 
 __all__ = ["MAX_RECORD_BYTES", "failures_of", "read_record"]
 

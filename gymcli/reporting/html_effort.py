@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from gymcli.metrics import Metrics
 from gymcli.metrics.percentiles import percentile
 from gymcli.metrics.results import Percentiles
-from gymcli.reporting.html.figures import Line, lines
-from gymcli.reporting.html.parts import Cell, Chart, Table, amount, count
-from gymcli.reporting.html.reading import Attempts
+from gymcli.reporting.html_figures import Line, lines
+from gymcli.reporting.html_parts import Cell, Chart, Table, amount, count
+from gymcli.reporting.html_reading import Attempts
 
 __all__ = ["effort_charts"]
 

@@ -16,10 +16,10 @@ import msgspec
 from aiohttp import web
 
 from gymcli.listening import listen
+from gymcli.reporting.viewer_answers import Answers
+from gymcli.reporting.viewer_queries import Query, RefusedError
+from gymcli.reporting.viewer_run import ViewedRun
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.viewing.answers import Answers
-from gymcli.viewing.queries import Query, RefusedError
-from gymcli.viewing.run import ViewedRun
 
 __all__ = ["HOST", "Site", "new_token", "serve"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gymcli.metrics import TaskMetrics
-from gymcli.reporting.html.reading import Attempts
+from gymcli.reporting.html_reading import Attempts
 from gymcli.types import JSONObject
 
 __all__ = ["MAX_ATTEMPTS", "MAX_TASKS", "TaskData", "task_data"]

@@ -12,14 +12,14 @@ from gymcli.errors import RunError, UsageError
 from gymcli.index import Row, RunIndex
 from gymcli.metrics import RunMetrics
 from gymcli.metrics.comparison import Comparison
+from gymcli.reporting.viewer_differences import Differences, differences, standings
+from gymcli.reporting.viewer_listing import Listings, listing_of
+from gymcli.reporting.viewer_numbers import Kept
+from gymcli.reporting.viewer_queries import Query, RefusedError, sendable
+from gymcli.reporting.viewer_records import failures_of, read_record
+from gymcli.reporting.viewer_run import ViewedRun
 from gymcli.runner.measure import measure
 from gymcli.types import JSONObject
-from gymcli.viewing.differences import Differences, differences, standings
-from gymcli.viewing.listing import Listings, listing_of
-from gymcli.viewing.numbers import Kept
-from gymcli.viewing.queries import Query, RefusedError, sendable
-from gymcli.viewing.records import failures_of, read_record
-from gymcli.viewing.run import ViewedRun
 
 __all__ = ["Answers"]
 

@@ -1,1 +1,0 @@
-"""One self-contained page that shows what runs did."""
