@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.nemo_gym import (
+from gymcli.nemo_gym.rows import (
     Prompt,
     environment_name,
     is_nemo_rollout,

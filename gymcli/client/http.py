@@ -22,7 +22,6 @@ from gymcli.client.sse import EventReader, is_last
 from gymcli.client.statuses import error_of_body, error_of_status
 from gymcli.client.timeouts import Timeouts
 from gymcli.dialects import DIALECTS
-from gymcli.dialects.usage import usage_of
 from gymcli.errors import (
     ConfigError,
     EndpointConnectionError,
@@ -30,6 +29,7 @@ from gymcli.errors import (
     InvalidAnswerError,
     ModelError,
 )
+from gymcli.nemo_gym.usage import usage_of
 from gymcli.types import Answer, Tries
 
 __all__ = ["MAX_ANSWER_BYTES", "Target", "Transport", "read_body"]

@@ -14,9 +14,9 @@ import msgspec
 from gymcli.data.source import Scored, Source
 from gymcli.errors import UsageError
 from gymcli.metrics.nemo_aggregate import NemoAggregate
-from gymcli.nemo_gym import own_task_id
+from gymcli.nemo_gym.rows import own_task_id
+from gymcli.nemo_gym.wire import response_of, row_of
 from gymcli.numbering import Numbering
-from gymcli.remote.wire import response_of, row_of
 from gymcli.types import JSONObject
 
 __all__ = ["NemoGymWriter"]

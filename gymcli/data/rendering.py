@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.nemo_gym import own_task_id
+from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.row_problems import Problems
 from gymcli.runner.task_source import named_file
 from gymcli.store.prompt import PromptTemplate

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gymcli.environment.parts import EnvironmentOptions
-from gymcli.nemo_gym import own_task_id
+from gymcli.nemo_gym.rows import own_task_id
 from gymcli.registry.find import Found, Registry
 from gymcli.registry.options import own_options, split_env_args
 from gymcli.runner.options import CollectOptions

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gymcli.dialects.chat import Chat
 from gymcli.dialects.dialect import Dialect
-from gymcli.dialects.params import IGNORED_PARAMS, params_from_responses, params_to_responses
 from gymcli.dialects.responses import Responses
-from gymcli.dialects.responses_items import items_from_messages, messages_from_items
 from gymcli.dialects.scalar import CLASSIFY, POOLING, SCORE, Scalar
-from gymcli.dialects.tools import tools_from_responses, tools_to_responses
+from gymcli.nemo_gym.params import IGNORED_PARAMS, params_from_responses, params_to_responses
+from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items
+from gymcli.nemo_gym.tools import tools_from_responses, tools_to_responses
 
 __all__ = ["DIALECTS"]
 

@@ -6,7 +6,11 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from gymcli.dialects.answers import (
+from gymcli.dialects.chat_plain import plain_answer
+from gymcli.dialects.chat_stream import assemble
+from gymcli.dialects.transcript import Transcript
+from gymcli.errors import InvalidAnswerError
+from gymcli.nemo_gym.answers import (
     CallParts,
     assistant_message,
     chosen,
@@ -15,13 +19,9 @@ from gymcli.dialects.answers import (
     is_thought,
     joined_text,
 )
-from gymcli.dialects.chat_plain import plain_answer
-from gymcli.dialects.chat_stream import assemble
-from gymcli.dialects.params import CONVERSATION, added_body, unsent_among
-from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
-from gymcli.dialects.transcript import Transcript
-from gymcli.dialects.usage import usage_from_chat
-from gymcli.errors import InvalidAnswerError
+from gymcli.nemo_gym.params import CONVERSATION, added_body, unsent_among
+from gymcli.nemo_gym.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.nemo_gym.usage import usage_from_chat
 from gymcli.types import JSON, Answer, JSONObject, Message, Request, ToolCall
 
 __all__ = ["Chat", "answer_of"]

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gymcli.dialects.answers import argument_text, extra_in
-from gymcli.dialects.payload import decode, object_in, objects_in, text_in
 from gymcli.errors import InvalidAnswerError
+from gymcli.nemo_gym.answers import argument_text, extra_in
+from gymcli.nemo_gym.payload import decode, object_in, objects_in, text_in
 from gymcli.types import JSON, JSONObject
 
 __all__ = ["assemble"]

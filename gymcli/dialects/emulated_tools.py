@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from gymcli.dialects.payload import object_in, objects_in, text_in
+from gymcli.nemo_gym.payload import object_in, objects_in, text_in
 from gymcli.types import (
     JSON,
     Answer,

@@ -6,24 +6,20 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from gymcli.dialects.answers import assistant_message, count_in, finished, is_thought
-from gymcli.dialects.params import (
+from gymcli.dialects.transcript import Transcript
+from gymcli.errors import InvalidAnswerError
+from gymcli.nemo_gym.answers import assistant_message, count_in, finished, is_thought
+from gymcli.nemo_gym.params import (
     IGNORED_PARAMS,
     NOT_IN_RESPONSES,
     params_from_responses,
     params_to_responses,
     unsent_among,
 )
-from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
-from gymcli.dialects.responses_items import (
-    items_from_messages,
-    messages_from_items,
-    read_turn,
-)
-from gymcli.dialects.tools import tools_from_responses, tools_to_responses
-from gymcli.dialects.transcript import Transcript
-from gymcli.dialects.usage import usage_from_responses
-from gymcli.errors import InvalidAnswerError
+from gymcli.nemo_gym.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items, read_turn
+from gymcli.nemo_gym.tools import tools_from_responses, tools_to_responses
+from gymcli.nemo_gym.usage import usage_from_responses
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
 __all__ = [

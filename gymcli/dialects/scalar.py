@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gymcli.dialects.chat import Chat
-from gymcli.dialects.params import added_body, unsent_among
-from gymcli.dialects.payload import decode, error_in, list_in, object_in, objects_in, text_in
 from gymcli.dialects.transcript import Transcript
-from gymcli.dialects.usage import usage_from_chat
 from gymcli.errors import InvalidAnswerError
+from gymcli.nemo_gym.params import added_body, unsent_among
+from gymcli.nemo_gym.payload import decode, error_in, list_in, object_in, objects_in, text_in
+from gymcli.nemo_gym.usage import usage_from_chat
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
 __all__ = ["CLASSIFY", "POOLING", "SCORE", "Scalar"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gymcli.dialects.responses_items import messages_from_items
+from gymcli.nemo_gym.responses_items import messages_from_items
 from gymcli.types import JSONObject, Message, Request
 
 __all__ = ["Reader", "read_chat", "read_pair", "read_pooled", "read_responses"]

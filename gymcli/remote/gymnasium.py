@@ -8,8 +8,8 @@ import msgspec
 
 from gymcli.environment.parts import Step
 from gymcli.errors import EpisodeError, SetupError
+from gymcli.nemo_gym.wire import response_of
 from gymcli.remote.session import ServerSession
-from gymcli.remote.wire import response_of
 from gymcli.types import JSON, JSONObject, Message, Rollout
 
 __all__ = ["MAX_TURNS", "Game"]

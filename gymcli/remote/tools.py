@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gymcli.dialects.payload import object_in
 from gymcli.environment.tool import Tool
 from gymcli.errors import EpisodeError, SetupError
+from gymcli.nemo_gym.payload import object_in
 from gymcli.remote.session import ServerSession
 from gymcli.types import JSONObject
 

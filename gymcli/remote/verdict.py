@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from gymcli.errors import VerifierError
+from gymcli.nemo_gym.wire import response_of
 from gymcli.remote.served import OWN_KEY, Verified
 from gymcli.remote.session import ServerSession
-from gymcli.remote.wire import response_of
 from gymcli.types import JSON, JSONObject, Rollout, Score
 
 __all__ = ["MAX_DETAILS", "asked_verdict", "check_verdict", "own_fields", "score_of"]

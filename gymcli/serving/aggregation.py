@@ -7,7 +7,7 @@ import logging
 from gymcli.errors import UsageError
 from gymcli.metrics import EnvironmentFacts, OwnMetrics
 from gymcli.metrics.nemo_aggregate import NemoAggregate
-from gymcli.nemo_gym import read_rollout
+from gymcli.nemo_gym.rows import read_rollout
 from gymcli.serving.messages import RefusedError
 from gymcli.types import JSON, JSONObject, Rollout
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gymcli.environment.parts import EnvironmentOptions
-from gymcli.nemo_gym import read_rollout
+from gymcli.nemo_gym.rows import read_rollout
 from gymcli.registry.find import Found
 from gymcli.rollout.plan import attempt_seed
 from gymcli.serving.messages import RefusedError

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.nemo_gym import environment_name, is_nemo_rollout, own_task_id, read_rollout
+from gymcli.nemo_gym.rows import environment_name, is_nemo_rollout, own_task_id, read_rollout
 from gymcli.store.blocks import decode_block, iterate_blocks
 from gymcli.store.lines import Line, iterate_lines
 from gymcli.store.mending import unfinished_end

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gymcli.dialects.responses import IGNORED_PARAMS
-from gymcli.nemo_gym import environment_name, own_task_id
+from gymcli.nemo_gym.rows import environment_name, own_task_id
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.row_prompt import row_prompt
 from gymcli.types import JSONObject, TaskRow, digest

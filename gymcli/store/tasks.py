@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from gymcli.errors import TasksError, UsageError
-from gymcli.nemo_gym import own_task_id
+from gymcli.nemo_gym.rows import own_task_id
 from gymcli.store.blocks import decode_block, iterate_blocks
 from gymcli.store.lines import TOO_DEEP, decoded_lines
 from gymcli.store.row_prompt import row_prompt

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.dialects.answers import (
+from gymcli.nemo_gym.answers import (
     CallParts,
     Thought,
     assistant_message,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gymcli.dialects import DIALECTS
-from gymcli.dialects.params import params_from_responses
-from gymcli.dialects.responses_items import items_from_messages, messages_from_items
-from gymcli.dialects.tools import tools_from_responses
+from gymcli.nemo_gym.params import params_from_responses
+from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items
+from gymcli.nemo_gym.tools import tools_from_responses
 from gymcli.types import JSONObject, Request, canonical_json
 
 FILES = Path(__file__).parents[3] / "shared" / "data"

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.dialects.payload import decode, error_in
 from gymcli.errors import (
     ContextOverflowError,
     InvalidAnswerError,
@@ -15,6 +14,7 @@ from gymcli.errors import (
     RateLimitError,
     ServerError,
 )
+from gymcli.nemo_gym.payload import decode, error_in
 from gymcli.types import JSON, JSONObject
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gymcli.dialects import DIALECTS
-from gymcli.dialects.params import IGNORED_PARAMS
 from gymcli.errors import InvalidAnswerError, RateLimitError, ServerError
+from gymcli.nemo_gym.params import IGNORED_PARAMS
 from gymcli.types import (
     JSON,
     Answer,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.dialects.responses_items import items_from_messages, messages_from_items
+from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items
 from gymcli.types import FunctionCall, JSONObject, Message, ToolCall
 
 CALL: JSONObject = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}

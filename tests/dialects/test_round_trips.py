@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gymcli.dialects import DIALECTS
 from gymcli.dialects.dialect import Dialect
-from gymcli.dialects.responses_items import items_from_messages, messages_from_items
+from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items
 from gymcli.types import Answer, FunctionCall, JSONObject, Message, ToolCall, Usage
 
 CHAT, RESPONSES = DIALECTS["chat"], DIALECTS["responses"]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.remote.wire import response_of, row_of
+from gymcli.nemo_gym.wire import response_of, row_of
 from gymcli.types import Message, Rollout, Usage
 from tests.envs.episodes import calls, row_of_file, says
 from tests.remote.server import complaint

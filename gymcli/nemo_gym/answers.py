@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.dialects.payload import object_in, text_in
 from gymcli.errors import ServerError
+from gymcli.nemo_gym.payload import object_in, text_in
 from gymcli.types import (
     JSON,
     Answer,

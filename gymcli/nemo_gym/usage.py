@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gymcli.dialects.answers import count_in
-from gymcli.dialects.payload import decode, object_in
 from gymcli.errors import InvalidAnswerError
+from gymcli.nemo_gym.answers import count_in
+from gymcli.nemo_gym.payload import decode, object_in
 from gymcli.types import JSONObject, Usage
 
 __all__ = ["usage_from_chat", "usage_from_responses", "usage_of"]

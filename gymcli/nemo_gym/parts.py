@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymcli.dialects.payload import object_in, text_in
+from gymcli.nemo_gym.payload import object_in, text_in
 from gymcli.types import JSONObject
 
 __all__ = ["part_from_responses", "part_to_responses", "refusal_in"]

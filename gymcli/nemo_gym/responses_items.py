@@ -10,9 +10,9 @@ from __future__ import annotations
 import typing
 from collections.abc import Collection, Sequence
 
-from gymcli.dialects.answers import CallParts, argument_text, chosen, extra_in, joined_text
-from gymcli.dialects.parts import part_from_responses, part_to_responses, refusal_in
-from gymcli.dialects.payload import objects_in, text_in
+from gymcli.nemo_gym.answers import CallParts, argument_text, chosen, extra_in, joined_text
+from gymcli.nemo_gym.parts import part_from_responses, part_to_responses, refusal_in
+from gymcli.nemo_gym.payload import objects_in, text_in
 from gymcli.types import JSON, FunctionCall, JSONObject, Message, Role, ToolCall
 
 __all__ = ["ItemTurn", "items_from_messages", "messages_from_items", "read_turn"]

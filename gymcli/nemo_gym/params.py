@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gymcli.dialects.payload import list_in, object_in
-from gymcli.dialects.tools import tool_choice_from_responses, tool_choice_to_responses
+from gymcli.nemo_gym.payload import list_in, object_in
+from gymcli.nemo_gym.tools import tool_choice_from_responses, tool_choice_to_responses
 from gymcli.types import JSON, JSONObject
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymcli.dialects.payload import object_in, objects_in
+from gymcli.nemo_gym.payload import object_in, objects_in
 from gymcli.types import JSON, JSONObject
 
 __all__ = [
