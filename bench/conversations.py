@@ -73,7 +73,7 @@ class Effort(msgspec.Struct):
 async def play_gym(job: Job) -> list[float]:
     """Play the conversations as `gym collect` does; gives the readings of its clock."""
     from bench.talking import Lockstep, Talk
-    from gymcli.client.endpoint import Endpoint
+    from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collection import Collection
     from gymcli.runner.options import CollectOptions
 

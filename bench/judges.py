@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from gymcli.client.endpoint import Endpoint
 from gymcli.commands.console import print_table
 from gymcli.errors import RoleError
 from gymcli.mock import MockAnswer, MockServer
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.role_models import RoleModels
+from gymcli.models.role_pool import ModelPool
 from gymcli.registry.find import Registry
-from gymcli.role_models.models import RoleModels
-from gymcli.role_models.pool import ModelPool
 from gymcli.scoring.context import VerifyContext, scores_of
 from gymcli.scoring.isolation import IsolatedProcesses
 from gymcli.store.verdicts import Verdicts

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gymcli.checks.checks import check
-    from gymcli.client.endpoint import Endpoint
     from gymcli.engines import collect
     from gymcli.environment.boxes import last_boxed, without_text_commands
     from gymcli.environment.context import Context, Model
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         VerifierTimeoutError,
     )
     from gymcli.metrics import AttemptScore, Group
+    from gymcli.models.endpoint import Endpoint
     from gymcli.roles.judge import Judge, Verdict
     from gymcli.roles.reward import Comparison, PairwiseJudge, RewardModel
     from gymcli.roles.stand_in import StandIn

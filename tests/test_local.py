@@ -21,9 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import MissingPackageError, RunError, UsageError
-from gymcli.local.server import LocalServer, _await_ready, _launch, _stop
-from gymcli.local.weights import _texts, default_weights, has_tool_template, model_name, parse_local
-from gymcli.role_models.pool import ModelPool
+from gymcli.models.local_server import LocalServer, _await_ready, _launch, _stop
+from gymcli.models.local_weights import (
+    _texts,
+    default_weights,
+    has_tool_template,
+    model_name,
+    parse_local,
+)
+from gymcli.models.role_pool import ModelPool
 from gymcli.types import Answer, FunctionCall, Message, Request, ToolCall
 
 

@@ -15,7 +15,7 @@ from gymcli.checks.subject import Subject
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
 from gymcli.errors import RoleError, VerifierError
-from gymcli.role_models.models import declared_roles
+from gymcli.models.role_models import declared_roles
 from gymcli.roles.judge import Judge
 from gymcli.roles.stand_in import StandIn
 from gymcli.types import JSON, Message, canonical_json

@@ -12,8 +12,8 @@ from gymcli.checks.tasks import TaskSet
 from gymcli.environment.context import Model
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import AttemptError, EpisodeError, SetupError
+from gymcli.models.role_models import declared_roles
 from gymcli.registry.find import Found
-from gymcli.role_models.models import declared_roles
 from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan, Policy
 from gymcli.rollout.playing import play
 from gymcli.scoring.verifying import score, score_group

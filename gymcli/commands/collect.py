@@ -60,7 +60,7 @@ from gymcli.errors import (
 from gymcli.supervised import Supervised, Tag
 
 if TYPE_CHECKING:
-    from gymcli.client.endpoint import Endpoint
+    from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collection import Collection
 
 __all__ = ["collect"]
@@ -311,9 +311,9 @@ def _endpoint(
     model: str | None, base_url: list[str] | None, api_key_env: str | None, dialect: str | None
 ) -> tuple[str, Endpoint | None]:
     """Find where the model is asked, from options, gym.toml and environment variables."""
-    from gymcli.client.endpoint import SCALAR_DIALECTS
-    from gymcli.client.settings import load_settings, resolve_endpoint
-    from gymcli.local.weights import parse_local
+    from gymcli.models.endpoint import SCALAR_DIALECTS
+    from gymcli.models.local_weights import parse_local
+    from gymcli.models.settings import load_settings, resolve_endpoint
 
     if model is not None and (model == "oracle" or parse_local(model) is not None):
         if base_url or api_key_env or dialect:

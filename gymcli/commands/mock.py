@@ -123,8 +123,8 @@ def _recorder(
     record: Path | None, base_url: str | None, key: str | None, behaviour: str, secrets: Scrubber
 ) -> Recorder | None:
     from gymcli.addresses import checked_address
-    from gymcli.client.proxies import proxy_for
     from gymcli.mock import Recorder
+    from gymcli.models.proxies import proxy_for
 
     if record is None or base_url is None:
         if record is not None:

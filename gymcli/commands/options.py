@@ -16,8 +16,8 @@ from gymcli.errors import UsageError
 from gymcli.shards import Shard
 
 if TYPE_CHECKING:
-    from gymcli.client.endpoint import Endpoint
-    from gymcli.role_models.sources import RoleSource
+    from gymcli.models.endpoint import Endpoint
+    from gymcli.models.role_sources import RoleSource
 
 __all__ = [
     "DefaultRoles",
@@ -126,9 +126,9 @@ def roles(given: Iterable[str]) -> dict[str, RoleSource]:
         UsageError: One of them is not known, or an address is wrong or serves several models.
 
     """
-    from gymcli.client.served import served_model
-    from gymcli.client.settings import load_settings
-    from gymcli.role_models.sources import needs_model, role_sources
+    from gymcli.models.role_sources import needs_model, role_sources
+    from gymcli.models.served import served_model
+    from gymcli.models.settings import load_settings
 
     given = list(given)
     for text in given:
@@ -155,8 +155,8 @@ class DefaultRoles(NamedTuple):
 
 def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
     """Find the models of gym.toml's `[roles]`, or of a run's record."""
-    from gymcli.client.settings import load_settings
-    from gymcli.role_models.sources import role_sources
+    from gymcli.models.role_sources import role_sources
+    from gymcli.models.settings import load_settings
 
     settings = load_settings()
     found = DefaultRoles({}, {})
@@ -170,7 +170,7 @@ def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
 
 def settings_secrets() -> tuple[str, ...]:
     """Give every secret that gym.toml holds or names; from here on, none of them is printed."""
-    from gymcli.client.settings import load_settings
+    from gymcli.models.settings import load_settings
 
     secrets = load_settings().secrets(os.environ)
     hide(secrets)

@@ -69,8 +69,8 @@ def _print_plan(collection: Collection) -> None:
 
 def _first_body(collection: Collection) -> bytes:
     """Give the body of the first request, as it would be sent."""
-    from gymcli.client.client import Client
-    from gymcli.client.endpoint import Endpoint
+    from gymcli.models.client import Client
+    from gymcli.models.endpoint import Endpoint
     from gymcli.runner.policy import emulates_tools
 
     options = collection.options

@@ -8,10 +8,10 @@ from typing import cast
 import aiohttp
 
 from gymcli import errors
-from gymcli.client.signs import is_unreachable
 from gymcli.engines.messages import EndedAttempt, SentAttempt, SentError, SentPlan
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import GymError, ModelError
+from gymcli.models.signs import is_unreachable
 from gymcli.registry.find import Found
 from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt, Outcome

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymcli.dialects.responses import (
+from gymcli.models.responses import (
     IGNORED_PARAMS,
     messages_from_items,
     params_from_responses,

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.client.client import Client
 from gymcli.environment.context import Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Task
@@ -18,7 +17,8 @@ from gymcli.errors import (
     IncompleteGroupError,
     UnfinishedAttemptError,
 )
-from gymcli.role_models.models import RoleModels, waits_to_score
+from gymcli.models.client import Client
+from gymcli.models.role_models import RoleModels, waits_to_score
 from gymcli.rollout.plan import Episode, EpisodeFailedError, EpisodePlan
 from gymcli.rollout.playing import play
 from gymcli.rollout.watchdog import Watchdog

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.client.endpoint import Endpoint
 from gymcli.errors import BudgetReachedError, UsageError
-from gymcli.role_models.sources import ORACLE, RoleSource
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.role_sources import ORACLE, RoleSource
 from gymcli.runner.options import CollectOptions
 from gymcli.store.run import FAILURES, GENERATIONS, ROLLOUTS, read_structs
 from gymcli.types import RoleUse, Timing, Usage

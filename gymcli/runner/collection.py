@@ -26,9 +26,9 @@ from gymcli.errors import (
     RunDirectoryError,
     RunMismatchError,
 )
-from gymcli.local.weights import model_name, parse_local
+from gymcli.models.local_weights import model_name, parse_local
+from gymcli.models.role_declared import check_missing
 from gymcli.registry.find import Registry
-from gymcli.role_models.declared import check_missing
 from gymcli.rollout.plan import Episode
 from gymcli.rollout.watchdog import Watchdog
 from gymcli.runner.attempts import Attempt, Outcome, Shared

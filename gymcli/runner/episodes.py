@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import suppress
 
-from gymcli.client.signs import is_unreachable
 from gymcli.errors import (
     AttemptError,
     EndpointGoneError,
@@ -16,6 +15,7 @@ from gymcli.errors import (
     ModelError,
     UnknownUsageError,
 )
+from gymcli.models.signs import is_unreachable
 from gymcli.runner.attempts import (
     Attempt,
     Ended,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gymcli.boundary import frames_of
-from gymcli.client.signs import is_unreachable
-from gymcli.client.statuses import is_fatal
 from gymcli.errors import AttemptError, EndpointGoneError, ModelError, RoleError, UnknownUsageError
+from gymcli.models.signs import is_unreachable
+from gymcli.models.statuses import is_fatal
 from gymcli.types import ErrorRecord, Failure, Rollout
 
 __all__ = ["POLICY", "cause_of", "failure_of", "fatal_error", "role_of"]

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from gymcli.client.endpoint import Endpoint
-from gymcli.role_models.models import RoleModels
-from gymcli.role_models.pool import ModelPool
-from gymcli.role_models.sources import RoleSource
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.role_models import RoleModels
+from gymcli.models.role_pool import ModelPool
+from gymcli.models.role_sources import RoleSource
 from gymcli.rollout.watchdog import Watchdog
 from gymcli.runner.attempts import Shared
 from gymcli.runner.options import CollectOptions

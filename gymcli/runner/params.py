@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gymcli.dialects import DIALECTS
+from gymcli.models.dialects import DIALECTS
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey
 

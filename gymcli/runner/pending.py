@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gymcli.errors import RunDirectoryError, RunMismatchError
+from gymcli.models.role_declared import check_declared, check_missing
+from gymcli.models.role_models import declared_roles
 from gymcli.registry.find import Registry
 from gymcli.registry.options import environment_options
-from gymcli.role_models.declared import check_declared, check_missing
-from gymcli.role_models.models import declared_roles
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts

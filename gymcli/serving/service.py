@@ -31,10 +31,10 @@ from typing import NamedTuple, Self
 from gymcli.boundary import described
 from gymcli.environment.contract import Environment
 from gymcli.errors import AttemptError, GymError, UsageError
+from gymcli.models.role_declared import check_declared, check_missing
 from gymcli.registry.find import Found, Registry, prepare
 from gymcli.registry.options import environment_options, split_env_args
 from gymcli.remote.environment import RemoteEnvironment
-from gymcli.role_models.declared import check_declared, check_missing
 from gymcli.runner.judging import Judges, judging
 from gymcli.secrets import environment_secrets
 from gymcli.serving.episodes import Episodes

@@ -17,7 +17,7 @@ from gymcli.environment.parts import Task
 from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError
 from gymcli.gathering import gather_all
 from gymcli.limits import LateError, within
-from gymcli.role_models.models import RoleModels
+from gymcli.models.role_models import RoleModels
 from gymcli.serving.messages import RefusedError
 from gymcli.types import Rollout
 

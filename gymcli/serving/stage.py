@@ -14,8 +14,8 @@ from gymcli.environment.contract import Environment, make, shown_tools
 from gymcli.environment.parts import EnvironmentOptions, Step, Task
 from gymcli.environment.returned import checked_json, checked_messages, checked_step
 from gymcli.errors import EnvironmentTimeoutError, EpisodeError, SetupError, SetupTimeoutError
+from gymcli.models.role_models import RoleModels
 from gymcli.registry.find import Found
-from gymcli.role_models.models import RoleModels
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judging import Judges
 from gymcli.scoring.verifying import score

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.dialects.responses import tools_from_responses
+from gymcli.models.responses import tools_from_responses
 from gymcli.nemo_gym.rows import read_prompt
 from gymcli.types import JSON, JSONObject, Message
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gymcli.dialects.responses import IGNORED_PARAMS
+from gymcli.models.responses import IGNORED_PARAMS
 from gymcli.nemo_gym.rows import environment_name, own_task_id
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.row_prompt import row_prompt

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from gymcli.client.client import Client
-from gymcli.client.endpoint import Endpoint
 from gymcli.errors import (
     ModelError,
 )
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import Behaviour, echo
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
 from gymcli.types import Answer, Message, Request
 
 KEY = "sk-never-to-be-seen"

@@ -5,8 +5,8 @@ import logging
 import aiohttp
 import pytest
 
-from gymcli.client.breaker import MIN_FAILURES, Breaker
 from gymcli.errors import EndpointConnectionError, EndpointGoneError, RateLimitError, ServerError
+from gymcli.models.breaker import MIN_FAILURES, Breaker
 from tests.client.asking import FakeTime
 
 REFUSED = EndpointConnectionError("POST http://h: connection refused")
@@ -73,7 +73,7 @@ def test_breaker_is_not_slowed_down_by_what_was_sent_before():
 
 def test_breaker_closes_with_the_first_sign_of_life(caplog):
     time = FakeTime()
-    with caplog.at_level(logging.INFO, logger="gymcli.client.breaker"):
+    with caplog.at_level(logging.INFO, logger="gymcli.models.breaker"):
         breaker = opened(time)
         time.now += 20
         assert breaker.outage_seconds == 20

@@ -8,10 +8,6 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gymcli.client.client import Client
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.limits import Limits
-from gymcli.client.statuses import is_fatal
 from gymcli.errors import (
     AuthenticationError,
     EndpointConnectionError,
@@ -21,6 +17,10 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import echo, num_turns, refusal_of
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.limits import Limits
+from gymcli.models.statuses import is_fatal
 from gymcli.types import Message, Request
 from tests.client.asking import HELLO, FakeTime, ShortTime, ask_and_see, hello
 
@@ -107,7 +107,7 @@ def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
             await client.__aexit__(None, None, None)
         return client, answers
 
-    with caplog.at_level(logging.INFO, logger="gymcli.client.breaker"):
+    with caplog.at_level(logging.INFO, logger="gymcli.models.breaker"):
         client, answers = asyncio.run(run())
     assert len(answers) == 30
     assert client.num_outages == 1

@@ -14,9 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.client.client import Client
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.statuses import is_fatal
 from gymcli.errors import (
     ConfigError,
     EndpointConnectionError,
@@ -25,6 +22,9 @@ from gymcli.errors import (
     ModelError,
 )
 from gymcli.mock import MockAnswer, MockServer, scripted
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.statuses import is_fatal
 from gymcli.types import Answer, Request
 from tests.client.asking import HELLO, FakeTime, failure, hello
 

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from gymcli.client.endpoint import Endpoint
+from gymcli.models.endpoint import Endpoint
 from gymcli.types import Usage
 
 KEY = "sk-very-secret-key"

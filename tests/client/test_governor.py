@@ -9,11 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.governor import Governor
-from gymcli.client.governors import Governors
-from gymcli.client.limits import Limits
-from gymcli.client.ticket import Ticket
 from gymcli.errors import (
     EndpointConnectionError,
     EndpointTimeoutError,
@@ -22,6 +17,11 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.governor import Governor
+from gymcli.models.governors import Governors
+from gymcli.models.limits import Limits
+from gymcli.models.ticket import Ticket
 from gymcli.types import Usage
 from tests.client.asking import FakeTime, ShortTime
 

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 import uvloop
 
-from gymcli.client.client import Client
-from gymcli.client.endpoint import Endpoint
 from gymcli.errors import (
     RequestRefusedError,
 )
 from gymcli.mock import MockAnswer, MockServer, scripted
 from gymcli.mock.behaviours import echo, in_order
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
 from gymcli.types import Message, Request, Tries, Usage
 from tests.client.asking import HELLO, KEY, TOOL, ask, ask_and_see, failure, hello
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.client.limits import Bucket, Limits, Rates
+from gymcli.models.limits import Bucket, Limits, Rates
 from gymcli.types import Usage
 from tests.client.asking import FakeTime
 

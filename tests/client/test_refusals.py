@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.client.refusals import (
+from gymcli.models.refusals import (
     CONTEXT_OVERFLOWS,
     HOPELESS,
     MODERATED,

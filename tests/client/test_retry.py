@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.retry import RetryPolicy, retry_after_seconds
-from gymcli.client.ticket import Ticket
 from gymcli.errors import (
     EndpointConnectionError,
     ModelError,
@@ -19,6 +16,9 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.retry import RetryPolicy, retry_after_seconds
+from gymcli.models.ticket import Ticket
 from gymcli.types import Answer, Message, Tries
 from tests.client.asking import FakeTime
 

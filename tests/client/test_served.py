@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from gymcli.client.http import MAX_ANSWER_BYTES
-from gymcli.client.served import served_model
 from gymcli.errors import UsageError
 from gymcli.mock import MockServer
+from gymcli.models.http import MAX_ANSWER_BYTES
+from gymcli.models.served import served_model
 
 
 def asked_of(body, status=200, path="/v1"):

@@ -5,14 +5,6 @@ import asyncio
 import aiohttp
 import pytest
 
-from gymcli.client.signs import (
-    is_absence,
-    is_connect_timeout,
-    is_overload,
-    is_retried,
-    is_silence,
-    is_unreachable,
-)
 from gymcli.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -27,6 +19,14 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, scripted
 from gymcli.mock.behaviours import refusal_of
+from gymcli.models.signs import (
+    is_absence,
+    is_connect_timeout,
+    is_overload,
+    is_retried,
+    is_silence,
+    is_unreachable,
+)
 from tests.client.asking import failure
 from tests.client.test_connections import failure_at
 

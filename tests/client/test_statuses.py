@@ -6,9 +6,6 @@ import traceback
 import msgspec
 import pytest
 
-from gymcli.client.client import Client
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.statuses import is_fatal
 from gymcli.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -20,6 +17,9 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, MockServer, in_order, scripted
 from gymcli.mock.behaviours import refusal_of
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.statuses import is_fatal
 from tests.client.asking import KEY, FakeTime, ask, failure, hello
 
 TOO_LONG_ANSWER = (

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gymcli.client.timeouts import Timeouts
+from gymcli.models.timeouts import Timeouts
 
 
 async def hang(timeouts: Timeouts) -> None:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gymcli.dialects import DIALECTS
 from gymcli.errors import InvalidAnswerError, RateLimitError, ServerError
+from gymcli.models.dialects import DIALECTS
 from gymcli.types import JSON, Answer, FunctionCall, JSONObject, Message, ToolCall, Usage
 
 CHAT = DIALECTS["chat"]

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from gymcli.dialects import DIALECTS
+from gymcli.models.dialects import DIALECTS
 from gymcli.nemo_gym.params import IGNORED_PARAMS
 from gymcli.types import JSON, FunctionCall, JSONObject, Message, Request, Role, ToolCall
 

@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-from gymcli.dialects.emulated_tools import emulate, may_call, restore
+from gymcli.models.emulated_tools import emulate, may_call, restore
 from gymcli.types import (
     JSON,
     Answer,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.dialects import DIALECTS
+from gymcli.models.dialects import DIALECTS
 from gymcli.nemo_gym.params import params_from_responses
 from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items
 from gymcli.nemo_gym.tools import tools_from_responses

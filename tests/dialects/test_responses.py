@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from gymcli.dialects import DIALECTS
 from gymcli.errors import InvalidAnswerError, RateLimitError, ServerError
+from gymcli.models.dialects import DIALECTS
 from gymcli.nemo_gym.params import IGNORED_PARAMS
 from gymcli.types import (
     JSON,

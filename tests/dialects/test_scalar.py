@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.client.endpoint import SCALAR_DIALECTS
-from gymcli.dialects import DIALECTS
 from gymcli.errors import ContextOverflowError, InvalidAnswerError, ServerError
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.endpoint import SCALAR_DIALECTS
 from gymcli.types import FunctionCall, Message, Request, ToolCall, Usage
 
 ASKED = Message(role="user", content="What is 2 + 2?")

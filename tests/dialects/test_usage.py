@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gymcli.dialects import DIALECTS
+from gymcli.models.dialects import DIALECTS
 from gymcli.nemo_gym.usage import usage_of
 from gymcli.types import Usage
 

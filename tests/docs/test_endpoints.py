@@ -2,8 +2,8 @@
 
 import re
 
-from gymcli.client.limits import Limits
-from gymcli.client.settings import ModelSettings, load_settings, resolve_endpoint
+from gymcli.models.limits import Limits
+from gymcli.models.settings import ModelSettings, load_settings, resolve_endpoint
 from tests.docs.pages import blocks, page
 
 TEXT = page("endpoints.md")

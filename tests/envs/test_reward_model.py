@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.client.endpoint import SCALAR_DIALECTS
 from gymcli.envs.reward_model import RatedConversation, Writing
 from gymcli.envs.reward_model.notes import Note, made_up, written
 from gymcli.errors import RoleError
+from gymcli.models.endpoint import SCALAR_DIALECTS
 from gymcli.rollout.plan import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, ToolCall
 from tests.commands.running import gym, lines_of

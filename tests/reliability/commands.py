@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.client.endpoint import Endpoint
 from gymcli.errors import RunError
 from gymcli.mock import MockServer
+from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collection import Collection
 from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions

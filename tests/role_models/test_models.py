@@ -6,15 +6,15 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gymcli.client.endpoint import Endpoint
 from gymcli.environment.context import Cache
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
 from gymcli.errors import RequestRefusedError, RoleError, RunDirectoryError, UsageError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import in_order, refusal_of
-from gymcli.role_models.models import RoleModels, waits_to_score
-from gymcli.role_models.pool import ModelPool
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.role_models import RoleModels, waits_to_score
+from gymcli.models.role_pool import ModelPool
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Message, Request, RoleUse
 

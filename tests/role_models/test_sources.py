@@ -4,17 +4,17 @@ from importlib.util import find_spec
 
 import pytest
 
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.settings import ModelSettings, Settings
 from gymcli.errors import UsageError
-from gymcli.local.weights import model_name
-from gymcli.role_models.sources import (
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.local_weights import model_name
+from gymcli.models.role_sources import (
     needs_model,
     role_identity,
     role_name,
     role_sources,
     spec_of,
 )
+from gymcli.models.settings import ModelSettings, Settings
 from gymcli.types import Usage
 
 BIG_URL = "http://127.0.0.1:1/v1"

@@ -56,8 +56,8 @@ def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
         return MockAnswer(text="5", delay=1.5 if is_straggler else 0.0)
 
     async def run_it():
-        from gymcli.client.endpoint import Endpoint
         from gymcli.mock import MockServer
+        from gymcli.models.endpoint import Endpoint
 
         async with MockServer(behave) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.client.endpoint import Endpoint
+from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collection import Collection
 from gymcli.runner.options import CollectOptions
 from tests.commands.running import write_sums

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.client.endpoint import Endpoint
 from gymcli.errors import FatalEndpointError, RunMismatchError, UsageError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collection import Collection
 from gymcli.runner.judging import Judges
 from gymcli.runner.measure import measure

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gymcli
-from gymcli.client.endpoint import Endpoint
 from gymcli.errors import (
     BudgetAttemptError,
     BudgetReachedError,
@@ -22,6 +21,7 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collection import Collection
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from gymcli.local.server import LocalServer
-from gymcli.local.weights import default_weights
 from gymcli.mock import MockServer
+from gymcli.models.local_server import LocalServer
+from gymcli.models.local_weights import default_weights
 from tests.commands.running import clean_environment
 from tests.test_local import needs_model
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from gymcli.client.endpoint import SCALAR_DIALECTS, Endpoint
-from gymcli.client.settings import Settings, resolve_endpoint
 from gymcli.errors import UsageError
-from gymcli.local.weights import model_name, parse_local
+from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
+from gymcli.models.local_weights import model_name, parse_local
+from gymcli.models.settings import Settings, resolve_endpoint
 from gymcli.types import JSONObject
 
 __all__ = [

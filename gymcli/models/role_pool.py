@@ -8,11 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from gymcli.client.client import Client
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.governors import Governors
-from gymcli.local.server import LocalServer
-from gymcli.local.weights import has_tool_template
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.governors import Governors
+from gymcli.models.local_server import LocalServer
+from gymcli.models.local_weights import has_tool_template
 
 __all__ = ["ModelPool", "ModelSource"]
 

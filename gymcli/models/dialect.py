@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from gymcli.dialects.transcript import Transcript
+from gymcli.models.transcript import Transcript
 from gymcli.types import Answer, JSONObject, Request
 
 __all__ = ["Dialect"]

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from gymcli.client.endpoint import Endpoint, EndpointOptions, checked_base_url
-from gymcli.client.limits import Limits
-from gymcli.client.proxies import proxy_for
 from gymcli.errors import ConfigError, UsageError
+from gymcli.models.endpoint import Endpoint, EndpointOptions, checked_base_url
+from gymcli.models.limits import Limits
+from gymcli.models.proxies import proxy_for
 
 __all__ = ["OPENAI_URL", "ModelSettings", "Settings", "load_settings", "resolve_endpoint"]
 

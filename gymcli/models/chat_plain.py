@@ -1,7 +1,7 @@
 """Reads a Chat Completions body that is as OpenAI documents it, in one typed decoding.
 
 Nearly every answer is such a body, and this costs a quarter of reading one that may be anything.
-What is odd in any way is left to `gymcli.dialects.chat`, which reads plain bodies to the same
+What is odd in any way is left to `gymcli.models.chat`, which reads plain bodies to the same
 answer.
 """
 

@@ -16,12 +16,6 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.refusals import one_line, redact
-from gymcli.client.sse import EventReader, is_last
-from gymcli.client.statuses import error_of_body, error_of_status
-from gymcli.client.timeouts import Timeouts
-from gymcli.dialects import DIALECTS
 from gymcli.errors import (
     ConfigError,
     EndpointConnectionError,
@@ -29,6 +23,12 @@ from gymcli.errors import (
     InvalidAnswerError,
     ModelError,
 )
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.refusals import one_line, redact
+from gymcli.models.sse import EventReader, is_last
+from gymcli.models.statuses import error_of_body, error_of_status
+from gymcli.models.timeouts import Timeouts
 from gymcli.nemo_gym.usage import usage_of
 from gymcli.types import Answer, Tries
 

@@ -10,19 +10,19 @@ from typing import Self
 
 import msgspec
 
-from gymcli.client.endpoint import SENT_BACK, Endpoint
-from gymcli.client.governor import Clock, Sleep
-from gymcli.client.governors import Governors
-from gymcli.client.http import Transport
-from gymcli.client.limits import max_answer_tokens
-from gymcli.client.replicas import Home, Replica, Replicas
-from gymcli.client.retry import RetryPolicy
-from gymcli.client.signs import is_absence, is_overload, is_retried
-from gymcli.client.ticket import Ticket
-from gymcli.dialects import DIALECTS
-from gymcli.dialects.emulated_tools import emulate, may_call, restore
-from gymcli.dialects.transcript import Transcript
 from gymcli.errors import ModelError, RequestRefusedError
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.emulated_tools import emulate, may_call, restore
+from gymcli.models.endpoint import SENT_BACK, Endpoint
+from gymcli.models.governor import Clock, Sleep
+from gymcli.models.governors import Governors
+from gymcli.models.http import Transport
+from gymcli.models.limits import max_answer_tokens
+from gymcli.models.replicas import Home, Replica, Replicas
+from gymcli.models.retry import RetryPolicy
+from gymcli.models.signs import is_absence, is_overload, is_retried
+from gymcli.models.ticket import Ticket
+from gymcli.models.transcript import Transcript
 from gymcli.types import Answer, Request
 
 __all__ = ["Client", "Conversation"]

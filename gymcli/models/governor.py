@@ -10,18 +10,18 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from gymcli.client.breaker import Breaker
-from gymcli.client.limits import Limits, Rates
-from gymcli.client.signs import (
+from gymcli.errors import ModelError
+from gymcli.models.breaker import Breaker
+from gymcli.models.limits import Limits, Rates
+from gymcli.models.signs import (
     is_absence,
     is_connect_timeout,
     is_overload,
     is_retried,
     is_silence,
 )
-from gymcli.client.ticket import Ticket
-from gymcli.client.window import Window
-from gymcli.errors import ModelError
+from gymcli.models.ticket import Ticket
+from gymcli.models.window import Window
 from gymcli.types import Usage
 
 __all__ = ["Clock", "Governor", "Sleep"]

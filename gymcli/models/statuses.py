@@ -7,20 +7,6 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.refusals import (
-    answer_claims,
-    error_claims,
-    error_text,
-    is_context_overflow,
-    is_hopeless,
-    is_moderated,
-    is_permanent,
-    one_line,
-    redact,
-)
-from gymcli.client.retry import retry_after_seconds
-from gymcli.dialects import DIALECTS
 from gymcli.errors import (
     AttemptError,
     AuthenticationError,
@@ -32,6 +18,20 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.refusals import (
+    answer_claims,
+    error_claims,
+    error_text,
+    is_context_overflow,
+    is_hopeless,
+    is_moderated,
+    is_permanent,
+    one_line,
+    redact,
+)
+from gymcli.models.retry import retry_after_seconds
 
 __all__ = ["error_of_body", "error_of_status", "is_fatal"]
 

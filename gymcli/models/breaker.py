@@ -6,8 +6,8 @@ import logging
 import math
 from collections.abc import Callable
 
-from gymcli.client.signs import is_unreachable
 from gymcli.errors import EndpointGoneError, ModelError
+from gymcli.models.signs import is_unreachable
 
 __all__ = ["FIRST_CONTACT_DEADLINE", "MIN_FAILURES", "Breaker"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gymcli.client.breaker import Breaker
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.governor import Clock, Governor, Sleep
+from gymcli.models.breaker import Breaker
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.governor import Clock, Governor, Sleep
 
 __all__ = ["Governors"]
 

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from gymcli.addresses import checked_address
-from gymcli.client.limits import Limits
+from gymcli.models.limits import Limits
 from gymcli.secrets import credentials, passwords
 from gymcli.types import Usage
 

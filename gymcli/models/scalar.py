@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from gymcli.dialects.chat import Chat
-from gymcli.dialects.transcript import Transcript
 from gymcli.errors import InvalidAnswerError
+from gymcli.models.chat import Chat
+from gymcli.models.transcript import Transcript
 from gymcli.nemo_gym.params import added_body, unsent_among
 from gymcli.nemo_gym.payload import decode, error_in, list_in, object_in, objects_in, text_in
 from gymcli.nemo_gym.usage import usage_from_chat

@@ -6,9 +6,9 @@ import aiohttp
 import msgspec
 
 from gymcli.boundary import described
-from gymcli.client.endpoint import checked_base_url
-from gymcli.client.http import read_body
 from gymcli.errors import InvalidAnswerError, UsageError
+from gymcli.models.endpoint import checked_base_url
+from gymcli.models.http import read_body
 from gymcli.types import JSON_ERRORS
 
 __all__ = ["served_model"]

@@ -9,12 +9,12 @@ from email.utils import parsedate_to_datetime
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
-from gymcli.client.breaker import FIRST_CONTACT_DEADLINE
-from gymcli.client.endpoint import Endpoint
-from gymcli.client.governor import Clock, Sleep
-from gymcli.client.signs import is_overload, is_retried, is_unreachable
-from gymcli.client.ticket import Ticket
 from gymcli.errors import ModelError
+from gymcli.models.breaker import FIRST_CONTACT_DEADLINE
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.governor import Clock, Sleep
+from gymcli.models.signs import is_overload, is_retried, is_unreachable
+from gymcli.models.ticket import Ticket
 from gymcli.types import Answer
 
 __all__ = ["RetryPolicy", "retry_after_seconds"]

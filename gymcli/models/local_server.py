@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from gymcli.errors import RunError
-from gymcli.local.weights import model_name
+from gymcli.models.local_weights import model_name
 from gymcli.secrets import NOTHING_SECRET
 
 __all__ = ["LocalServer"]

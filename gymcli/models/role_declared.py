@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-from gymcli.client.endpoint import Endpoint
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
 from gymcli.errors import UsageError
-from gymcli.local.weights import parse_local
-from gymcli.role_models.models import declared_roles
-from gymcli.role_models.sources import ORACLE, RoleSource
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.local_weights import parse_local
+from gymcli.models.role_models import declared_roles
+from gymcli.models.role_sources import ORACLE, RoleSource
 
 __all__ = ["check_declared", "check_missing"]
 

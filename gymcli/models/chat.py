@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from gymcli.dialects.chat_plain import plain_answer
-from gymcli.dialects.chat_stream import assemble
-from gymcli.dialects.transcript import Transcript
 from gymcli.errors import InvalidAnswerError
+from gymcli.models.chat_plain import plain_answer
+from gymcli.models.chat_stream import assemble
+from gymcli.models.transcript import Transcript
 from gymcli.nemo_gym.answers import (
     CallParts,
     assistant_message,

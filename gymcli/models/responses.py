@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from gymcli.dialects.transcript import Transcript
 from gymcli.errors import InvalidAnswerError
+from gymcli.models.transcript import Transcript
 from gymcli.nemo_gym.answers import assistant_message, count_in, finished, is_thought
 from gymcli.nemo_gym.params import (
     IGNORED_PARAMS,

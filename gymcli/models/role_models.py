@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from gymcli.boundary import boundary
-from gymcli.client.endpoint import SCALAR_DIALECTS, Endpoint
 from gymcli.environment.context import Cache, Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError
-from gymcli.local.weights import parse_local
-from gymcli.role_models.pool import ModelPool, ModelSource
-from gymcli.role_models.sources import ORACLE, RoleSource, role_name
+from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
+from gymcli.models.local_weights import parse_local
+from gymcli.models.role_pool import ModelPool, ModelSource
+from gymcli.models.role_sources import ORACLE, RoleSource, role_name
 from gymcli.store.verdicts import Verdicts, kept_form, verdict_key
 from gymcli.types import Answer, JSONObject, Message, Request, RoleUse, Usage
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.client.governor import Governor
-from gymcli.client.http import Target
+from gymcli.models.governor import Governor
+from gymcli.models.http import Target
 
 __all__ = ["Home", "Replica", "Replicas"]
 

@@ -1,1 +1,0 @@
-"""Asks endpoints for messages: HTTP, limits, retries, outages, and where endpoints are named."""

@@ -1,1 +1,0 @@
-"""The embedded model: a small real model on loopback, gone when the command ends."""
