@@ -22,12 +22,12 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from gymcli.commands.console import print_table
+from gymcli.environment.find import Registry
 from gymcli.errors import RoleError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.role_models import RoleModels
 from gymcli.models.role_pool import ModelPool
-from gymcli.registry.find import Registry
 from gymcli.scoring.context import VerifyContext, scores_of
 from gymcli.scoring.isolation import IsolatedProcesses
 from gymcli.store.verdicts import Verdicts

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from gymcli.environment.boxes import last_boxed, without_text_commands
     from gymcli.environment.context import Context, Model
     from gymcli.environment.contract import Environment
+    from gymcli.environment.judge import Judge, Verdict
     from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
+    from gymcli.environment.reward import Comparison, PairwiseJudge, RewardModel
+    from gymcli.environment.stand_in import StandIn
     from gymcli.environment.tool import Tool, tool
+    from gymcli.environment.user import SimulatedUser, UserTurn
     from gymcli.errors import (
         GymError,
         MissingPackageError,
@@ -24,10 +28,6 @@ if TYPE_CHECKING:
     )
     from gymcli.metrics import AttemptScore, Group
     from gymcli.models.endpoint import Endpoint
-    from gymcli.roles.judge import Judge, Verdict
-    from gymcli.roles.reward import Comparison, PairwiseJudge, RewardModel
-    from gymcli.roles.stand_in import StandIn
-    from gymcli.roles.user import SimulatedUser, UserTurn
     from gymcli.runner.verifying import verify
     from gymcli.types import (
         JSON,

@@ -70,7 +70,12 @@ Exit codes:
   143  terminated; what was done is saved
 """
 
-_WARNING_LOGGERS = ("gymcli.limits", "gymcli.rollout", "gymcli.runner.keeping", "gymcli.scoring")
+_WARNING_LOGGERS = (
+    "gymcli.environment.time_limit",
+    "gymcli.rollout",
+    "gymcli.runner.keeping",
+    "gymcli.scoring",
+)
 """What others log is printed by whoever knows the command."""
 
 _INTERRUPTED = 130

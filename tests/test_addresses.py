@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.addresses import checked_address, is_loopback
+from gymcli.environment.addresses import checked_address, is_loopback
 
 SECRET = "sk-never-to-be-seen"
 

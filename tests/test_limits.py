@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gymcli.limits import LateError, UnaskedCancellationError, within
+from gymcli.environment.time_limit import LateError, UnaskedCancellationError, within
 
 
 def limited(coroutine, *, seconds=0.02, close_timeout=5.0, **options):

@@ -15,10 +15,10 @@ from gymcli.checks.subject import Subject, Watch
 from gymcli.checks.tasks import read_task_set
 from gymcli.checks.tools import tools
 from gymcli.checks.verifier import repeatable, speed
+from gymcli.environment.find import Registry, prepare
+from gymcli.environment.registry_options import environment_options, split_env_args
 from gymcli.errors import AttemptError
 from gymcli.event_loop import run
-from gymcli.registry.find import Registry, prepare
-from gymcli.registry.options import environment_options, split_env_args
 from gymcli.scoring.workers import Workers
 
 __all__ = ["CHECKS", "DEFAULT_LIMIT", "check", "check_async"]

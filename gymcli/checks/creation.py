@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import gymcli
+from gymcli.environment.find import Registry
+from gymcli.environment.generate import generated_lines
 from gymcli.errors import UsageError
-from gymcli.registry.find import Registry
-from gymcli.registry.generate import generated_lines
 
 __all__ = ["NewFiles", "Pattern", "create"]
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from gymcli.checks.report import Finding, failed, passed
+from gymcli.environment.describe import own_tasks
+from gymcli.environment.find import Found, Registry
+from gymcli.environment.generate import NUM_GENERATED, generated_lines, generates
 from gymcli.errors import AttemptError, EpisodeError, TasksError
-from gymcli.registry.describe import own_tasks
-from gymcli.registry.find import Found, Registry
-from gymcli.registry.generate import NUM_GENERATED, generated_lines, generates
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource

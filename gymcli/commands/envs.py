@@ -33,9 +33,9 @@ def envs(
     """List the environments, or describe one."""
     import msgspec
 
+    from gymcli.environment.describe import describe
+    from gymcli.environment.find import Registry
     from gymcli.errors import EnvironmentImportError, UsageError
-    from gymcli.registry.describe import describe
-    from gymcli.registry.find import Registry
 
     given = {
         "structure": structure,

@@ -60,7 +60,7 @@ def serve(
     NeMo Gym's agents. It stops at SIGTERM or Ctrl-C, with exit code 0. There is no authentication:
     whoever reaches the port may use it.
     """
-    from gymcli.addresses import is_loopback
+    from gymcli.environment.addresses import is_loopback
     from gymcli.serving import Limits, Service
     from gymcli.serving import serve as serve_until_stopped
 

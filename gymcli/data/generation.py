@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from gymcli.environment.describe import own_tasks
+from gymcli.environment.find import Found, Registry
+from gymcli.environment.generate import NUM_GENERATED, generated_lines, generates
 from gymcli.errors import EpisodeError, UsageError
-from gymcli.registry.describe import own_tasks
-from gymcli.registry.find import Found, Registry
-from gymcli.registry.generate import NUM_GENERATED, generated_lines, generates
 
 __all__ = ["Comparison", "compare_generated", "generated_rows"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from gymcli.environment.find import Found, Registry
 from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.registry_options import own_options, split_env_args
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.registry.find import Found, Registry
-from gymcli.registry.options import own_options, split_env_args
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.row_problems import row_problems
 from gymcli.runner.task_source import TaskSource, named_file

@@ -9,10 +9,10 @@ from contextlib import suppress
 import msgspec
 
 from gymcli.engines.messages import NewVerdict, SentAttempt
+from gymcli.environment.find import Found, Registry, prepare
 from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.registry_options import environment_options
 from gymcli.errors import RunError, UsageError
-from gymcli.registry.find import Found, Registry, prepare
-from gymcli.registry.options import environment_options
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Message
 

@@ -14,9 +14,9 @@ from gymcli.engines.known import check_same_code
 from gymcli.engines.messages import Block, ScoredBlock
 from gymcli.engines.sending import sent_error
 from gymcli.engines.worker import opened_here
+from gymcli.environment.find import Registry
 from gymcli.errors import GymError
 from gymcli.event_loop import close, drive, new_event_loop
-from gymcli.registry.find import Registry
 from gymcli.scoring.rescored import Rescored, RescoreJob, rescore_lines
 from gymcli.scoring.template import forget_templates
 from gymcli.scoring.workers import Workers

@@ -9,10 +9,10 @@ import aiohttp
 
 from gymcli import errors
 from gymcli.engines.messages import EndedAttempt, SentAttempt, SentError, SentPlan
+from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import GymError, ModelError
 from gymcli.models.signs import is_unreachable
-from gymcli.registry.find import Found
 from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.types import AttemptKey, Failure, Rollout, Usage

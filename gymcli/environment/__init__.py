@@ -1,1 +1,1 @@
-"""The Environment contract and @tool: everything that an environment is written against."""
+"""What an author of environments touches: the contract, tools, roles, remote ones, the registry."""

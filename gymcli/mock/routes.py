@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 from aiohttp import web
 
-from gymcli.addresses import is_loopback
+from gymcli.environment.addresses import is_loopback
 from gymcli.mock.answering import ANY_MODEL
 from gymcli.mock.refusals import key_refused
 from gymcli.mock.site import Site

@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from gymcli.addresses import checked_address
+from gymcli.environment.addresses import checked_address
 from gymcli.models.limits import Limits
 from gymcli.secrets import credentials, passwords
 from gymcli.types import Usage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from gymcli.addresses import is_loopback
+from gymcli.environment.addresses import is_loopback
 
 __all__ = ["proxy_for"]
 

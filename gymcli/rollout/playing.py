@@ -34,6 +34,7 @@ from gymcli.environment.returned import (
     checked_step,
     checked_turn,
 )
+from gymcli.environment.time_limit import UnaskedCancellationError
 from gymcli.errors import (
     AttemptError,
     ContextOverflowError,
@@ -42,7 +43,6 @@ from gymcli.errors import (
     SetupError,
     SetupTimeoutError,
 )
-from gymcli.limits import UnaskedCancellationError
 from gymcli.rollout.asking import OutOfTimeError, ask, cost_of, limit_reached
 from gymcli.rollout.flight import Flight
 from gymcli.rollout.plan import Episode, EpisodeFailedError, EpisodePlan, Policy

@@ -17,6 +17,7 @@ from typing import IO, Self
 import msgspec
 
 from gymcli.boundary import boundary
+from gymcli.environment.find import Registry
 from gymcli.errors import (
     AuthenticationError,
     BudgetReachedError,
@@ -28,7 +29,6 @@ from gymcli.errors import (
 )
 from gymcli.models.local_weights import model_name, parse_local
 from gymcli.models.role_declared import check_missing
-from gymcli.registry.find import Registry
 from gymcli.rollout.plan import Episode
 from gymcli.rollout.watchdog import Watchdog
 from gymcli.runner.attempts import Attempt, Outcome, Shared

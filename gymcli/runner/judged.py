@@ -15,9 +15,9 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import NamedTuple
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions, Task
-from gymcli.registry.find import Found
-from gymcli.registry.options import environment_options
+from gymcli.environment.registry_options import environment_options
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.episodes import run_attempts
 from gymcli.scoring.rescored import (

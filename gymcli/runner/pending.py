@@ -7,11 +7,11 @@ from contextlib import aclosing, closing
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.environment.find import Registry
+from gymcli.environment.registry_options import environment_options
 from gymcli.errors import RunDirectoryError, RunMismatchError
 from gymcli.models.role_declared import check_declared, check_missing
 from gymcli.models.role_models import declared_roles
-from gymcli.registry.find import Registry
-from gymcli.registry.options import environment_options
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts

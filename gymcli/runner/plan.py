@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from gymcli.environment.find import prepare
+from gymcli.environment.registry_options import environment_options, split_env_args
 from gymcli.models.role_declared import check_declared
 from gymcli.models.role_sources import ORACLE
-from gymcli.registry.find import prepare
-from gymcli.registry.options import environment_options, split_env_args
 from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.manifest import declared_sources

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gymcli.environment.find import Found, Registry
+from gymcli.environment.remote_environment import RemoteEnvironment
 from gymcli.errors import UnknownNameError
-from gymcli.registry.find import Found, Registry
-from gymcli.remote.environment import RemoteEnvironment
 from gymcli.store.manifest import Manifest
 
 __all__ = ["find_recorded"]

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import msgspec
 
+from gymcli.environment.find import Registry
+from gymcli.environment.registry_options import split_env_args
+from gymcli.environment.remote_environment import RemoteEnvironment
 from gymcli.errors import TasksError
 from gymcli.models.role_declared import check_missing
 from gymcli.models.role_models import declared_roles
-from gymcli.registry.find import Registry
-from gymcli.registry.options import split_env_args
-from gymcli.remote.environment import RemoteEnvironment
 from gymcli.runner.flips import Counting, RescoringReport
 from gymcli.runner.judging import Judges
 from gymcli.runner.manifest import rescored_manifest

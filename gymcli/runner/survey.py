@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from gymcli.environment.find import Found, Registry
 from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.registry_options import own_options
 from gymcli.errors import TasksError, UnknownNameError
-from gymcli.registry.find import Found, Registry
-from gymcli.registry.options import own_options
 from gymcli.runner.group_sizes import GroupSizes
 from gymcli.runner.row_problems import Problems, row_problems
 from gymcli.runner.task_source import TaskSource, file_of

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.find import Registry
 from gymcli.errors import TasksError
-from gymcli.registry.describe import shipped_tasks
-from gymcli.registry.find import Registry
 from gymcli.runner.options import CollectOptions
 from gymcli.shards import Shard
 from gymcli.store.prompt import PromptTemplate

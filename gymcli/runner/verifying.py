@@ -18,13 +18,13 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Self, TypeVar
 
+from gymcli.environment.find import Found, Registry
+from gymcli.environment.remote_environment import RemoteEnvironment, remote_environment
+from gymcli.environment.reverification import reverify_mode
 from gymcli.event_loop import close, drive, new_event_loop
 from gymcli.models.role_declared import check_declared
 from gymcli.models.role_models import declared_roles
 from gymcli.models.role_sources import RoleSource
-from gymcli.registry.find import Found, Registry
-from gymcli.remote.environment import RemoteEnvironment, remote_environment
-from gymcli.remote.reverification import reverify_mode
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.environment.find import FILE_MODULE_PREFIX, module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
-from gymcli.registry.find import FILE_MODULE_PREFIX, module_of_file
 from gymcli.scoring.child import ChildProcess
 
 __all__ = ["READY", "Place", "ProcessPool", "Subject", "find_place", "load_place"]

@@ -16,7 +16,9 @@ from typing import Protocol
 import msgspec
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import Found, Registry
 from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.registry_options import environment_options
 from gymcli.errors import (
     AttemptError,
     GymError,
@@ -24,8 +26,6 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.registry.find import Found, Registry
-from gymcli.registry.options import environment_options
 from gymcli.scoring.pool import Subject
 from gymcli.scoring.worker import Channel, Definition, ErrorReply, as_reply, call_verifier, prepare
 from gymcli.scoring.workers import Workers, as_error

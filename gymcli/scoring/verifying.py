@@ -17,10 +17,10 @@ import msgspec
 from gymcli.boundary import boundary
 from gymcli.environment.context import Model
 from gymcli.environment.contract import Environment
+from gymcli.environment.gathering import gather_all
 from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.time_limit import LateError, within
 from gymcli.errors import VerifierError, VerifierTimeoutError
-from gymcli.gathering import gather_all
-from gymcli.limits import LateError, within
 from gymcli.scoring.context import VerifyContext, scores_of
 from gymcli.scoring.pool import find_place
 from gymcli.scoring.worker import Method, ScoreReply

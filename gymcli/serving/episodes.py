@@ -15,10 +15,17 @@ import msgspec
 
 from gymcli.boundary import boundary
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import EnvironmentClass, Found
 from gymcli.environment.parts import Step
+from gymcli.environment.remote_served import (
+    OWN_KEY,
+    SEED_HEADER,
+    Opened,
+    Said,
+    Stepped,
+    Verified,
+)
 from gymcli.errors import EpisodeError
-from gymcli.registry.find import EnvironmentClass, Found
-from gymcli.remote.served import OWN_KEY, SEED_HEADER, Opened, Said, Stepped, Verified
 from gymcli.rollout.playing import DEFAULT_MAX_TURNS
 from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer
 from gymcli.serving.sessions import Session, Sessions

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from gymcli import __version__
+from gymcli.environment.find import Found
 from gymcli.metrics import EnvironmentFacts, OwnMetrics
-from gymcli.registry.find import Found
 from gymcli.serving.aggregation import aggregated
 from gymcli.serving.episodes import Episodes
 from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer

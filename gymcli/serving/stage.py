@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from gymcli.boundary import boundary
 from gymcli.environment.contract import Environment, make, shown_tools
+from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions, Step, Task
 from gymcli.environment.returned import checked_json, checked_messages, checked_step
 from gymcli.errors import EnvironmentTimeoutError, EpisodeError, SetupError, SetupTimeoutError
 from gymcli.models.role_models import RoleModels
-from gymcli.registry.find import Found
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judging import Judges
 from gymcli.scoring.verifying import score

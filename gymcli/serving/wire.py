@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.nemo_gym.rows import read_rollout
-from gymcli.registry.find import Found
 from gymcli.rollout.plan import attempt_seed
 from gymcli.serving.messages import RefusedError
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, StopReason, Timing

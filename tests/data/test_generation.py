@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gymcli.data.generation import compare_generated, generated_rows
+from gymcli.environment.describe import shipped_tasks
 from gymcli.errors import UsageError
-from gymcli.registry.describe import shipped_tasks
 
 OWN = '''"""Environments of somebody else's."""
 

@@ -13,11 +13,11 @@ from gymcli import errors
 from gymcli.checks.checks import CHECKS
 from gymcli.environment.context import Context, Model
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import ALIASES, ENTRY_POINT_GROUP
+from gymcli.environment.judge import Judge, Verdict
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, num_turns
-from gymcli.registry.find import ALIASES, ENTRY_POINT_GROUP
-from gymcli.roles.judge import Judge, Verdict
 from tests.commands.running import gym, lines_of
 from tests.docs.pages import (
     CHECKOUT,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.registry.describe import shipped_tasks
+from gymcli.environment.describe import shipped_tasks
 from gymcli.store.lines import iterate_lines
 from tests.docs.pages import CHECKOUT, blocks, missing_lines, page, shown_commands
 from tests.test_local import local_model

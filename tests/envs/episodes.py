@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 
 from gymcli.boundary import boundary
+from gymcli.environment.find import Registry
+from gymcli.environment.stand_in import StandIn
 from gymcli.errors import VerifierError
-from gymcli.registry.find import Registry
-from gymcli.roles.stand_in import StandIn
 from gymcli.rollout.plan import EpisodePlan
 from gymcli.rollout.playing import play
 from gymcli.scoring.context import VerifyContext, scores_of

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli import Comparison
+from gymcli.environment.describe import shipped_tasks
 from gymcli.envs.genrm_compare import GenrmCompare, Talk, adjusted, paired
 from gymcli.envs.genrm_compare.aggregation import (
     centred,
@@ -26,7 +27,6 @@ from gymcli.envs.genrm_compare.lists import (
     written,
 )
 from gymcli.errors import RoleError
-from gymcli.registry.describe import shipped_tasks
 from gymcli.rollout.plan import EpisodeFailedError
 from gymcli.scoring.verifying import score_group
 from gymcli.store.tasks import TaskReading, read_tasks

@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.describe import describe, shipped_tasks
+from gymcli.environment.find import Found, Registry, _source_hash, candidates
 from gymcli.errors import EnvironmentImportError, UnknownNameError, UsageError
-from gymcli.registry.describe import describe, shipped_tasks
-from gymcli.registry.find import Found, Registry, _source_hash, candidates
 
 SOURCE = '''
 """An environment for tests."""

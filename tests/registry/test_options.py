@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.registry_options import environment_options, split_env_args
 from gymcli.errors import UsageError
-from gymcli.registry.find import Found
-from gymcli.registry.options import environment_options, split_env_args
 
 
 class First(Environment):

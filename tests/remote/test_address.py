@@ -2,8 +2,8 @@
 
 import pytest
 
+from gymcli.environment.address import checked_address
 from gymcli.errors import UsageError
-from gymcli.remote.address import checked_address
 
 
 def test_checked_address_ends_without_a_slash():

@@ -4,9 +4,9 @@ import logging
 import msgspec
 import pytest
 
+from gymcli.environment.remote_environment import RemoteEnvironment, remote_environment
+from gymcli.environment.reverification import reverify_mode
 from gymcli.errors import EpisodeError, RunError, SetupError, UsageError, VerifierError
-from gymcli.remote.environment import RemoteEnvironment, remote_environment
-from gymcli.remote.reverification import reverify_mode
 from gymcli.rollout.playing import play
 from gymcli.types import Message, Rollout
 from tests.envs.episodes import calls, says

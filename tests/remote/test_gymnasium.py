@@ -1,7 +1,7 @@
 import pytest
 
+from gymcli.environment.remote_environment import remote_environment
 from gymcli.errors import EpisodeError, SetupError
-from gymcli.remote.environment import remote_environment
 from tests.envs.episodes import calls, cut, says
 from tests.remote.playing import failure, game_row, on_server, played, scored
 from tests.remote.server import GameServer

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gymcli.environment.remote_environment import remote_environment
+from gymcli.environment.remote_served import OWN_KEY, SEED_HEADER
 from gymcli.errors import EpisodeError, SetupError, VerifierError
-from gymcli.remote.environment import remote_environment
-from gymcli.remote.served import OWN_KEY, SEED_HEADER
 from gymcli.types import Message
 from tests.envs.episodes import says
 from tests.remote.playing import counter_row, failure, on_server, played, scored

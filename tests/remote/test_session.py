@@ -3,8 +3,8 @@ import asyncio
 import aiohttp
 import pytest
 
+from gymcli.environment.session import MAX_ANSWER_BYTES, ServerSession, _broken, _waited
 from gymcli.errors import EpisodeError
-from gymcli.remote.session import MAX_ANSWER_BYTES, ServerSession, _broken, _waited
 from tests.remote.playing import on_server
 from tests.remote.server import ResourcesServer
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli.environment.verdict import MAX_DETAILS, check_verdict, own_fields, score_of
 from gymcli.errors import VerifierError
-from gymcli.remote.verdict import MAX_DETAILS, check_verdict, own_fields, score_of
 
 
 def test_own_fields_leaves_out_the_echo():

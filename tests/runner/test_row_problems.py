@@ -2,8 +2,8 @@
 
 import pytest
 
+from gymcli.environment.find import Registry
 from gymcli.errors import TasksError
-from gymcli.registry.find import Registry
 from gymcli.runner.row_problems import Problems, row_problems
 from gymcli.store.tasks import RowProblem
 from gymcli.types import TaskRow

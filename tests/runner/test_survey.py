@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli.environment.find import Registry
 from gymcli.errors import TasksError
-from gymcli.registry.find import Registry
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey, survey
 from gymcli.runner.task_source import TaskSource

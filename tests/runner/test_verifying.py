@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 import gymcli
+from gymcli.environment.find import Found
 from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text
-from gymcli.registry.find import Found
 from gymcli.runner.collection import Collection
 from gymcli.runner.judging import Judges
 from gymcli.runner.manifest import rescored_manifest

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import Registry
 from gymcli.environment.parts import EnvironmentOptions, Step, Task
 from gymcli.environment.tool import tool
 from gymcli.errors import (
@@ -20,7 +21,6 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.registry.find import Registry
 from gymcli.rollout.plan import EpisodePlan
 from gymcli.rollout.playing import play
 from gymcli.scoring.context import SEARCH_TIMEOUT, VerifyContext

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import Registry
 from gymcli.environment.parts import Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
-from gymcli.registry.find import Registry
 from gymcli.scoring.context import VerifyContext
 from gymcli.scoring.verifying import score
 from gymcli.scoring.workers import Workers

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import Registry
 from gymcli.environment.parts import Task
+from gymcli.environment.stand_in import StandIn
 from gymcli.errors import (
     RoleError,
     VerifierCrashedError,
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.registry.find import Registry
-from gymcli.roles.stand_in import StandIn
 from gymcli.scoring.child import ChildProcess
 from gymcli.scoring.verifying import score, score_group
 from gymcli.scoring.workers import Workers

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
+from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.find import Registry
 from gymcli.errors import AttemptError
-from gymcli.registry.describe import shipped_tasks
-from gymcli.registry.find import Registry
 from gymcli.rollout.plan import EpisodeFailedError
 from gymcli.store.tasks import TaskReading, read_tasks
 from tests.envs.conftest import closed_workers

@@ -38,8 +38,8 @@ def generate(
 ) -> None:
     """Write the data set of an environment, the same rows for the same seed."""
     from gymcli.data.generation import compare_generated, generated_rows
-    from gymcli.registry.describe import shipped_tasks
-    from gymcli.registry.find import Registry
+    from gymcli.environment.describe import shipped_tasks
+    from gymcli.environment.find import Registry
 
     if check:
         if num is not None or seed is not None or out is not None:

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from gymcli.environment.context import Cache, Model
-from gymcli.errors import RoleError
-from gymcli.gathering import gather_all
-from gymcli.roles.objects import find_objects
-from gymcli.roles.prompt import (
+from gymcli.environment.gathering import gather_all
+from gymcli.environment.objects import find_objects
+from gymcli.environment.prompt import (
     key_pattern,
     label_pattern,
     own_tags,
@@ -30,6 +29,7 @@ from gymcli.roles.prompt import (
     without_labels,
     without_tags,
 )
+from gymcli.errors import RoleError
 from gymcli.types import JSON, JSONObject, Message, canonical_json, digest
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from pydantic import ValidationError
 
+from gymcli.environment.find import EnvironmentClass, Found
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import UsageError
-from gymcli.registry.find import EnvironmentClass, Found
 from gymcli.types import JSON_ERRORS, JSONObject
 
 __all__ = ["environment_options", "own_options", "split_env_args"]

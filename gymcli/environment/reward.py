@@ -17,9 +17,15 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from gymcli.environment.context import Model
+from gymcli.environment.objects import find_objects
+from gymcli.environment.prompt import (
+    key_pattern,
+    render,
+    tag_pattern,
+    without_keys,
+    without_tags,
+)
 from gymcli.errors import RoleError
-from gymcli.roles.objects import find_objects
-from gymcli.roles.prompt import key_pattern, render, tag_pattern, without_keys, without_tags
 from gymcli.types import JSONObject, Message
 
 __all__ = ["Comparison", "PairwiseJudge", "RewardModel"]

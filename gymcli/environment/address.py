@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymcli.addresses import checked_address as checked_http_address
+from gymcli.environment.addresses import checked_address as checked_http_address
 from gymcli.errors import UsageError
 
 __all__ = ["checked_address"]

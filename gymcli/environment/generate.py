@@ -9,8 +9,8 @@ import msgspec
 
 from gymcli.boundary import boundary
 from gymcli.environment.contract import Environment
+from gymcli.environment.find import Found
 from gymcli.errors import EpisodeError
-from gymcli.registry.find import Found
 
 __all__ = ["NUM_GENERATED", "generated_lines", "generates"]
 

@@ -32,20 +32,20 @@ import math
 from collections.abc import Awaitable
 from typing import ClassVar, Literal, cast
 
+from gymcli.environment.address import checked_address
 from gymcli.environment.context import Context
 from gymcli.environment.contract import Environment
+from gymcli.environment.gymnasium import MAX_TURNS, Game
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
+from gymcli.environment.remote_served import SEED_HEADER, ServedEpisode, served_episode
+from gymcli.environment.remote_tools import check_callable, declared_names, server_tool
+from gymcli.environment.reverification import asked_mode
+from gymcli.environment.session import Reply, ServerSession
 from gymcli.environment.tool import Tool, ToolFault
+from gymcli.environment.verdict import asked_verdict, score_of
 from gymcli.errors import EpisodeError, SetupError, VerifierError
 from gymcli.nemo_gym.payload import object_in
 from gymcli.nemo_gym.wire import row_of
-from gymcli.remote.address import checked_address
-from gymcli.remote.gymnasium import MAX_TURNS, Game
-from gymcli.remote.reverification import asked_mode
-from gymcli.remote.served import SEED_HEADER, ServedEpisode, served_episode
-from gymcli.remote.session import Reply, ServerSession
-from gymcli.remote.tools import check_callable, declared_names, server_tool
-from gymcli.remote.verdict import asked_verdict, score_of
 from gymcli.types import JSONObject, Message, Rollout, Score
 
 __all__ = ["RemoteEnvironment", "remote_environment"]

@@ -231,7 +231,9 @@ def _from_address(spec: str) -> Found | None:
     name, address = (head, tail) if equals and "://" not in head else (REMOTE, spec)
     if not address.startswith(("http://", "https://")):
         return None
-    from gymcli.remote.environment import remote_environment  # late: heavy, and few runs need it
+    from gymcli.environment.remote_environment import (
+        remote_environment,  # late: heavy, and few runs need it
+    )
 
     return Found(name, remote_environment(name, address), "")
 

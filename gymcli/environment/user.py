@@ -17,8 +17,8 @@ import re
 from typing import Literal, NamedTuple
 
 from gymcli.environment.context import Model
+from gymcli.environment.prompt import label_pattern, without_labels
 from gymcli.errors import RoleError
-from gymcli.roles.prompt import label_pattern, without_labels
 from gymcli.types import JSONObject, Message
 
 __all__ = ["SimulatedUser", "UserTurn"]

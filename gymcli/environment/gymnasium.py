@@ -7,9 +7,9 @@ import uuid
 import msgspec
 
 from gymcli.environment.parts import Step
+from gymcli.environment.session import ServerSession
 from gymcli.errors import EpisodeError, SetupError
 from gymcli.nemo_gym.wire import response_of
-from gymcli.remote.session import ServerSession
 from gymcli.types import JSON, JSONObject, Message, Rollout
 
 __all__ = ["MAX_TURNS", "Game"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gymcli.environment.address import checked_address
+from gymcli.environment.session import ServerSession
 from gymcli.errors import EpisodeError, RunError
-from gymcli.remote.address import checked_address
-from gymcli.remote.session import ServerSession
 
 __all__ = ["ReverifyMode", "asked_mode", "reverify_mode"]
 

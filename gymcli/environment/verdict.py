@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
+from gymcli.environment.remote_served import OWN_KEY, Verified
+from gymcli.environment.session import ServerSession
 from gymcli.errors import VerifierError
 from gymcli.nemo_gym.wire import response_of
-from gymcli.remote.served import OWN_KEY, Verified
-from gymcli.remote.session import ServerSession
 from gymcli.types import JSON, JSONObject, Rollout, Score
 
 __all__ = ["MAX_DETAILS", "asked_verdict", "check_verdict", "own_fields", "score_of"]

@@ -15,10 +15,10 @@ from typing import TypeVar
 import msgspec
 
 from gymcli.environment.parts import Step
+from gymcli.environment.session import Reply, ServerSession
 from gymcli.environment.tool import Tool
 from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError
 from gymcli.nemo_gym.payload import object_in
-from gymcli.remote.session import Reply, ServerSession
 from gymcli.types import JSONObject, Message, Rollout, Score, StopReason, Usage
 
 __all__ = [

@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 
 import gymcli.envs
-from gymcli.registry.find import Found, candidates
+from gymcli.environment.find import Found, candidates
 from gymcli.types import JSONObject
 
 __all__ = ["describe", "own_tasks", "shipped_tasks"]

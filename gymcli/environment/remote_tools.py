@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gymcli.environment.session import ServerSession
 from gymcli.environment.tool import Tool
 from gymcli.errors import EpisodeError, SetupError
 from gymcli.nemo_gym.payload import object_in
-from gymcli.remote.session import ServerSession
 from gymcli.types import JSONObject
 
 __all__ = ["check_callable", "declared_names", "server_tool"]

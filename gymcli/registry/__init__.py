@@ -1,1 +1,0 @@
-"""Finds environments by name and types the options that they are given."""
