@@ -28,8 +28,8 @@ from gymcli.mock import MockAnswer, MockServer
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.role_models import RoleModels
 from gymcli.models.role_pool import ModelPool
-from gymcli.scoring.context import VerifyContext, scores_of
-from gymcli.scoring.isolation import IsolatedProcesses
+from gymcli.rollout.context import VerifyContext, scores_of
+from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Message, Request, Rollout
 

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 
-from gymcli.scoring.workers import Workers
+from gymcli.rollout.workers import Workers
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gymcli.event_loop import new_event_loop, run
+from gymcli.rollout.event_loop import new_event_loop, run
 
 
 @pytest.fixture(params=[True, False], autouse=True)

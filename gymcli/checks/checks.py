@@ -18,8 +18,8 @@ from gymcli.checks.verifier import repeatable, speed
 from gymcli.environment.find import Registry, prepare
 from gymcli.environment.registry_options import environment_options, split_env_args
 from gymcli.errors import AttemptError
-from gymcli.event_loop import run
-from gymcli.scoring.workers import Workers
+from gymcli.rollout.event_loop import run
+from gymcli.rollout.workers import Workers
 
 __all__ = ["CHECKS", "DEFAULT_LIMIT", "check", "check_async"]
 

@@ -16,8 +16,8 @@ from gymcli.errors import AttemptError, EpisodeError, SetupError
 from gymcli.models.role_models import declared_roles
 from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan, Policy
 from gymcli.rollout.playing import play
-from gymcli.scoring.verifying import score, score_group
-from gymcli.scoring.workers import Workers
+from gymcli.rollout.verifying import score, score_group
+from gymcli.rollout.workers import Workers
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 
 __all__ = ["Episode", "Scripted", "Subject", "Watch", "says"]

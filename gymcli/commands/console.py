@@ -100,7 +100,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def run_async(main: Coroutine[object, object, T]) -> T:
     """Run a command's coroutine, on uvloop where it is installed."""
     from gymcli.commands.signals import TerminatedError  # late: it prints by this module
-    from gymcli.event_loop import run  # late: heavy
+    from gymcli.rollout.event_loop import run  # late: heavy
 
     return run(
         main, interrupted_code=lambda error: 143 if isinstance(error, TerminatedError) else 130

@@ -16,10 +16,10 @@ from gymcli.engines.sending import sent_error
 from gymcli.engines.worker import opened_here
 from gymcli.environment.find import Registry
 from gymcli.errors import GymError
-from gymcli.event_loop import close, drive, new_event_loop
-from gymcli.scoring.rescored import Rescored, RescoreJob, rescore_lines
-from gymcli.scoring.template import forget_templates
-from gymcli.scoring.workers import Workers
+from gymcli.rollout.event_loop import close, drive, new_event_loop
+from gymcli.rollout.rescored import Rescored, RescoreJob, rescore_lines
+from gymcli.rollout.template import forget_templates
+from gymcli.rollout.workers import Workers
 from gymcli.secrets import Scrubber
 
 __all__ = ["Scorer", "ScoringJob"]

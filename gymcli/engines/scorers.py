@@ -33,7 +33,7 @@ from gymcli.engines.scorer import Scorer, ScoringJob
 from gymcli.engines.sending import raised_again
 from gymcli.environment.find import Registry
 from gymcli.errors import GymError, UsageError, VerifierError
-from gymcli.scoring.rescored import Rescored, RescoreJob
+from gymcli.rollout.rescored import Rescored, RescoreJob
 from gymcli.secrets import Scrubber
 from gymcli.store.lines import Line
 

@@ -1,1 +1,1 @@
-"""One episode: the loop between model and environment, recorded as it goes."""
+"""One attempt: played by the loop between model and environment, and scored."""

@@ -29,7 +29,9 @@ _LOGGER = logging.getLogger(__name__)
 _BEAT_SECONDS = 0.2
 _BLOCKED_SECONDS = 1.0
 """Without a turn of the loop for so long, a warning names what computes."""
-_LOOPS = frozenset({"gymcli.event_loop", "asyncio.base_events", "asyncio.events", "selectors"})
+_LOOPS = frozenset(
+    {"gymcli.rollout.event_loop", "asyncio.base_events", "asyncio.events", "selectors"}
+)
 """Where a loop is between two calls: then nobody's code computes, and the machine is slow."""
 
 

@@ -21,12 +21,12 @@ from gymcli.models.client import Client
 from gymcli.models.role_models import RoleModels, waits_to_score
 from gymcli.rollout.plan import Episode, EpisodeFailedError, EpisodePlan
 from gymcli.rollout.playing import play
+from gymcli.rollout.verifying import score, score_group
 from gymcli.rollout.watchdog import Watchdog
+from gymcli.rollout.workers import Workers
 from gymcli.runner.asking import Asking
 from gymcli.runner.failing import failure_of, fatal_error
 from gymcli.runner.stopping import Stopping, UnderWay
-from gymcli.scoring.verifying import score, score_group
-from gymcli.scoring.workers import Workers
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.records import redacted
 from gymcli.types import Failure, JSONObject, RoleUse, Rollout, Verifier

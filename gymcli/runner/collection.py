@@ -30,6 +30,7 @@ from gymcli.errors import (
 from gymcli.models.local_weights import model_name, parse_local
 from gymcli.models.role_declared import check_missing
 from gymcli.rollout.plan import Episode
+from gymcli.rollout.verifying import verifies_in_loop
 from gymcli.rollout.watchdog import Watchdog
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.budget import Budget, check_prices
@@ -54,7 +55,6 @@ from gymcli.runner.resumption import (
 from gymcli.runner.stopping import Stopping
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
-from gymcli.scoring.verifying import verifies_in_loop
 from gymcli.shards import check_same_shard
 from gymcli.store.durability import open_file, unwritable
 from gymcli.store.manifest import Manifest, read_manifest

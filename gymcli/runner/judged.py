@@ -18,9 +18,7 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.environment.registry_options import environment_options
-from gymcli.runner.attempts import Attempt, Outcome, Shared
-from gymcli.runner.episodes import run_attempts
-from gymcli.scoring.rescored import (
+from gymcli.rollout.rescored import (
     AttemptErrorText,
     Rescored,
     compared,
@@ -28,6 +26,8 @@ from gymcli.scoring.rescored import (
     new_line,
     unscored,
 )
+from gymcli.runner.attempts import Attempt, Outcome, Shared
+from gymcli.runner.episodes import run_attempts
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout
 from gymcli.types import AttemptKey, Failure, Rollout, Verifier

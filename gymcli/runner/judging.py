@@ -12,10 +12,10 @@ from gymcli.models.role_models import RoleModels
 from gymcli.models.role_pool import ModelPool
 from gymcli.models.role_sources import RoleSource
 from gymcli.rollout.watchdog import Watchdog
+from gymcli.rollout.workers import Workers
 from gymcli.runner.attempts import Shared
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping
-from gymcli.scoring.workers import Workers
 from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_keys
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Rollout, Usage

@@ -16,6 +16,7 @@ from gymcli.environment.remote_environment import RemoteEnvironment
 from gymcli.errors import TasksError
 from gymcli.models.role_declared import check_missing
 from gymcli.models.role_models import declared_roles
+from gymcli.rollout.rescored import Rescored, Scorers
 from gymcli.runner.flips import Counting, RescoringReport
 from gymcli.runner.judging import Judges
 from gymcli.runner.manifest import rescored_manifest
@@ -23,7 +24,6 @@ from gymcli.runner.measure import measure, open_run
 from gymcli.runner.recorded import find_recorded
 from gymcli.runner.repeats import RepeatReport, Repeats
 from gymcli.runner.verifying import iterated, recorded_environments, rescore_run
-from gymcli.scoring.rescored import Rescored, Scorers
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollouts import rollouts_file
 from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs

@@ -21,15 +21,11 @@ from typing import Self, TypeVar
 from gymcli.environment.find import Found, Registry
 from gymcli.environment.remote_environment import RemoteEnvironment, remote_environment
 from gymcli.environment.reverification import reverify_mode
-from gymcli.event_loop import close, drive, new_event_loop
 from gymcli.models.role_declared import check_declared
 from gymcli.models.role_models import declared_roles
 from gymcli.models.role_sources import RoleSource
-from gymcli.runner.attempts import Shared
-from gymcli.runner.judged import JudgedJob, rescore_judged
-from gymcli.runner.judging import Judges, judging
-from gymcli.runner.recorded import find_recorded
-from gymcli.scoring.rescored import (
+from gymcli.rollout.event_loop import close, drive, new_event_loop
+from gymcli.rollout.rescored import (
     Rescored,
     RescoreJob,
     Scorers,
@@ -38,9 +34,13 @@ from gymcli.scoring.rescored import (
     rescore_file,
     rescore_lines,
 )
-from gymcli.scoring.template import forget_templates
-from gymcli.scoring.verifying import verifies_in_loop
-from gymcli.scoring.workers import Workers
+from gymcli.rollout.template import forget_templates
+from gymcli.rollout.verifying import verifies_in_loop
+from gymcli.rollout.workers import Workers
+from gymcli.runner.attempts import Shared
+from gymcli.runner.judged import JudgedJob, rescore_judged
+from gymcli.runner.judging import Judges, judging
+from gymcli.runner.recorded import find_recorded
 from gymcli.store.compressed import is_plain
 from gymcli.store.lines import Line
 from gymcli.store.manifest import read_manifest

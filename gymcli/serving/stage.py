@@ -16,9 +16,9 @@ from gymcli.environment.parts import EnvironmentOptions, Step, Task
 from gymcli.environment.returned import checked_json, checked_messages, checked_step
 from gymcli.errors import EnvironmentTimeoutError, EpisodeError, SetupError, SetupTimeoutError
 from gymcli.models.role_models import RoleModels
+from gymcli.rollout.verifying import score
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judging import Judges
-from gymcli.scoring.verifying import score
 from gymcli.serving.messages import RefusedError
 from gymcli.serving.sessions import Session, Sessions, close, limited
 from gymcli.serving.wire import opened_record

@@ -18,9 +18,9 @@ from gymcli.engines.process import WorkerLostError
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import EngineError
+from gymcli.rollout.rescored import RescoreJob
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.judging import Judges, judging
-from gymcli.scoring.rescored import RescoreJob
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading

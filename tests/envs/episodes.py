@@ -8,10 +8,10 @@ from gymcli.boundary import boundary
 from gymcli.environment.find import Registry
 from gymcli.environment.stand_in import StandIn
 from gymcli.errors import VerifierError
+from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.plan import EpisodePlan
 from gymcli.rollout.playing import play
-from gymcli.scoring.context import VerifyContext, scores_of
-from gymcli.scoring.verifying import score
+from gymcli.rollout.verifying import score
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
 from tests.pooled import pooled_workers, run_pooled

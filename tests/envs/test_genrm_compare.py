@@ -28,7 +28,7 @@ from gymcli.envs.genrm_compare.lists import (
 )
 from gymcli.errors import RoleError
 from gymcli.rollout.plan import EpisodeFailedError
-from gymcli.scoring.verifying import score_group
+from gymcli.rollout.verifying import score_group
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Verifier
 from tests.checking.subjects import finding

@@ -4,7 +4,7 @@ import asyncio
 
 from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan
 from gymcli.rollout.playing import play
-from gymcli.scoring.verifying import score
+from gymcli.rollout.verifying import score
 from gymcli.types import Answer, Message, TaskRow, Usage, Verifier
 from tests.envs.episodes import Scripted, calls, says
 

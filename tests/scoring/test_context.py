@@ -21,10 +21,10 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
+from gymcli.rollout.context import SEARCH_TIMEOUT, VerifyContext
 from gymcli.rollout.plan import EpisodePlan
 from gymcli.rollout.playing import play
-from gymcli.scoring.context import SEARCH_TIMEOUT, VerifyContext
-from gymcli.scoring.verifying import score
+from gymcli.rollout.verifying import score
 from gymcli.types import (
     LARGEST,
     Answer,

@@ -17,9 +17,9 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.find import Registry
 from gymcli.environment.parts import Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
-from gymcli.scoring.context import VerifyContext
-from gymcli.scoring.verifying import score
-from gymcli.scoring.workers import Workers
+from gymcli.rollout.context import VerifyContext
+from gymcli.rollout.verifying import score
+from gymcli.rollout.workers import Workers
 from gymcli.types import Rollout, Score, Verifier
 from tests.scoring import isolated
 from tests.scoring.isolated import Holder, is_running, wait_for
@@ -310,14 +310,14 @@ def test_call_says_what_cannot_be_imported(shared, missing):
 
 def test_call_says_that_no_worker_can_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    monkeypatch.setattr("gymcli.scoring.template._templates", {})
+    monkeypatch.setattr("gymcli.rollout.template._templates", {})
     with Pool(1) as workers, pytest.raises(FileNotFoundError, match="/no/such/python"):
         called(workers, isolated.add, 1, 2)
 
 
 def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/no/such/folder"])
-    monkeypatch.setattr("gymcli.scoring.template._templates", {})
+    monkeypatch.setattr("gymcli.rollout.template._templates", {})
     with Pool(1) as workers, pytest.raises(VerifierError, match=r"^add: its process died"):
         called(workers, isolated.add, 1, 2)
 

@@ -5,8 +5,8 @@ import pytest
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
-from gymcli.scoring.rescored import Numbers, Rescored, compared
-from gymcli.scoring.rescored import new_line as line_of
+from gymcli.rollout.rescored import Numbers, Rescored, compared
+from gymcli.rollout.rescored import new_line as line_of
 from gymcli.types import Message, Rollout, Score, Timing, Verifier
 
 NEW = Verifier("2", "new")

@@ -13,9 +13,9 @@ import pytest
 
 import gymcli
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
+from gymcli.rollout.rescored import RescoreJob, rescore_lines
+from gymcli.rollout.workers import Workers
 from gymcli.runner.verifying import iterated, verify
-from gymcli.scoring.rescored import RescoreJob, rescore_lines
-from gymcli.scoring.workers import Workers
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout
 from gymcli.types import CODE_HASH, AttemptKey, Message, Rollout

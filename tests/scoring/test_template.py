@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.scoring.template import fork
+from gymcli.rollout.template import fork
 from tests.processes import TOO_LONG, state_of, wait_until
 
 
@@ -24,7 +24,7 @@ def told(tmp_path, monkeypatch):
         "        channel.sendall(repr(eval(line)).encode() + b'\\n')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("gymcli.scoring.template._templates", {})
+    monkeypatch.setattr("gymcli.rollout.template._templates", {})
     return Telling
 
 

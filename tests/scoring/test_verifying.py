@@ -20,9 +20,9 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.scoring.child import ChildProcess
-from gymcli.scoring.verifying import score, score_group
-from gymcli.scoring.workers import Workers
+from gymcli.rollout.child import ChildProcess
+from gymcli.rollout.verifying import score, score_group
+from gymcli.rollout.workers import Workers
 from gymcli.types import Rollout, Score, Verifier
 from tests.scoring.isolated import is_running, wait_for
 from tests.scoring.misbehaving import (

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from gymcli.environment.find import FILE_MODULE_PREFIX, module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
-from gymcli.scoring.child import ChildProcess
+from gymcli.rollout.child import ChildProcess
 
 __all__ = ["READY", "Place", "ProcessPool", "Subject", "find_place", "load_place"]
 

@@ -22,7 +22,7 @@ import msgspec
 from gymcli.boundary import described, leave_copy
 from gymcli.environment.find import module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError
-from gymcli.scoring.pool import READY, Place, ProcessPool, Subject, find_place, load_place
+from gymcli.rollout.pool import READY, Place, ProcessPool, Subject, find_place, load_place
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 
 __all__ = ["IsolatedProcesses"]
@@ -68,7 +68,7 @@ class IsolatedProcesses:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = ProcessPool(
-            "gymcli.scoring.isolation",
+            "gymcli.rollout.isolation",
             max_processes,
             variables=lambda: scrubber.environment(os.environ),
             now=now,

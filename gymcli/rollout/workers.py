@@ -15,9 +15,9 @@ from gymcli import errors
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import AttemptError, GymError, VerifierError
-from gymcli.scoring.isolation import IsolatedProcesses
-from gymcli.scoring.pool import ProcessPool, Subject, find_place
-from gymcli.scoring.worker import Definition, ErrorReply, Method
+from gymcli.rollout.isolation import IsolatedProcesses
+from gymcli.rollout.pool import ProcessPool, Subject, find_place
+from gymcli.rollout.worker import Definition, ErrorReply, Method
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 
 __all__ = ["Workers", "as_error"]
@@ -50,7 +50,7 @@ class Workers:
         """How often a new process calls a verifier in vain before its first score, where verifiers
         are compared with themselves."""
         self.verifiers = ProcessPool(
-            "gymcli.scoring.worker", num_workers, variables=lambda: os.environ, now=now
+            "gymcli.rollout.worker", num_workers, variables=lambda: os.environ, now=now
         )
         self.isolated = IsolatedProcesses(num_workers, scrubber, now=now)
 

@@ -24,9 +24,9 @@ from gymcli.boundary import described, frames_of, leave_copy
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.errors import GymError, VerifierError
-from gymcli.scoring.context import VerifyContext, scores_of
-from gymcli.scoring.isolation import IsolatedProcesses
-from gymcli.scoring.pool import READY, Place, load_place
+from gymcli.rollout.context import VerifyContext, scores_of
+from gymcli.rollout.isolation import IsolatedProcesses
+from gymcli.rollout.pool import READY, Place, load_place
 from gymcli.types import Rollout, Score
 
 __all__ = [
@@ -216,7 +216,7 @@ def prepare(environment: type[Environment[Task]], options: EnvironmentOptions) -
 
 def _load(definition: Definition) -> _Subject:
     if definition.place is None:
-        from gymcli.scoring.rescored import LineScorer, RescoreJob  # late: few need the files
+        from gymcli.rollout.rescored import LineScorer, RescoreJob  # late: few need the files
 
         return LineScorer(msgspec.json.decode(definition.job, type=RescoreJob))
     try:

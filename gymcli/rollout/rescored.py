@@ -26,9 +26,16 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.scoring.pool import Subject
-from gymcli.scoring.worker import Channel, Definition, ErrorReply, as_reply, call_verifier, prepare
-from gymcli.scoring.workers import Workers, as_error
+from gymcli.rollout.pool import Subject
+from gymcli.rollout.worker import (
+    Channel,
+    Definition,
+    ErrorReply,
+    as_reply,
+    call_verifier,
+    prepare,
+)
+from gymcli.rollout.workers import Workers, as_error
 from gymcli.store.blocks import Part, iterate_parts, part_lines
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout, without_torn

@@ -31,7 +31,7 @@ from gymcli.errors import (
     RoleError,
     VerifierTimeoutError,
 )
-from gymcli.scoring.isolation import IsolatedProcesses
+from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.types import LARGEST, Message, Rollout, Score, StopReason
 
 __all__ = ["SEARCH_TIMEOUT", "VerifyContext", "scores_of"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from gymcli.scoring.template import fill_standard, fork
+from gymcli.rollout.template import fill_standard, fork
 
 __all__ = ["ChildProcess"]
 

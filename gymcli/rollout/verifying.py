@@ -21,10 +21,10 @@ from gymcli.environment.gathering import gather_all
 from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.environment.time_limit import LateError, within
 from gymcli.errors import VerifierError, VerifierTimeoutError
-from gymcli.scoring.context import VerifyContext, scores_of
-from gymcli.scoring.pool import find_place
-from gymcli.scoring.worker import Method, ScoreReply
-from gymcli.scoring.workers import Workers, as_error
+from gymcli.rollout.context import VerifyContext, scores_of
+from gymcli.rollout.pool import find_place
+from gymcli.rollout.worker import Method, ScoreReply
+from gymcli.rollout.workers import Workers, as_error
 from gymcli.types import Rollout, Score, Verifier
 
 __all__ = ["score", "score_group", "verifies_in_loop"]
