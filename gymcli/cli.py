@@ -52,7 +52,7 @@ from gymcli.errors import (
     RunError,
     UsageError,
 )
-from gymcli.supervised import Supervised, Tag
+from gymcli.store.supervised import Supervised, Tag
 
 __all__ = ["app", "main"]
 

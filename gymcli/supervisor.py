@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from gymcli.supervised import STACK_FILE, Death, Supervised, Tag
+from gymcli.store.supervised import STACK_FILE, Death, Supervised, Tag
 
 __all__ = ["main"]
 

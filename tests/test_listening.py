@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from gymcli.errors import UsageError
-from gymcli.listening import listen
+from gymcli.runner.listening import listen
 
 
 def runner():

@@ -57,7 +57,7 @@ from gymcli.errors import (
     InterruptedRunError,
     UsageError,
 )
-from gymcli.supervised import Supervised, Tag
+from gymcli.store.supervised import Supervised, Tag
 
 if TYPE_CHECKING:
     from gymcli.models.endpoint import Endpoint

@@ -15,10 +15,10 @@ from importlib.resources import files
 import msgspec
 from aiohttp import web
 
-from gymcli.listening import listen
 from gymcli.reporting.viewer_answers import Answers
 from gymcli.reporting.viewer_queries import Query, RefusedError
 from gymcli.reporting.viewer_run import ViewedRun
+from gymcli.runner.listening import listen
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 
 __all__ = ["HOST", "Site", "new_token", "serve"]

@@ -1,1 +1,1 @@
-"""Many episodes: checked before anything is sent, bounded, resumable, each given as it ends."""
+"""Many attempts: collect, resume, budgets, stop, verify and merge."""

@@ -55,12 +55,12 @@ from gymcli.runner.resumption import (
 from gymcli.runner.stopping import Stopping
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
-from gymcli.shards import check_same_shard
 from gymcli.store.durability import open_file, unwritable
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.run import DoneTasks, RunDirectory, Waiting
+from gymcli.store.shards import check_same_shard
+from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.verdicts import Verdicts
-from gymcli.supervised import STACK_FILE, Supervised, Tag
 from gymcli.types import AttemptKey, Failure, Request, Rollout
 
 __all__ = ["Collection"]

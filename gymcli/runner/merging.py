@@ -13,7 +13,6 @@ from gymcli.errors import RunDirectoryError, RunFileError, UsageError
 from gymcli.metrics import RunMetrics
 from gymcli.runner.measure import measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.shards import Shard
 from gymcli.store.appending import LineAppender
 from gymcli.store.locking import kept_unwritten
 from gymcli.store.manifest import MANIFEST, read_manifest
@@ -27,6 +26,7 @@ from gymcli.store.merged_manifest import (
     version_warnings,
 )
 from gymcli.store.run import ROLLOUTS, RunDirectory
+from gymcli.store.shards import Shard
 from gymcli.store.whole import check_unused, whole_run
 
 __all__ = ["Merging"]

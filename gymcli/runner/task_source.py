@@ -12,9 +12,9 @@ from gymcli.environment.describe import shipped_tasks
 from gymcli.environment.find import Registry
 from gymcli.errors import TasksError
 from gymcli.runner.options import CollectOptions
-from gymcli.shards import Shard
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.rereading import FirstReading
+from gymcli.store.shards import Shard
 from gymcli.store.task_row import working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
 from gymcli.types import TaskRow

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from gymcli.listening import listen
+from gymcli.runner.listening import listen
 from gymcli.serving.faces import aiohttp_application
 from gymcli.serving.service import Service
 

@@ -12,8 +12,8 @@ import msgspec
 
 import gymcli
 from gymcli.errors import RunMismatchError
-from gymcli.shards import Shard
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
+from gymcli.store.shards import Shard
 from gymcli.types import JSONObject, is_other_source
 
 __all__ = [

@@ -38,7 +38,7 @@ from gymcli.store.records import (
     redacted,
     structs_of,
 )
-from gymcli.supervised import STACK_FILE
+from gymcli.store.supervised import STACK_FILE
 from gymcli.types import JSON_ERRORS, AttemptKey, ErrorRecord, Failure, JSONObject, Rollout
 
 __all__ = [
