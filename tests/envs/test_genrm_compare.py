@@ -31,10 +31,10 @@ from gymcli.rollout.plan import EpisodeFailedError
 from gymcli.rollout.verifying import score_group
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Verifier
-from tests.checking.subjects import finding
+from tests.checks.subjects import finding
 from tests.commands.running import gym, lines_of
+from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, played, says, scored, task_row
-from tests.roles.scripted import Scripted, failing
 
 WORDLESS = "I cannot say."
 

@@ -11,8 +11,8 @@ from gymcli.models.endpoint import SCALAR_DIALECTS
 from gymcli.rollout.plan import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, ToolCall
 from tests.commands.running import gym, lines_of
+from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, played, scored, task_row
-from tests.roles.scripted import Scripted, failing
 
 NOTE = Note(
     topic="a lost umbrella",

@@ -25,7 +25,7 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collection import Collection
 from gymcli.runner.options import CollectOptions
 from gymcli.types import Failure, Rollout
-from tests.client.asking import FakeTime
+from tests.models.asking import FakeTime
 
 CLASSES = {
     "429": "RateLimitError",

@@ -10,7 +10,7 @@ from gymcli.mock import MockServer
 from gymcli.models.local_server import LocalServer
 from gymcli.models.local_weights import default_weights
 from tests.commands.running import clean_environment
-from tests.test_local import needs_model
+from tests.models.test_local import needs_model
 
 OTHER_ADDRESS = "127.0.0.2"
 """On Linux an address of this machine too, where a server of all addresses would answer."""
