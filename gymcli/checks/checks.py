@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
-from gymcli.boundary import frames_of
 from gymcli.checks.answers import echo, empty, oracle, swapped
 from gymcli.checks.guessing import guessing
 from gymcli.checks.judges import judges
@@ -17,7 +16,7 @@ from gymcli.checks.tools import tools
 from gymcli.checks.verifier import repeatable, speed
 from gymcli.environment.find import Registry, prepare
 from gymcli.environment.registry_options import environment_options, split_env_args
-from gymcli.errors import AttemptError
+from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
 from gymcli.rollout.workers import Workers
 

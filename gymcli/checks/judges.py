@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.boundary import boundary
 from gymcli.checks.report import Finding, failed, not_applicable, passed
 from gymcli.checks.subject import Subject
 from gymcli.environment.contract import Environment
 from gymcli.environment.judge import Judge
 from gymcli.environment.parts import Task
 from gymcli.environment.stand_in import StandIn
-from gymcli.errors import RoleError, VerifierError
+from gymcli.errors import RoleError, VerifierError, boundary
 from gymcli.models.role_models import declared_roles
 from gymcli.types import JSON, Message, canonical_json
 

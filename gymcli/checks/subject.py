@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.boundary import boundary, frames_of
 from gymcli.checks.tasks import TaskSet
 from gymcli.environment.context import Model
 from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions
-from gymcli.errors import AttemptError, EpisodeError, SetupError
+from gymcli.errors import AttemptError, EpisodeError, SetupError, boundary, frames_of
 from gymcli.models.role_models import declared_roles
 from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan, Policy
 from gymcli.rollout.playing import play

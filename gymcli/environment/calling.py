@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gymcli.boundary import described, frames_of
 from gymcli.environment.gathering import gather_all
 from gymcli.environment.parts import Task
 from gymcli.environment.time_limit import LateError, within
 from gymcli.environment.tool import Tool, ToolCallError, function_names, shortened
-from gymcli.errors import AttemptError, RunError
+from gymcli.errors import AttemptError, RunError, described, frames_of
 from gymcli.types import JSONObject, ToolCall
 
 if TYPE_CHECKING:

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from gymcli.boundary import described, leave_copy
 from gymcli.environment.calling import Calling, shown_of
 from gymcli.environment.context import Context, Model
 from gymcli.environment.hooks import check_hooks
 from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
 from gymcli.environment.returned import checked_json, named, wrong_return
 from gymcli.environment.tool import Tool, ToolFault, tool_of
+from gymcli.errors import described, leave_copy
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
 if TYPE_CHECKING:

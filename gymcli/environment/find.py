@@ -26,10 +26,16 @@ from types import ModuleType
 from typing import NamedTuple
 
 import gymcli.envs
-from gymcli.boundary import described, frames_of
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Task
-from gymcli.errors import EnvironmentImportError, GymError, UnknownNameError, UsageError
+from gymcli.errors import (
+    EnvironmentImportError,
+    GymError,
+    UnknownNameError,
+    UsageError,
+    described,
+    frames_of,
+)
 from gymcli.types import CODE_HASH
 
 __all__ = [

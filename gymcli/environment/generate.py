@@ -7,10 +7,9 @@ from random import Random
 
 import msgspec
 
-from gymcli.boundary import boundary
 from gymcli.environment.contract import Environment
 from gymcli.environment.find import Found
-from gymcli.errors import EpisodeError
+from gymcli.errors import EpisodeError, boundary
 
 __all__ = ["NUM_GENERATED", "generated_lines", "generates"]
 

@@ -7,8 +7,8 @@ import inspect
 from numbers import Real
 from types import FunctionType
 
-from gymcli.boundary import shown_place
 from gymcli.environment.tool import tool_of
+from gymcli.errors import shown_place
 
 __all__ = ["check_hooks"]
 

@@ -12,9 +12,8 @@ import typing
 
 import msgspec
 
-from gymcli.boundary import shown_place
 from gymcli.environment.parts import Step
-from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError
+from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError, shown_place
 from gymcli.types import JSON, Message, Role, StopReason
 
 __all__ = [

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
-from gymcli.boundary import leave_copy
+from gymcli.errors import leave_copy
 
 __all__ = ["LateError", "UnaskedCancellationError", "within"]
 

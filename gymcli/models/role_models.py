@@ -6,11 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from gymcli.boundary import boundary
 from gymcli.environment.context import Cache, Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
-from gymcli.errors import GymError, ModelError, RoleError, UsageError
+from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
 from gymcli.models.local_weights import parse_local
 from gymcli.models.role_pool import ModelPool, ModelSource

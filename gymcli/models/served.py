@@ -5,8 +5,7 @@ from __future__ import annotations
 import aiohttp
 import msgspec
 
-from gymcli.boundary import described
-from gymcli.errors import InvalidAnswerError, UsageError
+from gymcli.errors import InvalidAnswerError, UsageError, described
 from gymcli.models.endpoint import checked_base_url
 from gymcli.models.http import read_body
 from gymcli.types import JSON_ERRORS

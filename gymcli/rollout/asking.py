@@ -6,8 +6,7 @@ import asyncio
 import time
 from collections import Counter
 
-from gymcli.boundary import boundary
-from gymcli.errors import EndpointTimeoutError, ModelError, UnknownUsageError
+from gymcli.errors import EndpointTimeoutError, ModelError, UnknownUsageError, boundary
 from gymcli.rollout.flight import Flight
 from gymcli.rollout.plan import Episode, EpisodePlan, Policy
 from gymcli.types import Answer, Call, Request, StopReason, Tries, Usage

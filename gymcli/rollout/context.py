@@ -15,7 +15,6 @@ from typing import Self, TypeVar
 import msgspec
 import regex
 
-from gymcli.boundary import leave_copy
 from gymcli.environment.context import Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Task
@@ -30,6 +29,7 @@ from gymcli.errors import (
     ReplayDivergedError,
     RoleError,
     VerifierTimeoutError,
+    leave_copy,
 )
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.types import LARGEST, Message, Rollout, Score, StopReason

@@ -19,9 +19,8 @@ from typing import Literal, TypeVar, cast
 
 import msgspec
 
-from gymcli.boundary import described, leave_copy
 from gymcli.environment.find import module_of_file
-from gymcli.errors import VerifierCrashedError, VerifierError
+from gymcli.errors import VerifierCrashedError, VerifierError, described, leave_copy
 from gymcli.rollout.pool import READY, Place, ProcessPool, Subject, find_place, load_place
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 

@@ -25,7 +25,6 @@ from contextlib import suppress
 
 import msgspec
 
-from gymcli.boundary import boundary, leave_copy
 from gymcli.environment.contract import Environment, make, shown_tools
 from gymcli.environment.parts import Step, Task
 from gymcli.environment.returned import (
@@ -42,6 +41,8 @@ from gymcli.errors import (
     EpisodeError,
     SetupError,
     SetupTimeoutError,
+    boundary,
+    leave_copy,
 )
 from gymcli.rollout.asking import OutOfTimeError, ask, cost_of, limit_reached
 from gymcli.rollout.flight import Flight

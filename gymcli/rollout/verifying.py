@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from gymcli.boundary import boundary
 from gymcli.environment.context import Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.gathering import gather_all
 from gymcli.environment.parts import EnvironmentOptions, Task
 from gymcli.environment.time_limit import LateError, within
-from gymcli.errors import VerifierError, VerifierTimeoutError
+from gymcli.errors import VerifierError, VerifierTimeoutError, boundary
 from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.pool import find_place
 from gymcli.rollout.worker import Method, ScoreReply

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import IO, Protocol, Self
 
-from gymcli.boundary import leave_copy
+from gymcli.errors import leave_copy
 
 __all__ = ["Watchdog", "Watched"]
 

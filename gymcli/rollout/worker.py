@@ -20,10 +20,9 @@ from typing import Literal, NamedTuple, Protocol, cast
 import msgspec
 
 from gymcli import errors
-from gymcli.boundary import described, frames_of, leave_copy
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import EnvironmentOptions, Task
-from gymcli.errors import GymError, VerifierError
+from gymcli.errors import GymError, VerifierError, described, frames_of, leave_copy
 from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.pool import READY, Place, load_place

@@ -16,7 +16,6 @@ from typing import IO, Self
 
 import msgspec
 
-from gymcli.boundary import boundary
 from gymcli.environment.find import Registry
 from gymcli.errors import (
     AuthenticationError,
@@ -26,6 +25,7 @@ from gymcli.errors import (
     RoleError,
     RunDirectoryError,
     RunMismatchError,
+    boundary,
 )
 from gymcli.models.local_weights import model_name, parse_local
 from gymcli.models.role_declared import check_missing

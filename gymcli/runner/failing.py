@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from gymcli.boundary import frames_of
-from gymcli.errors import AttemptError, EndpointGoneError, ModelError, RoleError, UnknownUsageError
+from gymcli.errors import (
+    AttemptError,
+    EndpointGoneError,
+    ModelError,
+    RoleError,
+    UnknownUsageError,
+    frames_of,
+)
 from gymcli.models.signs import is_unreachable
 from gymcli.models.statuses import is_fatal
 from gymcli.types import ErrorRecord, Failure, Rollout

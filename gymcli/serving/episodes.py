@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import msgspec
 
-from gymcli.boundary import boundary
 from gymcli.environment.contract import Environment
 from gymcli.environment.find import EnvironmentClass, Found
 from gymcli.environment.parts import Step
@@ -25,7 +24,7 @@ from gymcli.environment.remote_served import (
     Stepped,
     Verified,
 )
-from gymcli.errors import EpisodeError
+from gymcli.errors import EpisodeError, boundary
 from gymcli.rollout.playing import DEFAULT_MAX_TURNS
 from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer
 from gymcli.serving.sessions import Session, Sessions

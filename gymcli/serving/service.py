@@ -28,12 +28,11 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from gymcli.boundary import described
 from gymcli.environment.contract import Environment
 from gymcli.environment.find import Found, Registry, prepare
 from gymcli.environment.registry_options import environment_options, split_env_args
 from gymcli.environment.remote_environment import RemoteEnvironment
-from gymcli.errors import AttemptError, GymError, UsageError
+from gymcli.errors import AttemptError, GymError, UsageError, described
 from gymcli.models.role_declared import check_declared, check_missing
 from gymcli.runner.judging import Judges, judging
 from gymcli.secrets import environment_secrets

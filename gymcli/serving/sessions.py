@@ -11,12 +11,11 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Self, TypeVar
 
-from gymcli.boundary import boundary
 from gymcli.environment.contract import Environment
 from gymcli.environment.gathering import gather_all
 from gymcli.environment.parts import Task
 from gymcli.environment.time_limit import LateError, within
-from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError
+from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError, boundary
 from gymcli.models.role_models import RoleModels
 from gymcli.serving.messages import RefusedError
 from gymcli.types import Rollout

@@ -9,12 +9,17 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from gymcli.boundary import boundary
 from gymcli.environment.contract import Environment, make, shown_tools
 from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions, Step, Task
 from gymcli.environment.returned import checked_json, checked_messages, checked_step
-from gymcli.errors import EnvironmentTimeoutError, EpisodeError, SetupError, SetupTimeoutError
+from gymcli.errors import (
+    EnvironmentTimeoutError,
+    EpisodeError,
+    SetupError,
+    SetupTimeoutError,
+    boundary,
+)
 from gymcli.models.role_models import RoleModels
 from gymcli.rollout.verifying import score
 from gymcli.runner.attempts import Shared

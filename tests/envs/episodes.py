@@ -4,10 +4,9 @@ import asyncio
 
 import msgspec
 
-from gymcli.boundary import boundary
 from gymcli.environment.find import Registry
 from gymcli.environment.stand_in import StandIn
-from gymcli.errors import VerifierError
+from gymcli.errors import VerifierError, boundary
 from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.plan import EpisodePlan
 from gymcli.rollout.playing import play
