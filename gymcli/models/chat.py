@@ -10,18 +10,23 @@ from gymcli.errors import InvalidAnswerError
 from gymcli.models.chat_plain import plain_answer
 from gymcli.models.chat_stream import assemble
 from gymcli.models.transcript import Transcript
-from gymcli.nemo_gym.answers import (
+from gymcli.nemo_gym.payload import (
     CallParts,
     assistant_message,
     chosen,
+    decode,
+    error_in,
     extra_in,
     finished,
     is_thought,
     joined_text,
+    list_in,
+    object_in,
+    objects_in,
+    text_in,
+    usage_from_chat,
 )
-from gymcli.nemo_gym.params import CONVERSATION, added_body, unsent_among
-from gymcli.nemo_gym.payload import decode, error_in, list_in, object_in, objects_in, text_in
-from gymcli.nemo_gym.usage import usage_from_chat
+from gymcli.nemo_gym.responses_items import CONVERSATION, added_body, unsent_among
 from gymcli.types import JSON, Answer, JSONObject, Message, Request, ToolCall
 
 __all__ = ["Chat", "answer_of"]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gymcli.nemo_gym.answers import MAX_WORD, finish_of, has_thought
+from gymcli.nemo_gym.payload import MAX_WORD, finish_of, has_thought
 from gymcli.types import Answer, FinishReason, FunctionCall, Message, ToolCall, Usage
 
 __all__ = ["plain_answer"]

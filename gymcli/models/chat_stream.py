@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.nemo_gym.answers import argument_text, extra_in
-from gymcli.nemo_gym.payload import decode, object_in, objects_in, text_in
+from gymcli.nemo_gym.payload import argument_text, decode, extra_in, object_in, objects_in, text_in
 from gymcli.types import JSON, JSONObject
 
 __all__ = ["assemble"]

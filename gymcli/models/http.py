@@ -29,7 +29,7 @@ from gymcli.models.refusals import one_line, redact
 from gymcli.models.sse import EventReader, is_last
 from gymcli.models.statuses import error_of_body, error_of_status
 from gymcli.models.timeouts import Timeouts
-from gymcli.nemo_gym.usage import usage_of
+from gymcli.nemo_gym.payload import usage_of
 from gymcli.types import Answer, Tries
 
 __all__ = ["MAX_ANSWER_BYTES", "Target", "Transport", "read_body"]

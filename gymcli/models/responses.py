@@ -8,18 +8,31 @@ import msgspec
 
 from gymcli.errors import InvalidAnswerError
 from gymcli.models.transcript import Transcript
-from gymcli.nemo_gym.answers import assistant_message, count_in, finished, is_thought
-from gymcli.nemo_gym.params import (
+from gymcli.nemo_gym.payload import (
+    assistant_message,
+    count_in,
+    decode,
+    error_in,
+    finished,
+    is_thought,
+    list_in,
+    object_in,
+    objects_in,
+    text_in,
+    usage_from_responses,
+)
+from gymcli.nemo_gym.responses_items import (
     IGNORED_PARAMS,
     NOT_IN_RESPONSES,
+    items_from_messages,
+    messages_from_items,
     params_from_responses,
     params_to_responses,
+    read_turn,
+    tools_from_responses,
+    tools_to_responses,
     unsent_among,
 )
-from gymcli.nemo_gym.payload import decode, error_in, list_in, object_in, objects_in, text_in
-from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items, read_turn
-from gymcli.nemo_gym.tools import tools_from_responses, tools_to_responses
-from gymcli.nemo_gym.usage import usage_from_responses
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
 __all__ = [

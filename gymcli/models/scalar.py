@@ -15,9 +15,16 @@ from typing import NamedTuple
 from gymcli.errors import InvalidAnswerError
 from gymcli.models.chat import Chat
 from gymcli.models.transcript import Transcript
-from gymcli.nemo_gym.params import added_body, unsent_among
-from gymcli.nemo_gym.payload import decode, error_in, list_in, object_in, objects_in, text_in
-from gymcli.nemo_gym.usage import usage_from_chat
+from gymcli.nemo_gym.payload import (
+    decode,
+    error_in,
+    list_in,
+    object_in,
+    objects_in,
+    text_in,
+    usage_from_chat,
+)
+from gymcli.nemo_gym.responses_items import added_body, unsent_among
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
 __all__ = ["CLASSIFY", "POOLING", "SCORE", "Scalar"]

@@ -14,7 +14,7 @@ from gymcli.models.responses import (
     params_from_responses,
     tools_from_responses,
 )
-from gymcli.nemo_gym.usage import usage_from_responses
+from gymcli.nemo_gym.payload import usage_from_responses
 from gymcli.types import (
     SCHEMA_VERSION,
     JSONObject,

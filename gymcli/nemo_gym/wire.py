@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gymcli.nemo_gym.params import params_to_responses
-from gymcli.nemo_gym.responses_items import items_from_messages
-from gymcli.nemo_gym.tools import tools_to_responses
+from gymcli.nemo_gym.responses_items import (
+    items_from_messages,
+    params_to_responses,
+    tools_to_responses,
+)
 from gymcli.types import JSONObject, Message, Rollout, Usage, digest
 
 __all__ = ["response_of", "row_of"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.nemo_gym.answers import (
+from gymcli.nemo_gym.payload import (
     CallParts,
     Thought,
     assistant_message,

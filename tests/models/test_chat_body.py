@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gymcli.models.dialects import DIALECTS
-from gymcli.nemo_gym.params import IGNORED_PARAMS
+from gymcli.nemo_gym.responses_items import IGNORED_PARAMS
 from gymcli.types import JSON, FunctionCall, JSONObject, Message, Request, Role, ToolCall
 
 CHAT = DIALECTS["chat"]

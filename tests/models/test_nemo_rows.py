@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from gymcli.models.dialects import DIALECTS
-from gymcli.nemo_gym.params import params_from_responses
-from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items
-from gymcli.nemo_gym.tools import tools_from_responses
+from gymcli.nemo_gym.responses_items import (
+    items_from_messages,
+    messages_from_items,
+    params_from_responses,
+    tools_from_responses,
+)
 from gymcli.types import JSONObject, Request, canonical_json
 
 FILES = Path(__file__).parents[3] / "shared" / "data"

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.nemo_gym.params import IGNORED_PARAMS, params_from_responses, params_to_responses
+from gymcli.nemo_gym.responses_items import (
+    IGNORED_PARAMS,
+    params_from_responses,
+    params_to_responses,
+)
 from gymcli.types import JSON, JSONObject
 
 SCHEMA: JSONObject = {"type": "object", "properties": {"a": {"type": "integer"}}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.nemo_gym.parts import part_from_responses, part_to_responses
+from gymcli.nemo_gym.responses_items import part_from_responses, part_to_responses
 from gymcli.types import JSONObject
 
 

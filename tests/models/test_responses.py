@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.errors import InvalidAnswerError, RateLimitError, ServerError
 from gymcli.models.dialects import DIALECTS
-from gymcli.nemo_gym.params import IGNORED_PARAMS
+from gymcli.nemo_gym.responses_items import IGNORED_PARAMS
 from gymcli.types import (
     JSON,
     Answer,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.nemo_gym.tools import (
+from gymcli.nemo_gym.responses_items import (
     tool_choice_from_responses,
     tool_choice_to_responses,
     tools_from_responses,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gymcli.models.dialects import DIALECTS
-from gymcli.nemo_gym.usage import usage_of
+from gymcli.nemo_gym.payload import usage_of
 from gymcli.types import Usage
 
 
