@@ -26,8 +26,7 @@ from gymcli.environment.find import Registry
 from gymcli.errors import RoleError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.role_models import RoleModels
-from gymcli.models.role_pool import ModelPool
+from gymcli.models.roles import ModelPool, RoleModels
 from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.store.verdicts import Verdicts

@@ -16,7 +16,7 @@ from gymcli.environment.judge import Judge
 from gymcli.environment.parts import Task
 from gymcli.environment.stand_in import StandIn
 from gymcli.errors import RoleError, VerifierError, boundary
-from gymcli.models.role_models import declared_roles
+from gymcli.models.roles import declared_roles
 from gymcli.types import JSON, Message, canonical_json
 
 __all__ = ["judges"]

@@ -12,7 +12,7 @@ from gymcli.environment.context import Model
 from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import AttemptError, EpisodeError, SetupError, boundary, frames_of
-from gymcli.models.role_models import declared_roles
+from gymcli.models.roles import declared_roles
 from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan, Policy
 from gymcli.rollout.playing import play
 from gymcli.rollout.verifying import score, score_group

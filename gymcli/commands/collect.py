@@ -312,7 +312,7 @@ def _endpoint(
 ) -> tuple[str, Endpoint | None]:
     """Find where the model is asked, from options, gym.toml and environment variables."""
     from gymcli.models.endpoint import SCALAR_DIALECTS
-    from gymcli.models.local_weights import parse_local
+    from gymcli.models.local_model import parse_local
     from gymcli.models.settings import load_settings, resolve_endpoint
 
     if model is not None and (model == "oracle" or parse_local(model) is not None):

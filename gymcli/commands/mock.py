@@ -124,7 +124,7 @@ def _recorder(
 ) -> Recorder | None:
     from gymcli.environment.addresses import checked_address
     from gymcli.mock import Recorder
-    from gymcli.models.proxies import proxy_for
+    from gymcli.models.settings import proxy_for
 
     if record is None or base_url is None:
         if record is not None:

@@ -17,7 +17,7 @@ from gymcli.store.shards import Shard
 
 if TYPE_CHECKING:
     from gymcli.models.endpoint import Endpoint
-    from gymcli.models.role_sources import RoleSource
+    from gymcli.models.roles import RoleSource
 
 __all__ = [
     "DefaultRoles",
@@ -126,9 +126,8 @@ def roles(given: Iterable[str]) -> dict[str, RoleSource]:
         UsageError: One of them is not known, or an address is wrong or serves several models.
 
     """
-    from gymcli.models.role_sources import needs_model, role_sources
-    from gymcli.models.served import served_model
-    from gymcli.models.settings import load_settings
+    from gymcli.models.roles import needs_model, role_sources
+    from gymcli.models.settings import load_settings, served_model
 
     given = list(given)
     for text in given:
@@ -155,7 +154,7 @@ class DefaultRoles(NamedTuple):
 
 def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
     """Find the models of gym.toml's `[roles]`, or of a run's record."""
-    from gymcli.models.role_sources import role_sources
+    from gymcli.models.roles import role_sources
     from gymcli.models.settings import load_settings
 
     settings = load_settings()

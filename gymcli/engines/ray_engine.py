@@ -18,7 +18,7 @@ from gymcli.engines.code import code_of
 from gymcli.engines.driving import Driving
 from gymcli.engines.worker import IDLE_SECONDS, Job
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.role_pool import ModelSource
+from gymcli.models.roles import ModelSource
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.judging import Judges
 from gymcli.runner.stopping import Stopping

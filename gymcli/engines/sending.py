@@ -12,7 +12,7 @@ from gymcli.engines.messages import EndedAttempt, SentAttempt, SentError, SentPl
 from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.errors import GymError, ModelError
-from gymcli.models.signs import is_unreachable
+from gymcli.models.api_errors import is_unreachable
 from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.types import AttemptKey, Failure, Rollout, Usage

@@ -26,7 +26,7 @@ from gymcli.engines.messages import NewVerdict, Opened, Orders, Report, SentAtte
 from gymcli.engines.sending import plan_received, raised_again, sent_error, sent_outcome
 from gymcli.environment.find import Registry
 from gymcli.errors import GymError
-from gymcli.models.role_pool import ModelSource
+from gymcli.models.roles import ModelSource
 from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.watchdog import Watchdog
 from gymcli.runner.attempts import (

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from gymcli.errors import EndpointGoneError, ModelError
-from gymcli.models.signs import is_unreachable
+from gymcli.models.api_errors import is_unreachable
 
 __all__ = ["FIRST_CONTACT_DEADLINE", "MIN_FAILURES", "Breaker"]
 

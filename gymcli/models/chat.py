@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Annotated, Literal
 
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.chat_plain import plain_answer
-from gymcli.models.chat_stream import assemble
-from gymcli.models.transcript import Transcript
+from gymcli.models.dialect import Transcript
 from gymcli.nemo_gym.payload import (
+    MAX_WORD,
     CallParts,
+    argument_text,
     assistant_message,
     chosen,
     decode,
     error_in,
     extra_in,
+    finish_of,
     finished,
+    has_thought,
     is_thought,
     joined_text,
     list_in,
@@ -27,9 +30,270 @@ from gymcli.nemo_gym.payload import (
     usage_from_chat,
 )
 from gymcli.nemo_gym.responses_items import CONVERSATION, added_body, unsent_among
-from gymcli.types import JSON, Answer, JSONObject, Message, Request, ToolCall
+from gymcli.types import (
+    JSON,
+    Answer,
+    FinishReason,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Request,
+    ToolCall,
+    Usage,
+)
 
-__all__ = ["Chat", "answer_of"]
+__all__ = ["Chat", "answer_of", "assemble", "plain_answer"]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Empty = Annotated[list[None], msgspec.Meta(max_length=0)]
+
+
+class _Call(msgspec.Struct, forbid_unknown_fields=True):
+    id: Annotated[str, msgspec.Meta(min_length=1)]
+    function: FunctionCall
+    type: Literal["function"] = "function"
+    index: int | None = None
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+    function_call: None = None
+    annotations: _Empty | None = None
+    audio: None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: FinishReason | Literal["function_call"] | None = None
+    logprobs: None = None
+    error: None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: _Count | None = None
+
+
+class _CompletionDetails(msgspec.Struct):
+    reasoning_tokens: _Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
+    usage: _Usage | None = None
+    model: str | None = None
+    id: Annotated[str, msgspec.Meta(max_length=MAX_WORD)] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Completion)
+
+
+def plain_answer(payload: bytes) -> Answer | None:
+    """Give the answer of a plain body; None where it is anything else."""
+    try:
+        body = _DECODER.decode(payload)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    choice = body.choices[0]
+    said = choice.message
+    text = said.content or ""
+    calls = [ToolCall(call.id, call.function) for call in said.tool_calls or ()]
+    if has_thought(text) or (said.content is None and not calls):
+        return None
+    message = Message(
+        role="assistant",
+        content=text or (None if calls else ""),
+        reasoning=said.reasoning_content or said.reasoning or None,
+        refusal=said.refusal or None,
+        tool_calls=calls,
+    )
+    reason = choice.finish_reason
+    if reason is None or reason == "function_call":
+        reason = "stop" if reason is None else "tool_calls"
+    return Answer(
+        message=message,
+        finish_reason=finish_of(reason, message),
+        usage=_usage(body.usage),
+        model=body.model or None,
+        response_id=body.id or "",
+    )
+
+
+def _usage(usage: _Usage | None) -> Usage:
+    if usage is None:
+        return Usage()
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    return Usage(
+        prompt_tokens=usage.prompt_tokens or 0,
+        completion_tokens=usage.completion_tokens or 0,
+        cached_tokens=(prompt.cached_tokens or 0) if prompt is not None else 0,
+        reasoning_tokens=(completion.reasoning_tokens or 0) if completion is not None else 0,
+    )
+
+
+_TEXTS = ("reasoning_content", "reasoning", "refusal")
+_DELTA_MEMBERS = ("role", "content", "tool_calls", "function_call", *_TEXTS)
+_PIECE_MEMBERS = ("index", "id", "type", "function", "custom")
+
+
+def assemble(events: Iterable[bytes]) -> bytes:
+    """Give the bytes of the `chat.completion` that the chunks make up.
+
+    A chunk with an error ends the stream and is given as the body.
+
+    Raises:
+        InvalidAnswerError: A chunk is not JSON, or none of them gives a finish reason.
+
+    """
+    joined = _Joined()
+    for event in events:
+        data = event.strip()
+        if data == b"[DONE]":
+            break
+        if not data:
+            continue
+        chunk = decode(data)
+        if chunk.get("error"):
+            return msgspec.json.encode({"error": chunk["error"]})
+        joined.add(chunk)
+    if joined.finish_reason is None:
+        raise InvalidAnswerError("the stream ended early: no chunk has a finish reason")
+    return msgspec.json.encode(joined.body())
+
+
+class _StreamedCall:
+    """One tool call in the making."""
+
+    def __init__(self, index: JSON) -> None:
+        self.position = index if isinstance(index, int) else 0
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+        self.extra: JSONObject = {}
+
+
+class _Joined:
+    """A completion in the making; only the first choice counts."""
+
+    def __init__(self) -> None:
+        self.head: JSONObject = {}
+        self.usage: JSON = None
+        self.finish_reason: JSON = None
+        self.content: list[JSON] | None = None
+        self.texts: dict[str, list[str]] = {}
+        self.extra: JSONObject = {}
+        self.logprobs: dict[str, list[JSON]] = {}
+        self.calls: list[_StreamedCall] = []
+        self.call_at: dict[JSON, _StreamedCall] = {}
+
+    def add(self, chunk: JSONObject) -> None:
+        """Add one chunk."""
+        for key in ("id", "created", "model"):
+            if chunk.get(key) is not None:
+                self.head.setdefault(key, chunk[key])
+        if chunk.get("usage") is not None:
+            self.usage = chunk["usage"]
+        for choice in objects_in(chunk.get("choices")):
+            if choice.get("index") in (0, None):
+                self._add_choice(choice)
+
+    def body(self) -> JSONObject:
+        """Give the completion as it stands."""
+        content = self._joined_content()
+        message: JSONObject = {**self.extra, "role": "assistant", "content": content}
+        for key, pieces in self.texts.items():
+            message[key] = "".join(pieces)
+        if self.calls:
+            message["tool_calls"] = [
+                {
+                    **call.extra,
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": "".join(call.arguments)},
+                }
+                for call in sorted(self.calls, key=lambda call: call.position)
+            ]
+        choice: JSONObject = {
+            "index": 0,
+            "message": message,
+            "finish_reason": self.finish_reason,
+            "logprobs": self.logprobs or None,
+        }
+        return {
+            **self.head,
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": self.usage,
+        }
+
+    def _add_choice(self, choice: JSONObject) -> None:
+        if choice.get("finish_reason") is not None:
+            self.finish_reason = choice["finish_reason"]
+        for key, entries in object_in(choice.get("logprobs")).items():
+            if isinstance(entries, list):
+                self.logprobs.setdefault(key, []).extend(entries)
+        delta = object_in(choice.get("delta"))
+        content = delta.get("content")
+        if content is not None:
+            self.content = self.content or []
+            self.content.extend(content if isinstance(content, list) else [content])
+        for key in _TEXTS:
+            if isinstance(delta.get(key), str):
+                self.texts.setdefault(key, []).append(text_in(delta[key]))
+        _join(self.extra, extra_in(delta, _DELTA_MEMBERS))
+        for piece in objects_in(delta.get("tool_calls")):
+            function = object_in(piece.get("function") or piece.get("custom"))
+            call = self._call(piece.get("index"), text_in(piece.get("id")), function)
+            _join(call.extra, extra_in(piece, _PIECE_MEMBERS))
+        if delta.get("function_call"):
+            self._call("function_call", "", object_in(delta["function_call"]))
+
+    def _call(self, index: JSON, identifier: str, function: JSONObject) -> _StreamedCall:
+        """Add a piece to the tool call that it belongs to, and return that.
+
+        Some endpoints give every call the same index, or none: there a piece with a name and
+        another id (or no index) begins the next call.
+        """
+        name = text_in(function.get("name"))
+        call = self.call_at.get(index)
+        is_another = index is None or (identifier and call and call.id not in ("", identifier))
+        if call is None or (name and is_another):
+            call = self.call_at[index] = _StreamedCall(index)
+            self.calls.append(call)
+        call.id = call.id or identifier
+        call.name = call.name or name
+        call.arguments.append(argument_text(function.get("arguments", function.get("input"))))
+        return call
+
+    def _joined_content(self) -> JSON:
+        if self.content is None or not all(isinstance(piece, str) for piece in self.content):
+            return self.content
+        return "".join(text_in(piece) for piece in self.content)
+
+
+def _join(whole: JSONObject, piece: JSONObject) -> None:
+    """Add what a chunk says: texts and lists come in pieces, anything else at once."""
+    for name, value in piece.items():
+        before = whole.get(name)
+        if isinstance(before, str) and isinstance(value, str):
+            whole[name] = before + value
+        elif isinstance(before, list) and isinstance(value, list):
+            before.extend(value)
+        else:
+            whole[name] = value
+
 
 _UNSENT = (
     "background",

@@ -1,31 +1,177 @@
-"""Asks one endpoint for messages: through governors, at one or several addresses, with retries."""
+"""The governors of a run: one for each address and key, whoever asks there."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 
 from gymcli.errors import ModelError, RequestRefusedError
+from gymcli.models.api_errors import is_absence, is_overload, is_retried
+from gymcli.models.breaker import Breaker
+from gymcli.models.dialect import Transcript
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.emulated_tools import emulate, may_call, restore
 from gymcli.models.endpoint import SENT_BACK, Endpoint
-from gymcli.models.governor import Clock, Sleep
-from gymcli.models.governors import Governors
-from gymcli.models.http import Transport
-from gymcli.models.limits import max_answer_tokens
-from gymcli.models.replicas import Home, Replica, Replicas
+from gymcli.models.http import Target, Transport
+from gymcli.models.limits import Clock, Governor, Sleep, Ticket, max_answer_tokens
 from gymcli.models.retry import RetryPolicy
-from gymcli.models.signs import is_absence, is_overload, is_retried
-from gymcli.models.ticket import Ticket
-from gymcli.models.transcript import Transcript
 from gymcli.types import Answer, Request
 
-__all__ = ["Client", "Conversation"]
+__all__ = ["Client", "Conversation", "Governors", "Home", "Replica", "Replicas"]
+
+
+class Replica(NamedTuple):
+    """One address."""
+
+    target: Target
+    governor: Governor
+
+
+class Home(msgspec.Struct, eq=False):
+    """Where a conversation is at home: its turns go there as long as it is up."""
+
+    replica: Replica | None = None
+    left: Replica | None = None
+    """Where it failed the last time."""
+    waited: float = 0.0
+    """Seconds in which nobody worked on a request of it, though it had one."""
+    idle_since: float | None = None
+    """Since when that is so again."""
+
+    def go_on(self, now: float) -> None:
+        """Take notice that somebody may work on it now."""
+        if self.idle_since is not None:
+            self.waited += now - self.idle_since
+        self.idle_since = None
+
+    def leave(self) -> None:
+        """Go elsewhere next time, if there is anywhere else."""
+        self.left, self.replica = self.replica, None
+
+
+class Replicas:
+    """Shares requests among the addresses that are up, by how busy each of them is."""
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        self._all = tuple(replicas)
+        self._only = self._all[0] if len(self._all) == 1 else None
+
+    @property
+    def was_reached(self) -> bool:
+        """Whether one of them ever answered anything."""
+        return any(replica.governor.breaker.was_reached for replica in self._all)
+
+    @property
+    def num_outages(self) -> int:
+        """How often one of them was gone."""
+        return sum(replica.governor.breaker.num_outages for replica in self._all)
+
+    @property
+    def outage_seconds(self) -> float:
+        """How long they were gone, all of them together."""
+        return sum(replica.governor.breaker.outage_seconds for replica in self._all)
+
+    def choose(self, home: Home) -> Replica:
+        """Give the address for the next request of a conversation.
+
+        Raises:
+            EndpointGoneError: All addresses were given up.
+
+        """
+        if (only := self._only) is not None:
+            if only.governor.breaker.has_given_up:
+                raise only.governor.breaker.error()
+            return only
+        at_home = home.replica
+        if at_home is not None:
+            governor = at_home.governor
+            if not (governor.breaker.is_open or governor.is_paused):
+                return at_home
+        up = [replica for replica in self._all if not replica.governor.breaker.is_open]
+        if not up:
+            return self._to_wait_for(home)
+        if at_home is None and (due := self._due(home)) is not None:
+            return due
+        others = [replica for replica in up if replica is not home.left]
+        return min(others or up, key=lambda replica: replica.governor.load)
+
+    def _due(self, home: Home) -> Replica | None:
+        """Give an address that is gone and to be probed: a new conversation loses least by it."""
+        for replica in self._all:
+            breaker = replica.governor.breaker
+            if breaker.is_open and not breaker.delay and replica is not home.left:
+                return replica
+        return None
+
+    def _to_wait_for(self, home: Home) -> Replica:
+        """Give one of those that are all gone; one that was given up may be back, too."""
+        left = [replica for replica in self._all if not replica.governor.breaker.has_given_up]
+        if not left:
+            last = min(self._all, key=lambda replica: replica.governor.breaker.outage_seconds)
+            raise last.governor.breaker.error()
+        due = self._due(home)
+        return due or min(left, key=lambda replica: replica.governor.num_waiting)
+
+
+class Governors:
+    """Gives models that are behind the same address, and have the same key, the same governor."""
+
+    def __init__(
+        self, ceiling: int, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self.clock = clock
+        self.sleep = sleep
+        self._ceiling = ceiling
+        self._governors: dict[tuple[str, object], Governor] = {}
+
+    @property
+    def num_outages(self) -> int:
+        """How often an address was gone."""
+        return sum(governor.breaker.num_outages for governor in self._governors.values())
+
+    @property
+    def outage_seconds(self) -> float:
+        """How long addresses were gone, all of them together."""
+        return sum(governor.breaker.outage_seconds for governor in self._governors.values())
+
+    def of(self, base_url: str, endpoint: Endpoint) -> Governor:
+        """Give the governor of an address; deadlines are those of who asks first."""
+        # Some providers take the key in a header of its own; a secret text compares by its value.
+        key = (base_url, (endpoint.api_key, *sorted(endpoint.headers.items(), key=_name)))
+        governor = self._governors.get(key)
+        if governor is None:
+            breaker = Breaker(
+                base_url,
+                deadline=endpoint.outage_deadline,
+                # A request that is refused whatever the others are fails by itself before.
+                storm_deadline=endpoint.retry_deadline + endpoint.outage_deadline,
+                clock=self.clock,
+            )
+            governor = self._governors[key] = Governor(
+                breaker,
+                ceiling=self._ceiling,
+                max_retry_after=endpoint.max_retry_after,
+                on_change=self._send_away,
+                clock=self.clock,
+                sleep=self.sleep,
+            )
+        governor.keep_to(endpoint.limits)
+        return governor
+
+    def _send_away(self) -> None:
+        """Let those who wait for an address that is gone choose anew: another may be back."""
+        for governor in self._governors.values():
+            if governor.breaker.is_open:
+                governor.send_away()
+
+
+def _name(item: tuple[str, object]) -> str:
+    return item[0].lower()
 
 
 class Client:

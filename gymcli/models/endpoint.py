@@ -18,11 +18,11 @@ from pydantic import (
 )
 
 from gymcli.environment.addresses import checked_address
-from gymcli.models.limits import Limits
 from gymcli.secrets import credentials, passwords
 from gymcli.types import Usage
 
 __all__ = [
+    "Limits",
     "SCALAR_DIALECTS",
     "BaseURL",
     "DialectName",
@@ -30,6 +30,22 @@ __all__ = [
     "EndpointOptions",
     "checked_base_url",
 ]
+
+
+_Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Limits(BaseModel):
+    """The `limits` of a model in gym.toml; None: unknown, to be found out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    requests_per_minute: _Rate | None = None
+    tokens_per_minute: _Rate | None = None
+    """Of prompts and answers together."""
+    max_concurrency: int | None = Field(default=None, ge=1)
+    """Requests under way at once; `--concurrency` may be less."""
+
 
 DialectName = Literal["chat", "responses", "score", "pooling", "classify"]
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.transcript import Transcript
+from gymcli.models.dialect import Transcript
 from gymcli.nemo_gym.payload import (
     assistant_message,
     count_in,

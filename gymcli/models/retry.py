@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Awaitable, Callable
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from gymcli.errors import ModelError
+from gymcli.models.api_errors import is_overload, is_retried, is_unreachable
 from gymcli.models.breaker import FIRST_CONTACT_DEADLINE
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.governor import Clock, Sleep
-from gymcli.models.signs import is_overload, is_retried, is_unreachable
-from gymcli.models.ticket import Ticket
+from gymcli.models.limits import Clock, Sleep, Ticket
 from gymcli.types import Answer
 
-__all__ = ["RetryPolicy", "retry_after_seconds"]
+__all__ = ["RetryPolicy"]
+
 
 BACKOFF = wait_random_exponential(multiplier=1.0, min=0.5, max=30.0)
 """Seconds: any between 0.5 and a limit that doubles from 1 to 30."""
@@ -125,30 +123,6 @@ class RetryPolicy:
         elapsed = self._clock() - ticket.since - ticket.waited
         # The governor waits for what the endpoint asked when it has too much to do.
         return elapsed + max(state.upcoming_sleep, self._asked(error)) > deadline
-
-
-def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Read `retry-after-ms`, or `Retry-After` in seconds or as a date; None where it is neither."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name)
-        if text is None:
-            continue
-        try:
-            seconds = float(text) * unit
-        except ValueError:
-            continue
-        return seconds if 0 <= seconds < float("inf") else None
-    return _seconds_until(headers.get("retry-after", ""), now or datetime.now(UTC))
-
-
-def _seconds_until(text: str, now: datetime) -> float | None:
-    try:
-        moment = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:  # "-0000", which RFC 5322 gives no zone; HTTP dates are in GMT
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
 
 
 def _error_of(state: RetryCallState) -> ModelError:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gymcli.errors import InvalidAnswerError
 from gymcli.models.chat import Chat
-from gymcli.models.transcript import Transcript
+from gymcli.models.dialect import Transcript
 from gymcli.nemo_gym.payload import (
     decode,
     error_in,

@@ -1,4 +1,4 @@
-"""Named models of gym.toml, and which endpoint the options, the file and the environment mean."""
+"""Which models an endpoint serves, where the user did not say which one is meant."""
 
 from __future__ import annotations
 
@@ -7,15 +7,53 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
+import aiohttp
+import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from gymcli.errors import ConfigError, UsageError
-from gymcli.models.endpoint import Endpoint, EndpointOptions, checked_base_url
-from gymcli.models.limits import Limits
-from gymcli.models.proxies import proxy_for
+from gymcli.environment.addresses import is_loopback
+from gymcli.errors import ConfigError, InvalidAnswerError, UsageError, described
+from gymcli.models.endpoint import Endpoint, EndpointOptions, Limits, checked_base_url
+from gymcli.models.http import read_body
+from gymcli.types import JSON_ERRORS
 
-__all__ = ["OPENAI_URL", "ModelSettings", "Settings", "load_settings", "resolve_endpoint"]
+__all__ = [
+    "OPENAI_URL",
+    "ModelSettings",
+    "Settings",
+    "load_settings",
+    "proxy_for",
+    "resolve_endpoint",
+    "served_model",
+]
+
+
+def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
+    """Give the proxy of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback rules it out."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    name = f"{parts.scheme}_proxy"
+    proxy = environ.get(name) or environ.get(name.upper())
+    if not proxy or is_loopback(host):
+        return None
+    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if any(_covers(entry.strip().lower(), host, parts.port) for entry in excluded.split(",")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _covers(entry: str, host: str, port: int | None) -> bool:
+    """Say whether an entry of NO_PROXY stands for a host: a name, its subdomains, or `*`."""
+    if entry == "*":
+        return True
+    name, _, entry_port = entry.partition(":")
+    if entry_port and entry_port != str(port):
+        return False
+    name = name.lstrip(".")
+    return bool(name) and (host == name or host.endswith(f".{name}"))
+
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -204,3 +242,52 @@ def _guess(path: list[str]) -> str:
         known = Limits.model_fields
     found = difflib.get_close_matches(path[-1], known, n=1)
     return f' (did you mean "{found[0]}"?)' if found else ""
+
+
+_TIMEOUT = 10.0
+
+
+class _Served(msgspec.Struct):
+    id: str
+
+
+class _List(msgspec.Struct):
+    data: list[_Served]
+
+
+async def served_model(base_url: str) -> str:
+    """Give the one model that an endpoint lists under `/models` or `/v1/models`; no key is sent.
+
+    Raises:
+        UsageError: It is no address, or may hold a secret, and was not asked; or it cannot be
+            asked, or serves several models, which the message names.
+
+    """
+    try:
+        base_url = checked_base_url(base_url)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    way_out = "name the model behind the address: URL#MODEL"
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        status, body = await _asked(session, f"{base_url}/models", way_out)
+        if status == 404:  # reward models are served beside /v1, not below it
+            status, body = await _asked(session, f"{base_url}/v1/models", way_out)
+    try:
+        names = [model.id for model in msgspec.json.decode(body, type=_List).data]
+    except JSON_ERRORS as error:
+        text = f"GET {base_url}/models: status {status}, no list of models; {way_out}"
+        raise UsageError(text) from error
+    if len(names) != 1:
+        raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {way_out}")
+    return names[0]
+
+
+async def _asked(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[int, bytes]:
+    try:
+        async with session.get(url, allow_redirects=False) as response:
+            return response.status, await read_body(response, f"GET {url}", _TIMEOUT)
+    except InvalidAnswerError as error:
+        raise UsageError(f"{error}; {way_out}") from error
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise UsageError(f"GET {url}: {described(error)}; {way_out}") from error

@@ -18,7 +18,7 @@ from gymcli.errors import (
     UnfinishedAttemptError,
 )
 from gymcli.models.client import Client
-from gymcli.models.role_models import RoleModels, waits_to_score
+from gymcli.models.roles import RoleModels, waits_to_score
 from gymcli.rollout.plan import Episode, EpisodeFailedError, EpisodePlan
 from gymcli.rollout.playing import play
 from gymcli.rollout.verifying import score, score_group

@@ -13,7 +13,7 @@ import msgspec
 
 from gymcli.errors import BudgetReachedError, UsageError
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.role_sources import ORACLE, RoleSource
+from gymcli.models.roles import ORACLE, RoleSource
 from gymcli.runner.options import CollectOptions
 from gymcli.store.run import FAILURES, GENERATIONS, ROLLOUTS, read_structs
 from gymcli.types import RoleUse, Timing, Usage

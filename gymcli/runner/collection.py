@@ -27,8 +27,8 @@ from gymcli.errors import (
     RunMismatchError,
     boundary,
 )
-from gymcli.models.local_weights import model_name, parse_local
-from gymcli.models.role_declared import check_missing
+from gymcli.models.local_model import model_name, parse_local
+from gymcli.models.roles import check_missing
 from gymcli.rollout.plan import Episode
 from gymcli.rollout.verifying import verifies_in_loop
 from gymcli.rollout.watchdog import Watchdog

@@ -15,7 +15,7 @@ from gymcli.errors import (
     ModelError,
     UnknownUsageError,
 )
-from gymcli.models.signs import is_unreachable
+from gymcli.models.api_errors import is_unreachable
 from gymcli.runner.attempts import (
     Attempt,
     Ended,

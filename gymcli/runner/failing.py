@@ -10,8 +10,7 @@ from gymcli.errors import (
     UnknownUsageError,
     frames_of,
 )
-from gymcli.models.signs import is_unreachable
-from gymcli.models.statuses import is_fatal
+from gymcli.models.api_errors import is_fatal, is_unreachable
 from gymcli.types import ErrorRecord, Failure, Rollout
 
 __all__ = ["POLICY", "cause_of", "failure_of", "fatal_error", "role_of"]

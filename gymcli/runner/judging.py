@@ -8,9 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.role_models import RoleModels
-from gymcli.models.role_pool import ModelPool
-from gymcli.models.role_sources import RoleSource
+from gymcli.models.roles import ModelPool, RoleModels, RoleSource
 from gymcli.rollout.watchdog import Watchdog
 from gymcli.rollout.workers import Workers
 from gymcli.runner.attempts import Shared

@@ -18,8 +18,7 @@ import gymcli
 from gymcli.environment.find import Found
 from gymcli.environment.parts import EnvironmentOptions
 from gymcli.environment.registry_options import environment_options
-from gymcli.models.role_models import declared_roles
-from gymcli.models.role_sources import RoleSource, role_identity, spec_of
+from gymcli.models.roles import RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.judging import Judges
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.policy import emulates_tools

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from gymcli.environment.find import Registry
 from gymcli.environment.registry_options import environment_options
 from gymcli.errors import RunDirectoryError, RunMismatchError
-from gymcli.models.role_declared import check_declared, check_missing
-from gymcli.models.role_models import declared_roles
+from gymcli.models.roles import check_declared, check_missing, declared_roles
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from gymcli.environment.find import prepare
 from gymcli.environment.registry_options import environment_options, split_env_args
-from gymcli.models.role_declared import check_declared
-from gymcli.models.role_sources import ORACLE
+from gymcli.models.roles import ORACLE, check_declared
 from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.manifest import declared_sources

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gymcli.errors import UsageError
-from gymcli.models.local_weights import has_tool_template, parse_local
-from gymcli.models.role_pool import ModelSource
+from gymcli.models.local_model import has_tool_template, parse_local
+from gymcli.models.roles import ModelSource
 from gymcli.runner.options import CollectOptions
 
 __all__ = ["emulates_tools", "policy_source", "sends_no_key"]

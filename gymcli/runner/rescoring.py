@@ -14,8 +14,7 @@ from gymcli.environment.find import Registry
 from gymcli.environment.registry_options import split_env_args
 from gymcli.environment.remote_environment import RemoteEnvironment
 from gymcli.errors import TasksError
-from gymcli.models.role_declared import check_missing
-from gymcli.models.role_models import declared_roles
+from gymcli.models.roles import check_missing, declared_roles
 from gymcli.rollout.rescored import Rescored, Scorers
 from gymcli.runner.flips import Counting, RescoringReport
 from gymcli.runner.judging import Judges

@@ -21,9 +21,7 @@ from typing import Self, TypeVar
 from gymcli.environment.find import Found, Registry
 from gymcli.environment.remote_environment import RemoteEnvironment, remote_environment
 from gymcli.environment.reverification import reverify_mode
-from gymcli.models.role_declared import check_declared
-from gymcli.models.role_models import declared_roles
-from gymcli.models.role_sources import RoleSource
+from gymcli.models.roles import RoleSource, check_declared, declared_roles
 from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.rescored import (
     Rescored,

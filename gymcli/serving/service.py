@@ -33,7 +33,7 @@ from gymcli.environment.find import Found, Registry, prepare
 from gymcli.environment.registry_options import environment_options, split_env_args
 from gymcli.environment.remote_environment import RemoteEnvironment
 from gymcli.errors import AttemptError, GymError, UsageError, described
-from gymcli.models.role_declared import check_declared, check_missing
+from gymcli.models.roles import check_declared, check_missing
 from gymcli.runner.judging import Judges, judging
 from gymcli.secrets import environment_secrets
 from gymcli.serving.episodes import Episodes

@@ -16,7 +16,7 @@ from gymcli.environment.gathering import gather_all
 from gymcli.environment.parts import Task
 from gymcli.environment.time_limit import LateError, within
 from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError, boundary
-from gymcli.models.role_models import RoleModels
+from gymcli.models.roles import RoleModels
 from gymcli.serving.messages import RefusedError
 from gymcli.types import Rollout
 

@@ -20,7 +20,7 @@ from gymcli.errors import (
     SetupTimeoutError,
     boundary,
 )
-from gymcli.models.role_models import RoleModels
+from gymcli.models.roles import RoleModels
 from gymcli.rollout.verifying import score
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judging import Judges

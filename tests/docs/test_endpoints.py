@@ -2,7 +2,7 @@
 
 import re
 
-from gymcli.models.limits import Limits
+from gymcli.models.endpoint import Limits
 from gymcli.models.settings import ModelSettings, load_settings, resolve_endpoint
 from tests.docs.pages import blocks, page
 

@@ -17,7 +17,7 @@ from gymcli.errors import (
     RoleError,
     VerifierTimeoutError,
 )
-from gymcli.models.signs import is_unreachable
+from gymcli.models.api_errors import is_unreachable
 from gymcli.runner.attempts import Outcome
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Timing
 

@@ -18,7 +18,7 @@ from gymcli.mock.wire import (
     score_body,
 )
 from gymcli.models.dialects import DIALECTS
-from gymcli.models.sse import EventReader
+from gymcli.models.http import EventReader
 from gymcli.types import Answer, Message, Request, Usage
 
 RENDERERS = {"chat": (chat_body, chat_events), "responses": (responses_body, responses_events)}

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.models.chat import Chat, answer_of
-from gymcli.models.chat_plain import plain_answer
+from gymcli.models.chat import Chat, answer_of, plain_answer
 
 odd = st.sampled_from([None, "", "x", 0, 3, -1, 1.0, 2.5, True, [], {}, ["x"], {"x": 1}])
 texts = st.text(max_size=4) | st.sampled_from(["<think>a</think>b", "a</think>b", "", "7"])

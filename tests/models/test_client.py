@@ -17,10 +17,9 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import echo, num_turns, refusal_of
+from gymcli.models.api_errors import is_fatal
 from gymcli.models.client import Client
-from gymcli.models.endpoint import Endpoint
-from gymcli.models.limits import Limits
-from gymcli.models.statuses import is_fatal
+from gymcli.models.endpoint import Endpoint, Limits
 from gymcli.types import Message, Request
 from tests.models.asking import HELLO, FakeTime, ShortTime, ask_and_see, hello
 

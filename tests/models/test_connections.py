@@ -22,9 +22,9 @@ from gymcli.errors import (
     ModelError,
 )
 from gymcli.mock import MockAnswer, MockServer, scripted
+from gymcli.models.api_errors import is_fatal
 from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.statuses import is_fatal
 from gymcli.types import Answer, Request
 from tests.models.asking import HELLO, FakeTime, failure, hello
 

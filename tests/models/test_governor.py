@@ -17,11 +17,9 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
-from gymcli.models.endpoint import Endpoint
-from gymcli.models.governor import Governor
-from gymcli.models.governors import Governors
-from gymcli.models.limits import Limits
-from gymcli.models.ticket import Ticket
+from gymcli.models.client import Governors
+from gymcli.models.endpoint import Endpoint, Limits
+from gymcli.models.limits import Governor, Ticket
 from gymcli.types import Usage
 from tests.models.asking import FakeTime, ShortTime
 

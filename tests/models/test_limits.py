@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.models.limits import Bucket, Limits, Rates
+from gymcli.models.endpoint import Limits
+from gymcli.models.limits import Bucket, Rates
 from gymcli.types import Usage
 from tests.models.asking import FakeTime
 

@@ -21,15 +21,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import MissingPackageError, RunError, UsageError
-from gymcli.models.local_server import LocalServer, _await_ready, _launch, _stop
-from gymcli.models.local_weights import (
+from gymcli.models.local_model import (
+    LocalServer,
+    _await_ready,
+    _launch,
+    _stop,
     _texts,
     default_weights,
     has_tool_template,
     model_name,
     parse_local,
 )
-from gymcli.models.role_pool import ModelPool
+from gymcli.models.roles import ModelPool
 from gymcli.types import Answer, FunctionCall, Message, Request, ToolCall
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.models.proxies import proxy_for
+from gymcli.models.settings import proxy_for
 
 BOTH = {"HTTP_PROXY": "http://plain:1", "HTTPS_PROXY": "http://secure:2"}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.models.refusals import (
+from gymcli.models.api_errors import (
     CONTEXT_OVERFLOWS,
     HOPELESS,
     MODERATED,

@@ -16,9 +16,10 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
+from gymcli.models.api_errors import retry_after_seconds
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.retry import RetryPolicy, retry_after_seconds
-from gymcli.models.ticket import Ticket
+from gymcli.models.limits import Ticket
+from gymcli.models.retry import RetryPolicy
 from gymcli.types import Answer, Message, Tries
 from tests.models.asking import FakeTime
 

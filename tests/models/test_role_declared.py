@@ -6,7 +6,7 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.role_declared import check_declared, check_missing
+from gymcli.models.roles import check_declared, check_missing
 
 JUDGE = Endpoint(base_url="http://127.0.0.1:9/v1", model="j")
 

@@ -13,8 +13,7 @@ from gymcli.errors import RequestRefusedError, RoleError, RunDirectoryError, Usa
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import in_order, refusal_of
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.role_models import RoleModels, waits_to_score
-from gymcli.models.role_pool import ModelPool
+from gymcli.models.roles import ModelPool, RoleModels, waits_to_score
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Message, Request, RoleUse
 

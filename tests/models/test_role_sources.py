@@ -6,14 +6,8 @@ import pytest
 
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.local_weights import model_name
-from gymcli.models.role_sources import (
-    needs_model,
-    role_identity,
-    role_name,
-    role_sources,
-    spec_of,
-)
+from gymcli.models.local_model import model_name
+from gymcli.models.roles import needs_model, role_identity, role_name, role_sources, spec_of
 from gymcli.models.settings import ModelSettings, Settings
 from gymcli.types import Usage
 

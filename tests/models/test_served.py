@@ -8,7 +8,7 @@ from aiohttp import web
 from gymcli.errors import UsageError
 from gymcli.mock import MockServer
 from gymcli.models.http import MAX_ANSWER_BYTES
-from gymcli.models.served import served_model
+from gymcli.models.settings import served_model
 
 
 def asked_of(body, status=200, path="/v1"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gymcli.errors import ConfigError, UsageError
-from gymcli.models.limits import Limits
+from gymcli.models.endpoint import Limits
 from gymcli.models.settings import Settings, load_settings, resolve_endpoint
 
 TABLE = {"base_url": "http://named:1/v1"}

@@ -19,7 +19,7 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, scripted
 from gymcli.mock.behaviours import refusal_of
-from gymcli.models.signs import (
+from gymcli.models.api_errors import (
     is_absence,
     is_connect_timeout,
     is_overload,

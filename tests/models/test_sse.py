@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.models.sse import EventReader
+from gymcli.models.http import EventReader
 
 
 def read(*chunks: bytes) -> list[bytes]:

@@ -17,9 +17,9 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, MockServer, in_order, scripted
 from gymcli.mock.behaviours import refusal_of
+from gymcli.models.api_errors import is_fatal
 from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.statuses import is_fatal
 from tests.models.asking import KEY, FakeTime, ask, failure, hello
 
 TOO_LONG_ANSWER = (

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gymcli.models.timeouts import Timeouts
+from gymcli.models.http import Timeouts
 
 
 async def hang(timeouts: Timeouts) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymcli.models.dialect import Transcript
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.emulated_tools import emulate
-from gymcli.models.transcript import Transcript
 from gymcli.types import FunctionCall, Message, Request, ToolCall
 from tests.models.test_round_trips import prompts, results, texts, turns
 

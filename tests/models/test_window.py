@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.models.window import Window
+from gymcli.models.limits import Window
 
 
 def settle(window: Window, capacity: int, num_answers: int) -> tuple[int, list[int]]:

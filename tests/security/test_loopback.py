@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from gymcli.mock import MockServer
-from gymcli.models.local_server import LocalServer
-from gymcli.models.local_weights import default_weights
+from gymcli.models.local_model import LocalServer, default_weights
 from tests.commands.running import clean_environment
 from tests.models.test_local import needs_model
 

@@ -1,15 +1,36 @@
-"""What a refusal means: the status, the code and the start of the error's own message say so.
+"""What a failed try says of its endpoint: passing or final, overloaded, out of reach.
 
-The rest of a body may quote the conversation, or be the words of the model: it is not searched.
+Retried: no connection, no answer in time, 408, 409, 429, 5xx, and a body that is no answer. Not
+retried: every other 4xx, a 5xx whose words say that it will stay, a redirect, a certificate that
+cannot be trusted, a conversation that is too long.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urljoin, urlsplit
 
+import aiohttp
 import msgspec
 
+from gymcli.errors import (
+    AttemptError,
+    AuthenticationError,
+    ContextOverflowError,
+    EndpointConnectionError,
+    EndpointGoneError,
+    EndpointTimeoutError,
+    InvalidAnswerError,
+    ModelError,
+    RateLimitError,
+    RequestRefusedError,
+    ServerError,
+)
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.endpoint import Endpoint
 from gymcli.secrets import Scrubber
 from gymcli.types import JSON, JSON_ERRORS
 
@@ -21,15 +42,26 @@ __all__ = [
     "TOO_LONG_ANSWERS",
     "answer_claims",
     "error_claims",
+    "error_of_body",
+    "error_of_status",
     "error_text",
     "error_words",
+    "is_absence",
+    "is_connect_timeout",
     "is_context_overflow",
+    "is_fatal",
     "is_hopeless",
     "is_moderated",
+    "is_overload",
     "is_permanent",
+    "is_retried",
+    "is_silence",
+    "is_unreachable",
     "one_line",
     "redact",
+    "retry_after_seconds",
 ]
+
 
 MAX_TEXT = 300
 """Characters of a provider's words that go into a message."""
@@ -286,3 +318,187 @@ def _kind(value: dict[str, object], message: str) -> str:
         if isinstance(kind, str) and kind:
             return "" if kind in message else f"{kind}: "
     return ""
+
+
+def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Read `retry-after-ms`, or `Retry-After` in seconds or as a date; None where it is neither."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < float("inf") else None
+    return _seconds_until(headers.get("retry-after", ""), now or datetime.now(UTC))
+
+
+def _seconds_until(text: str, now: datetime) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:  # "-0000", which RFC 5322 gives no zone; HTTP dates are in GMT
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+_WAYS_OUT = {
+    401: "check the key (--api-key-env, or api_key_env in gym.toml)",
+    403: "check what the key allows",
+    404: "check --base-url and --model, or the --role that names them",
+    405: "check --base-url and --dialect, or the --role that names them",
+}
+
+# No money left; no such model or path. A refused 429 is either quota or a request that is too
+# large for it, and only the first holds for every request, so its words decide.
+_FATAL_STATUSES = frozenset({402, 404, 405})
+
+
+def error_of_status(
+    status: int,
+    headers: Mapping[str, str],
+    payload: bytes,
+    *,
+    place: str,
+    endpoint: Endpoint,
+) -> ModelError:
+    """Make the error of an answer whose status is not 2xx.
+
+    Args:
+        status: The HTTP status.
+        headers: The answer's headers, found whatever their case.
+        payload: The answer's body.
+        place: Method and address, for the message.
+        endpoint: Who answered; its secrets are kept out of the message.
+
+    """
+    if status // 100 == 3:
+        return _error_of_redirect(status, headers, place, endpoint)
+    claims = error_claims(payload)
+    told = error_text(payload, endpoint.secrets)
+    message = f"{place} answered {status}" + (f": {told}" if told else "")
+    if status in _WAYS_OUT:
+        message += f"; {_WAYS_OUT[status]}"
+    return _class_of(status, claims)(
+        message,
+        status=status,
+        retry_after=retry_after_seconds(headers),
+        is_hopeless=is_hopeless(claims),
+    )
+
+
+def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpoint) -> ModelError:
+    """Make the error of a 2xx answer whose body a dialect refused.
+
+    Some gateways answer 200 and put the provider's error into the body; it means what it would
+    have meant as a status. What is no error object says nothing, whatever its words.
+    """
+    claims = answer_claims(payload)
+    status = error.status or 0
+    kind = type(error)
+    if status >= 400 or is_context_overflow(status, claims) or is_permanent(claims):
+        kind = _class_of(status, claims)
+    message = f"{place}: {one_line(redact(str(error), endpoint.secrets))}"
+    return kind(message, status=error.status, is_hopeless=is_hopeless(claims))
+
+
+def is_fatal(error: AttemptError) -> bool:
+    """Say whether an error may well meet every request of the run, and not only this one.
+
+    That is a refused key, a model or a path that does not exist, no money left, a redirect, an
+    endpoint that no connection could be made to, and one that was given up.
+    """
+    if isinstance(error, AuthenticationError | EndpointGoneError):
+        return True
+    if isinstance(error, EndpointConnectionError):
+        return isinstance(error.__cause__, aiohttp.ClientConnectorError)
+    if not isinstance(error, RequestRefusedError):
+        return False
+    if error.is_hopeless or error.status is None:
+        return error.is_hopeless
+    is_redirect = error.status // 100 == 3
+    return is_redirect or error.status in _FATAL_STATUSES
+
+
+def _class_of(status: int, claims: Sequence[str]) -> type[ModelError]:
+    if is_context_overflow(status, claims):
+        return ContextOverflowError
+    if is_permanent(claims) or (status == 403 and is_moderated(claims)):
+        return RequestRefusedError
+    if status in (401, 403):
+        return AuthenticationError
+    if status == 429:
+        return RateLimitError
+    if status in (408, 409) or status >= 500:
+        return ServerError
+    return RequestRefusedError
+
+
+def _error_of_redirect(
+    status: int, headers: Mapping[str, str], place: str, endpoint: Endpoint
+) -> ModelError:
+    """Name the new address without following it: the key was given for the old one."""
+    location = urlsplit(urljoin(place.removeprefix("POST "), headers.get("location", "")))
+    path = location.path.removesuffix(DIALECTS[endpoint.dialect].path)
+    target = f"{location.scheme}://{location.netloc.rpartition('@')[2]}{path}"
+    words = redact(
+        f"{place} answered {status}: it has moved; use the address {target}", endpoint.secrets
+    )
+    return RequestRefusedError(one_line(words), status=status)
+
+
+RETRIED = (
+    EndpointConnectionError,
+    EndpointTimeoutError,
+    InvalidAnswerError,
+    RateLimitError,
+    ServerError,
+)
+
+_OVERLOADS = frozenset({429, 503, 529})
+_NO_SERVER_BEHIND = frozenset({502, 503, 504})
+
+
+def is_retried(error: BaseException) -> bool:
+    """Say whether the same request may succeed a moment later."""
+    if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
+        return False
+    return isinstance(error, RETRIED)
+
+
+def is_unreachable(error: BaseException | None) -> bool:
+    """Say whether no connection could be made: refused, no such host, or nobody there."""
+    causes = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+    return isinstance(error, ModelError) and isinstance(error.__cause__, causes)
+
+
+def is_connect_timeout(error: BaseException) -> bool:
+    """Say whether nobody took the connection in time, as where too many are being made."""
+    return isinstance(error.__cause__, aiohttp.ConnectionTimeoutError)
+
+
+def is_overload(error: BaseException | None) -> bool:
+    """Say whether the endpoint answered that it has too much to do: 429, 503, 529."""
+    return isinstance(error, RateLimitError | ServerError) and error.status in _OVERLOADS
+
+
+def is_absence(error: ModelError) -> bool:
+    """Say whether the endpoint seems to be gone.
+
+    No connection, one that broke before an answer, or a gateway with no server behind it. A 500, a
+    body that is no answer and one that breaks off come from an endpoint that is there.
+    """
+    if isinstance(error, ServerError):
+        return error.status in _NO_SERVER_BEHIND
+    return (
+        is_retried(error)
+        and isinstance(error.__cause__, aiohttp.ClientConnectionError)
+        and (is_unreachable(error) or not isinstance(error, EndpointTimeoutError))
+    )
+
+
+def is_silence(error: ModelError) -> bool:
+    """Say whether a request that was taken got no answer in time, which proves nothing."""
+    return isinstance(error, EndpointTimeoutError) and not is_unreachable(error)

@@ -1,23 +1,231 @@
-"""The models of roles as one attempt sees them: asked through the client, cached and counted."""
+"""Who plays a role: a name of gym.toml, an address, the embedded model, or a stand-in."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias
 
 from gymcli.environment.context import Cache, Model
 from gymcli.environment.contract import Environment
 from gymcli.environment.parts import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary
+from gymcli.models.client import Client, Governors
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
-from gymcli.models.local_weights import parse_local
-from gymcli.models.role_pool import ModelPool, ModelSource
-from gymcli.models.role_sources import ORACLE, RoleSource, role_name
+from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
+from gymcli.models.settings import Settings, resolve_endpoint
 from gymcli.store.verdicts import Verdicts, kept_form, verdict_key
 from gymcli.types import Answer, JSONObject, Message, Request, RoleUse, Usage
 
-__all__ = ["RoleModels", "declared_roles", "waits_to_score"]
+__all__ = [
+    "ORACLE",
+    "ModelPool",
+    "ModelSource",
+    "RoleModels",
+    "RoleSource",
+    "check_declared",
+    "check_missing",
+    "declared_roles",
+    "needs_model",
+    "role_identity",
+    "role_name",
+    "role_sources",
+    "spec_of",
+    "waits_to_score",
+]
+
+
+ModelSource: TypeAlias = Endpoint | Path
+"""An endpoint, or the weights of an embedded model."""
+
+_LOCAL_OUTAGE_DEADLINE = 5.0
+"""Seconds: an embedded model that died does not come back."""
+
+
+class ModelPool:
+    """One client for each model, whatever roles it plays.
+
+    Models behind one address, with one key, share its limits and are gone together. An async
+    context manager that closes what it opened.
+    """
+
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._governors = Governors(concurrency)
+        self._opening = asyncio.Lock()
+        self._clients: list[tuple[ModelSource, Client]] = []
+        self._stack = AsyncExitStack()
+
+    async def client(self, source: ModelSource) -> Client:
+        """Give the client of a model; the first call opens it.
+
+        Raises:
+            RunError: The embedded model does not start.
+            ConfigError: The endpoint's own authorities cannot be read.
+
+        """
+        async with self._opening:
+            for known, client in self._clients:
+                if known == source:
+                    return client
+            if isinstance(source, Path):
+                server = await self._stack.enter_async_context(LocalServer(source))
+                endpoint = Endpoint(
+                    base_url=server.base_url,
+                    model=server.model,
+                    emulate_tools=not has_tool_template(source),
+                    outage_deadline=_LOCAL_OUTAGE_DEADLINE,
+                )
+            else:
+                endpoint = source
+            client = Client(endpoint, concurrency=self._concurrency, governors=self._governors)
+            await self._stack.enter_async_context(client)
+            self._clients.append((source, client))
+            return client
+
+    @property
+    def num_outages(self) -> int:
+        """How often an address was gone."""
+        return self._governors.num_outages
+
+    @property
+    def outage_seconds(self) -> float:
+        """How long addresses were gone, all of them together."""
+        return self._governors.outage_seconds
+
+    async def __aenter__(self) -> Self:
+        """Give the pool; nothing is opened yet."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the clients and end the embedded models."""
+        await self._stack.aclose()
+
+
+ORACLE = "oracle"
+"""The scripted model of `Environment.stand_ins`."""
+
+RoleSource: TypeAlias = Endpoint | str
+"""An endpoint; or `local`, `local:PATH.gguf`, `oracle`."""
+
+_WAYS_OUT = (
+    "give a name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
+    "the models of the OpenAI API"
+)
+
+
+def role_sources(
+    given: Mapping[str, str], settings: Settings, environ: Mapping[str, str]
+) -> dict[str, RoleSource]:
+    """Find the models that `ROLE=NAME_OR_URL` means.
+
+    An address may name its model behind a `#`, and is one of a reward model where its path ends
+    in /score, /pooling or /classify. No key is sent to it but where gym.toml says so.
+
+    Raises:
+        UsageError: A model or an address is not known or not complete.
+
+    """
+    return {role: _source(role, spec, settings, environ) for role, spec in given.items()}
+
+
+def needs_model(spec: str) -> str | None:
+    """Give the base URL of an address that names no model; None for any other text."""
+    address, model = _address_and_model(spec)
+    if not _is_address(spec) or model:
+        return None
+    return _base_and_dialect(address)[0]
+
+
+def _is_address(spec: str) -> bool:
+    """Say whether a text is meant as an address, also as a wrong one: it may hold a secret."""
+    return "://" in spec
+
+
+def _address_and_model(spec: str) -> tuple[str, str]:
+    address, _, model = spec.partition("#")
+    return address, model
+
+
+def _base_and_dialect(address: str) -> tuple[str, str | None]:
+    """Split an address into its base and the wire format that its last segment names."""
+    address = address.rstrip("/")
+    head, _, last = address.rpartition("/")
+    return (head, last) if last in SCALAR_DIALECTS else (address, None)
+
+
+def _source(role: str, spec: str, settings: Settings, environ: Mapping[str, str]) -> RoleSource:
+    if _is_address(spec):
+        return _addressed(role, spec, settings, environ)
+    try:
+        if spec == ORACLE or (spec not in settings.models and parse_local(spec) is not None):
+            return spec
+        return resolve_endpoint(
+            spec,
+            base_url=None,
+            api_key_env=None,
+            dialect=None,
+            settings=settings,
+            environ=environ,
+            ways_out=_WAYS_OUT,
+        )
+    except UsageError as error:
+        raise UsageError(f"--role {role}={spec}: {error}") from error
+
+
+def _addressed(role: str, spec: str, settings: Settings, environ: Mapping[str, str]) -> Endpoint:
+    """Give the endpoint of an address, which no message shows: it may hold a secret."""
+    address, model = _address_and_model(spec)
+    address, dialect = _base_and_dialect(address)
+    try:
+        if not model:
+            raise UsageError("name the model behind the address: URL#MODEL")
+        return resolve_endpoint(
+            model,
+            base_url=address,
+            api_key_env=None,
+            dialect=dialect,
+            settings=settings,
+            environ=environ,
+        )
+    except UsageError as error:
+        raise UsageError(f"--role {role}: {error}") from error
+
+
+def spec_of(source: RoleSource) -> str:
+    """Give the text that means a model again, without any secret."""
+    if isinstance(source, str):
+        return source
+    if source.name is not None:
+        return source.name
+    path = f"/{source.dialect}" if source.dialect in SCALAR_DIALECTS else ""
+    return f"{source.base_url}{path}#{source.model}"
+
+
+def role_name(source: RoleSource) -> str:
+    """Give the model's name, for records and comparisons."""
+    if isinstance(source, Endpoint):
+        return source.model
+    weights = None if source == ORACLE else parse_local(source)
+    return source if weights is None else model_name(weights)
+
+
+def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
+    """Give what the identity of a run says of a role; a dialect only where it is not `chat`."""
+    told: JSONObject = {"model": role_name(source), "params": params}
+    if isinstance(source, Endpoint) and source.dialect != "chat":
+        told["dialect"] = source.dialect
+    return told
 
 
 def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
@@ -259,3 +467,82 @@ def _asked_name(source: RoleSource) -> str:
     if isinstance(source, Endpoint) and source.dialect != "chat":
         return f"{source.model}\0{source.dialect}"
     return role_name(source)
+
+
+def check_declared(
+    sources: Mapping[str, RoleSource],
+    given: Iterable[str],
+    environments: Mapping[str, type[Environment[Task]]],
+) -> None:
+    """Compare the roles that are there with those that environments declare.
+
+    Args:
+        sources: Every role that has a model.
+        given: Those that options name; one that nobody declares is a mistake.
+        environments: The environments of the run by name.
+
+    Raises:
+        UsageError: A required role has no model, an option names a role that nobody has, or a
+            model is a mere name.
+
+    """
+    for name, environment in environments.items():
+        for role in environment.required_roles:
+            if role not in sources:
+                raise UsageError(
+                    f"environment {name} needs a model for the role {role}: give "
+                    f"--role {role}=NAME_OR_URL, or {role} = NAME under [roles] of gym.toml"
+                )
+    declared = {
+        role for environment in environments.values() for role in declared_roles(environment)
+    }
+    for role in given:
+        if role not in declared:
+            close = difflib.get_close_matches(role, declared, n=1)
+            hint = f'; did you mean "{close[0]}"?' if close else ""
+            known = ", ".join(sorted(declared)) or "none"
+            raise UsageError(
+                f"the role {role}: no environment of this run has it{hint} (roles: {known})"
+            )
+    for role, source in sources.items():
+        _check_source(role, source)
+
+
+def _check_source(role: str, source: RoleSource) -> None:
+    """Refuse a text that names no model which can be opened.
+
+    Raises:
+        UsageError: It does.
+
+    """
+    if isinstance(source, Endpoint) or source == ORACLE or parse_local(source) is not None:
+        return
+    raise UsageError(
+        f"the role {role}: a text alone does not say where the model is asked; give a "
+        "gymcli.Endpoint, or local, local:PATH.gguf, oracle"
+    )
+
+
+def check_missing(
+    reasons: Mapping[str, str], environments: Mapping[str, type[Environment[Task]]]
+) -> list[str]:
+    """Warn of the optional roles whose models were named and are not there.
+
+    Args:
+        reasons: Why there is no model, by role; of roles that nobody declares nothing is said.
+        environments: The environments of the run by name.
+
+    Raises:
+        UsageError: A role that an environment requires is among them.
+
+    """
+    warnings: dict[str, str] = {}
+    for name, environment in environments.items():
+        for role in declared_roles(environment):
+            if role not in reasons:
+                continue
+            if role in environment.required_roles:
+                text = f"environment {name} needs a model for the role {role}: {reasons[role]}"
+                raise UsageError(text)
+            warnings[role] = f"no model for the role {role}: {reasons[role]}"
+    return list(warnings.values())
