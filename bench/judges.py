@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from gymcli.commands.console import print_table
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.errors import RoleError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.models.endpoint import Endpoint

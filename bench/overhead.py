@@ -346,7 +346,7 @@ def measure_shape(
     shape: Shape, folder: Path, *, num_rollouts: int, num_runs: int, latency: float
 ) -> Result:
     """Let the contestants take turns at one shape."""
-    from gymcli.environment.find import Registry
+    from gymcli.environment.registry import Registry
 
     script = folder / "script.jsonl"
     script.write_bytes(msgspec.json.encode({"answers": shape.answers}) + b"\n")

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from gymcli.environment.find import Found, Registry
+from gymcli.environment.registry import Found, Registry
 from gymcli.store.manifest import MANIFEST, EnvironmentRecord, Manifest
 from gymcli.store.run import ROLLOUTS
 from gymcli.types import (

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gymcli.checks.checks import check
     from gymcli.engines import collect
-    from gymcli.environment.boxes import last_boxed, without_text_commands
-    from gymcli.environment.context import Context, Model
-    from gymcli.environment.contract import Environment
-    from gymcli.environment.judge import Judge, Verdict
-    from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
+    from gymcli.environment.contract import Context, Environment, Model
+    from gymcli.environment.judge import Judge, StandIn, Verdict
+    from gymcli.environment.model_text import last_boxed, without_text_commands
     from gymcli.environment.reward import Comparison, PairwiseJudge, RewardModel
-    from gymcli.environment.stand_in import StandIn
-    from gymcli.environment.tool import Tool, tool
+    from gymcli.environment.tool import EnvironmentOptions, Properties, Step, Task, Tool, tool
     from gymcli.environment.user import SimulatedUser, UserTurn
     from gymcli.errors import (
         GymError,

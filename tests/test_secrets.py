@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.errors import Phase
 from gymcli.secrets import (
     NOTHING_SECRET,

@@ -14,8 +14,7 @@ from gymcli.checks.subject import Subject, Watch
 from gymcli.checks.tasks import read_task_set
 from gymcli.checks.tools import tools
 from gymcli.checks.verifier import repeatable, speed
-from gymcli.environment.find import Registry, prepare
-from gymcli.environment.registry_options import environment_options, split_env_args
+from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
 from gymcli.rollout.workers import Workers

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import gymcli
-from gymcli.environment.find import Registry
-from gymcli.environment.generate import generated_lines
+from gymcli.environment.registry import Registry, generated_lines
 from gymcli.errors import UsageError
 
 __all__ = ["NewFiles", "Pattern", "create"]

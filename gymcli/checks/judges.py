@@ -12,9 +12,8 @@ import msgspec
 from gymcli.checks.report import Finding, failed, not_applicable, passed
 from gymcli.checks.subject import Subject
 from gymcli.environment.contract import Environment
-from gymcli.environment.judge import Judge
-from gymcli.environment.parts import Task
-from gymcli.environment.stand_in import StandIn
+from gymcli.environment.judge import Judge, StandIn
+from gymcli.environment.tool import Task
 from gymcli.errors import RoleError, VerifierError, boundary
 from gymcli.models.roles import declared_roles
 from gymcli.types import JSON, Message, canonical_json

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.checks.tasks import TaskSet
-from gymcli.environment.context import Model
-from gymcli.environment.find import Found
-from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.contract import Model
+from gymcli.environment.registry import Found
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import AttemptError, EpisodeError, SetupError, boundary, frames_of
 from gymcli.models.roles import declared_roles
 from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan, Policy

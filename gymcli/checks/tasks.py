@@ -12,9 +12,14 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from gymcli.checks.report import Finding, failed, passed
-from gymcli.environment.describe import own_tasks
-from gymcli.environment.find import Found, Registry
-from gymcli.environment.generate import NUM_GENERATED, generated_lines, generates
+from gymcli.environment.registry import (
+    NUM_GENERATED,
+    Found,
+    Registry,
+    generated_lines,
+    generates,
+    own_tasks,
+)
 from gymcli.errors import AttemptError, EpisodeError, TasksError
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import survey

@@ -47,7 +47,7 @@ def check(
 
     from gymcli.checks.checks import check as check_one
     from gymcli.checks.report import CheckReport, Finding
-    from gymcli.environment.find import Registry
+    from gymcli.environment.registry import Registry
 
     if tasks is not None and not names:
         raise UsageError("--tasks FILE: name the environment that these tasks are for")

@@ -33,8 +33,7 @@ def envs(
     """List the environments, or describe one."""
     import msgspec
 
-    from gymcli.environment.describe import describe
-    from gymcli.environment.find import Registry
+    from gymcli.environment.registry import Registry, describe
     from gymcli.errors import EnvironmentImportError, UsageError
 
     given = {

@@ -25,7 +25,7 @@ def init(
     on it, and the tasks that it generates.
     """
     from gymcli.checks.creation import create
-    from gymcli.environment.generate import NUM_GENERATED
+    from gymcli.environment.registry import NUM_GENERATED
 
     files = create(name, pattern, Path())
     spec = f"{files.environment}:{files.class_name}"

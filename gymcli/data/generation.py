@@ -8,9 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.environment.describe import own_tasks
-from gymcli.environment.find import Found, Registry
-from gymcli.environment.generate import NUM_GENERATED, generated_lines, generates
+from gymcli.environment.registry import (
+    NUM_GENERATED,
+    Found,
+    Registry,
+    generated_lines,
+    generates,
+    own_tasks,
+)
 from gymcli.errors import EpisodeError, UsageError
 
 __all__ = ["Comparison", "compare_generated", "generated_rows"]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.environment.find import Found, Registry
-from gymcli.environment.parts import EnvironmentOptions
-from gymcli.environment.registry_options import own_options, split_env_args
+from gymcli.environment.registry import Found, Registry, own_options, split_env_args
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.row_problems import row_problems

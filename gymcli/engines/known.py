@@ -9,9 +9,8 @@ from contextlib import suppress
 import msgspec
 
 from gymcli.engines.messages import NewVerdict, SentAttempt
-from gymcli.environment.find import Found, Registry, prepare
-from gymcli.environment.parts import EnvironmentOptions
-from gymcli.environment.registry_options import environment_options
+from gymcli.environment.registry import Found, Registry, environment_options, prepare
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import RunError, UsageError
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Message

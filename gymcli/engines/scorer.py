@@ -14,7 +14,7 @@ from gymcli.engines.known import check_same_code
 from gymcli.engines.messages import Block, ScoredBlock
 from gymcli.engines.sending import sent_error
 from gymcli.engines.worker import opened_here
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.errors import GymError
 from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.rescored import Rescored, RescoreJob, rescore_lines

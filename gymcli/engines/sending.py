@@ -9,8 +9,8 @@ import aiohttp
 
 from gymcli import errors
 from gymcli.engines.messages import EndedAttempt, SentAttempt, SentError, SentPlan
-from gymcli.environment.find import Found
-from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.registry import Found
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import GymError, ModelError
 from gymcli.models.api_errors import is_unreachable
 from gymcli.rollout.plan import EpisodeLimits, EpisodePlan

@@ -24,7 +24,7 @@ from gymcli.engines.code import Code
 from gymcli.engines.known import Environments, TellingVerdicts
 from gymcli.engines.messages import NewVerdict, Opened, Orders, Report, SentAttempt, SpentTokens
 from gymcli.engines.sending import plan_received, raised_again, sent_error, sent_outcome
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.errors import GymError
 from gymcli.models.roles import ModelSource
 from gymcli.rollout.event_loop import close, drive, new_event_loop

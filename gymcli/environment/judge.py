@@ -1,26 +1,19 @@
-"""A judge: a prompt, the model that answers it, and how its words are read as a verdict.
-
-Source: the judges of NVIDIA NeMo Gym's resources servers (equivalence_llm_judge, math_with_judge,
-multichallenge, arena_judge and others, Apache-2.0), whose label rules, swapped second question
-and JSON verdicts are written anew. A failed call is an error, and so is an answer without a verdict
-that can be read: neither is ever one of the labels by default.
-"""
+"""A scripted model for a role, so that an environment can be tried without any endpoint."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from gymcli.environment.context import Cache, Model
-from gymcli.environment.gathering import gather_all
-from gymcli.environment.objects import find_objects
-from gymcli.environment.prompt import (
+from gymcli.environment.contract import Cache, Model
+from gymcli.environment.model_text import find_objects
+from gymcli.environment.role_prompt import (
     key_pattern,
     label_pattern,
     own_tags,
@@ -29,13 +22,14 @@ from gymcli.environment.prompt import (
     without_labels,
     without_tags,
 )
+from gymcli.environment.time_limit import gather_all
 from gymcli.errors import RoleError
 from gymcli.types import JSON, JSONObject, Message, canonical_json, digest
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
-__all__ = ["Judge", "Verdict"]
+__all__ = ["Judge", "StandIn", "Verdict"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -332,3 +326,28 @@ def _property_names(schema: JSON) -> Iterator[str]:
         yield from properties if isinstance(properties, dict) else ()
         for item in schema.values():
             yield from _property_names(item)
+
+
+class StandIn:
+    """A model that answers every conversation with what a function says of it.
+
+    Args:
+        answer: Gives the text of the answer to a conversation.
+        is_scalar: The texts are numbers, as of a reward model that takes whole conversations.
+
+    """
+
+    def __init__(self, answer: Callable[[list[Message]], str], *, is_scalar: bool = False) -> None:
+        self.is_scalar = is_scalar
+        self._answer = answer
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        schema: JSONObject | None = None,
+        params: JSONObject | None = None,
+        cache: Cache | str | None = None,
+    ) -> Message:
+        """Answer a conversation with the function's text."""
+        return Message(role="assistant", content=self._answer(messages))

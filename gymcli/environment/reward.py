@@ -16,9 +16,9 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from gymcli.environment.context import Model
-from gymcli.environment.objects import find_objects
-from gymcli.environment.prompt import (
+from gymcli.environment.contract import Model
+from gymcli.environment.model_text import find_objects
+from gymcli.environment.role_prompt import (
     key_pattern,
     render,
     tag_pattern,

@@ -1,4 +1,4 @@
-"""A time limit around somebody else's coroutine, kept from outside of it."""
+"""Many coroutines at once: all of them have ended before the first error is raised."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TypeVar
 
 from gymcli.errors import leave_copy
 
-__all__ = ["LateError", "UnaskedCancellationError", "within"]
+__all__ = ["LateError", "UnaskedCancellationError", "gather_all", "within"]
+
 
 T = TypeVar("T")
 
@@ -94,3 +95,16 @@ async def _caught(
         return None, error
     finally:
         leave_copy(process)
+
+
+async def gather_all(calls: Iterable[Coroutine[object, object, T]]) -> list[T]:
+    """Await all calls, then give their results in order, or raise the first error.
+
+    None goes on when another has failed: what it asks or writes later would belong to nobody.
+    """
+    results: list[T] = []
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+        results.append(result)
+    return results

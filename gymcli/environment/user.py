@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from gymcli.environment.context import Model
-from gymcli.environment.prompt import label_pattern, without_labels
+from gymcli.environment.contract import Model
+from gymcli.environment.role_prompt import label_pattern, without_labels
 from gymcli.errors import RoleError
 from gymcli.types import JSONObject, Message
 

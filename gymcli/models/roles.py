@@ -11,9 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from gymcli.environment.context import Cache, Model
-from gymcli.environment.contract import Environment
-from gymcli.environment.parts import Task
+from gymcli.environment.contract import Cache, Environment, Model
+from gymcli.environment.tool import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary
 from gymcli.models.client import Client, Governors
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint

@@ -15,16 +15,15 @@ from typing import Self, TypeVar
 import msgspec
 import regex
 
-from gymcli.environment.context import Model
-from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Task
-from gymcli.environment.returned import (
+from gymcli.environment.contract import Environment, Model
+from gymcli.environment.contract_checks import (
     UNENCODABLE,
     checked_messages,
     checked_step,
     named,
     wrong_return,
 )
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     ReplayDivergedError,
     RoleError,

@@ -19,7 +19,7 @@ from typing import Literal, TypeVar, cast
 
 import msgspec
 
-from gymcli.environment.find import module_of_file
+from gymcli.environment.registry import module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, described, leave_copy
 from gymcli.rollout.pool import READY, Place, ProcessPool, Subject, find_place, load_place
 from gymcli.secrets import NOTHING_SECRET, Scrubber

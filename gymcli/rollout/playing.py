@@ -26,14 +26,14 @@ from contextlib import suppress
 import msgspec
 
 from gymcli.environment.contract import Environment, make, shown_tools
-from gymcli.environment.parts import Step, Task
-from gymcli.environment.returned import (
+from gymcli.environment.contract_checks import (
     checked_json,
     checked_messages,
     checked_step,
     checked_turn,
 )
 from gymcli.environment.time_limit import UnaskedCancellationError
+from gymcli.environment.tool import Step, Task
 from gymcli.errors import (
     AttemptError,
     ContextOverflowError,

@@ -16,9 +16,8 @@ from typing import Protocol
 import msgspec
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import Found, Registry
-from gymcli.environment.parts import EnvironmentOptions, Task
-from gymcli.environment.registry_options import environment_options
+from gymcli.environment.registry import Found, Registry, environment_options
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
     GymError,

@@ -14,11 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from gymcli.environment.context import Model
-from gymcli.environment.contract import Environment
-from gymcli.environment.gathering import gather_all
-from gymcli.environment.parts import EnvironmentOptions, Task
-from gymcli.environment.time_limit import LateError, within
+from gymcli.environment.contract import Environment, Model
+from gymcli.environment.time_limit import LateError, gather_all, within
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import VerifierError, VerifierTimeoutError, boundary
 from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.pool import find_place

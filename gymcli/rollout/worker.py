@@ -21,7 +21,7 @@ import msgspec
 
 from gymcli import errors
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import GymError, VerifierError, described, frames_of, leave_copy
 from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.isolation import IsolatedProcesses

@@ -13,7 +13,7 @@ import msgspec
 
 from gymcli import errors
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import AttemptError, GymError, VerifierError
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.pool import ProcessPool, Subject, find_place

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gymcli.environment.context import Cache, Model
+from gymcli.environment.contract import Cache, Model
 from gymcli.errors import Phase
 from gymcli.types import JSONObject, Message
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.environment.context import Model
-from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.contract import Environment, Model
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
     IncompleteGroupError,

@@ -16,7 +16,7 @@ from typing import IO, Self
 
 import msgspec
 
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.errors import (
     AuthenticationError,
     BudgetReachedError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.errors import EnvironmentImportError, UnknownNameError
 from gymcli.index import RunIndex, open_index
 from gymcli.metrics import EnvironmentFacts

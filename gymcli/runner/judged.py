@@ -15,9 +15,8 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import NamedTuple
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import Found
-from gymcli.environment.parts import EnvironmentOptions, Task
-from gymcli.environment.registry_options import environment_options
+from gymcli.environment.registry import Found, environment_options
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.rollout.rescored import (
     AttemptErrorText,
     Rescored,

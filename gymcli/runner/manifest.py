@@ -15,9 +15,8 @@ from typing import TypeVar
 import msgspec
 
 import gymcli
-from gymcli.environment.find import Found
-from gymcli.environment.parts import EnvironmentOptions
-from gymcli.environment.registry_options import environment_options
+from gymcli.environment.registry import Found, environment_options
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.models.roles import RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.judging import Judges
 from gymcli.runner.options import CollectOptions

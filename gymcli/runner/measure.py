@@ -28,7 +28,7 @@ from gymcli.store.rollouts import (
 from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, is_other_source
 
 if TYPE_CHECKING:
-    from gymcli.environment.find import Found
+    from gymcli.environment.registry import Found
 
 __all__ = ["RunReading", "measure", "measured", "open_run"]
 
@@ -286,7 +286,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
     given = run.reading.default_env
     is_given = given is not None and bool(recorded)
     if is_given or any(record.computes_metrics for record in recorded.values()):
-        from gymcli.environment.find import Registry  # late: heavy
+        from gymcli.environment.registry import Registry  # late: heavy
 
         registry = Registry((given,) if given is not None else ())
         if given is not None:
@@ -308,9 +308,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
 
 def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
     """Find the environments that lines name; one that is not here leaves its facts unknown."""
-    from gymcli.environment.find import (
-        Registry,  # late: heavy, and a run directory says what is known
-    )
+    from gymcli.environment.registry import Registry
 
     registry = Registry((reading.default_env,) if reading.default_env else ())
     if reading.default_env is not None:

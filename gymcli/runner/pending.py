@@ -7,8 +7,7 @@ from contextlib import aclosing, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from gymcli.environment.find import Registry
-from gymcli.environment.registry_options import environment_options
+from gymcli.environment.registry import Registry, environment_options
 from gymcli.errors import RunDirectoryError, RunMismatchError
 from gymcli.models.roles import check_declared, check_missing, declared_roles
 from gymcli.runner.attempts import Attempt, Outcome

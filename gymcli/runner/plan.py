@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from gymcli.environment.find import prepare
-from gymcli.environment.registry_options import environment_options, split_env_args
+from gymcli.environment.registry import environment_options, prepare, split_env_args
 from gymcli.models.roles import ORACLE, check_declared
 from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt

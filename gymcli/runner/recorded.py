@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gymcli.environment.find import Found, Registry
-from gymcli.environment.remote_environment import RemoteEnvironment
+from gymcli.environment.registry import Found, Registry
+from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import UnknownNameError
 from gymcli.store.manifest import Manifest
 

@@ -10,9 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from gymcli.environment.find import Registry
-from gymcli.environment.registry_options import split_env_args
-from gymcli.environment.remote_environment import RemoteEnvironment
+from gymcli.environment.registry import Registry, split_env_args
+from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import TasksError
 from gymcli.models.roles import check_missing, declared_roles
 from gymcli.rollout.rescored import Rescored, Scorers

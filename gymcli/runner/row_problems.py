@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import Found
-from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.registry import Found
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import TasksError
 from gymcli.store.tasks import RowProblem
 from gymcli.types import JSONObject, TaskRow

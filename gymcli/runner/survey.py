@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gymcli.environment.find import Found, Registry
-from gymcli.environment.parts import EnvironmentOptions
-from gymcli.environment.registry_options import own_options
+from gymcli.environment.registry import Found, Registry, own_options
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import TasksError, UnknownNameError
 from gymcli.runner.group_sizes import GroupSizes
 from gymcli.runner.row_problems import Problems, row_problems

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gymcli.environment.describe import shipped_tasks
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import TasksError
 from gymcli.runner.options import CollectOptions
 from gymcli.store.prompt import PromptTemplate

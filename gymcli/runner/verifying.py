@@ -18,9 +18,8 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Self, TypeVar
 
-from gymcli.environment.find import Found, Registry
-from gymcli.environment.remote_environment import RemoteEnvironment, remote_environment
-from gymcli.environment.reverification import reverify_mode
+from gymcli.environment.registry import Found, Registry
+from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
 from gymcli.models.roles import RoleSource, check_declared, declared_roles
 from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.rescored import (

@@ -14,9 +14,8 @@ from typing import TypeVar
 import msgspec
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import EnvironmentClass, Found
-from gymcli.environment.parts import Step
-from gymcli.environment.remote_served import (
+from gymcli.environment.registry import EnvironmentClass, Found
+from gymcli.environment.remote_session import (
     OWN_KEY,
     SEED_HEADER,
     Opened,
@@ -24,6 +23,7 @@ from gymcli.environment.remote_served import (
     Stepped,
     Verified,
 )
+from gymcli.environment.tool import Step
 from gymcli.errors import EpisodeError, boundary
 from gymcli.rollout.playing import DEFAULT_MAX_TURNS
 from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from gymcli import __version__
-from gymcli.environment.find import Found
+from gymcli.environment.registry import Found
 from gymcli.metrics import EnvironmentFacts, OwnMetrics
 from gymcli.serving.aggregation import aggregated
 from gymcli.serving.episodes import Episodes

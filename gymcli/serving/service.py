@@ -10,7 +10,7 @@
 | `POST /aggregate_metrics` | the numbers of many scores |
 | `GET /reverify_mode` | whether `/verify` needs a session |
 
-Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), spoken anew; `gymcli.environment.remote_served` says
+Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), spoken anew; `gymcli.environment.remote_session` says
 what a client of gymcli gets beyond it. Where this differs: a request without its session is
 refused, where theirs begins an empty one, but for `/verify` of an environment without state; a
 failing verifier is an error 500, where some of theirs answer reward 0; a session cannot be seeded
@@ -29,9 +29,14 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import Found, Registry, prepare
-from gymcli.environment.registry_options import environment_options, split_env_args
-from gymcli.environment.remote_environment import RemoteEnvironment
+from gymcli.environment.registry import (
+    Found,
+    Registry,
+    environment_options,
+    prepare,
+    split_env_args,
+)
+from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import AttemptError, GymError, UsageError, described
 from gymcli.models.roles import check_declared, check_missing
 from gymcli.runner.judging import Judges, judging

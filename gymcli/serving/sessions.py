@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.gathering import gather_all
-from gymcli.environment.parts import Task
-from gymcli.environment.time_limit import LateError, within
+from gymcli.environment.time_limit import LateError, gather_all, within
+from gymcli.environment.tool import Task
 from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError, boundary
 from gymcli.models.roles import RoleModels
 from gymcli.serving.messages import RefusedError

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from gymcli.environment.contract import Environment, make, shown_tools
-from gymcli.environment.find import Found
-from gymcli.environment.parts import EnvironmentOptions, Step, Task
-from gymcli.environment.returned import checked_json, checked_messages, checked_step
+from gymcli.environment.contract_checks import checked_json, checked_messages, checked_step
+from gymcli.environment.registry import Found
+from gymcli.environment.tool import EnvironmentOptions, Step, Task
 from gymcli.errors import (
     EnvironmentTimeoutError,
     EpisodeError,

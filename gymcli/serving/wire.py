@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gymcli.environment.find import Found
-from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.registry import Found
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.nemo_gym.rows import read_rollout
 from gymcli.rollout.plan import attempt_seed
 from gymcli.serving.messages import RefusedError

@@ -2,7 +2,7 @@
 
 from gymcli import MissingPackageError, StandIn
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import Task
+from gymcli.environment.tool import Task
 from tests.checks.subjects import Sound
 
 

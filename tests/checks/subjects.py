@@ -5,7 +5,7 @@ from gymcli.checks.checks import CHECKS
 from gymcli.checks.report import passed
 from gymcli.checks.subject import Subject
 from gymcli.checks.tasks import TaskSet
-from gymcli.environment.find import Found
+from gymcli.environment.registry import Found
 from gymcli.types import TaskRow
 from tests.pooled import pooled_workers, run_pooled
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gymcli.data.generation import compare_generated, generated_rows
-from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import UsageError
 
 OWN = '''"""Environments of somebody else's."""

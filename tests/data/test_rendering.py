@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gymcli.data.rendering import rendered_rows
 from gymcli.data.validation import validate
-from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.store.prompt import PromptTemplate

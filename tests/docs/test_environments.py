@@ -11,11 +11,10 @@ import pytest
 import gymcli
 from gymcli import errors
 from gymcli.checks.checks import CHECKS
-from gymcli.environment.context import Context, Model
-from gymcli.environment.contract import Environment
-from gymcli.environment.find import ALIASES, ENTRY_POINT_GROUP
+from gymcli.environment.contract import Context, Environment, Model
 from gymcli.environment.judge import Judge, Verdict
-from gymcli.environment.parts import EnvironmentOptions
+from gymcli.environment.registry import ALIASES, ENTRY_POINT_GROUP
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, num_turns
 from tests.commands.running import gym, lines_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from gymcli.store.lines import iterate_lines
 from tests.docs.pages import CHECKOUT, blocks, missing_lines, page, shown_commands
 from tests.models.test_local import local_model

@@ -8,7 +8,7 @@ import pytest
 from gymcli.engines.code import code_of
 from gymcli.engines.messages import Block, ScoredBlock
 from gymcli.engines.scorer import Scorer, ScoringJob
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.rollout.rescored import RescoreJob
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.lines import Line

@@ -16,7 +16,7 @@ from gymcli.engines import Cluster, RayEngine, RayScorers
 from gymcli.engines.deaths import Deaths
 from gymcli.engines.process import WorkerLostError
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import EngineError
 from gymcli.rollout.rescored import RescoreJob
 from gymcli.runner.attempts import Attempt

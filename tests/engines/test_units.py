@@ -2,7 +2,7 @@
 
 from gymcli.engines.units import Unit, Units
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.runner.attempts import Attempt
 from gymcli.types import Rollout, Verifier
 

@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Step, Task
-from gymcli.environment.tool import Tool, tool
+from gymcli.environment.tool import EnvironmentOptions, Step, Task, Tool, tool
 from gymcli.errors import RoleError
 from gymcli.types import FunctionCall, Message, Rollout, ToolCall
 

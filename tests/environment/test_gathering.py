@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gymcli.environment.gathering import gather_all
+from gymcli.environment.time_limit import gather_all
 
 
 async def _said(text, *, after=0, ended=None):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment.objects import find_objects
+from gymcli.environment.model_text import find_objects
 
 KEYS = st.text(max_size=3)
 VALUES = st.recursive(

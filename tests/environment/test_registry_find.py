@@ -10,8 +10,14 @@ from types import ModuleType
 import pytest
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.describe import describe, shipped_tasks
-from gymcli.environment.find import Found, Registry, _source_hash, candidates
+from gymcli.environment.registry import (
+    Found,
+    Registry,
+    _source_hash,
+    candidates,
+    describe,
+    shipped_tasks,
+)
 from gymcli.errors import EnvironmentImportError, UnknownNameError, UsageError
 
 SOURCE = '''

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import Found
-from gymcli.environment.parts import EnvironmentOptions
-from gymcli.environment.registry_options import environment_options, split_env_args
+from gymcli.environment.registry import Found, environment_options, split_env_args
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import UsageError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.environment.address import checked_address
+from gymcli.environment.remote import checked_server_address as checked_address
 from gymcli.errors import UsageError
 
 

@@ -4,8 +4,7 @@ import logging
 import msgspec
 import pytest
 
-from gymcli.environment.remote_environment import RemoteEnvironment, remote_environment
-from gymcli.environment.reverification import reverify_mode
+from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
 from gymcli.errors import EpisodeError, RunError, SetupError, UsageError, VerifierError
 from gymcli.rollout.playing import play
 from gymcli.types import Message, Rollout

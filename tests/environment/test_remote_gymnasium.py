@@ -1,6 +1,6 @@
 import pytest
 
-from gymcli.environment.remote_environment import remote_environment
+from gymcli.environment.remote import remote_environment
 from gymcli.errors import EpisodeError, SetupError
 from tests.environment.remote_playing import failure, game_row, on_server, played, scored
 from tests.environment.remote_server import GameServer

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gymcli.environment.remote_environment import remote_environment
-from gymcli.environment.remote_served import OWN_KEY, SEED_HEADER
+from gymcli.environment.remote import remote_environment
+from gymcli.environment.remote_session import OWN_KEY, SEED_HEADER
 from gymcli.errors import EpisodeError, SetupError, VerifierError
 from gymcli.types import Message
 from tests.environment.remote_playing import counter_row, failure, on_server, played, scored

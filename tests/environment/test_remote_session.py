@@ -3,7 +3,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from gymcli.environment.session import MAX_ANSWER_BYTES, ServerSession, _broken, _waited
+from gymcli.environment.remote_session import MAX_ANSWER_BYTES, ServerSession, _broken, _waited
 from gymcli.errors import EpisodeError
 from tests.environment.remote_playing import on_server
 from tests.environment.remote_server import ResourcesServer

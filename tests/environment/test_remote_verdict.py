@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment.verdict import MAX_DETAILS, check_verdict, own_fields, score_of
+from gymcli.environment.remote_session import MAX_DETAILS, check_verdict, own_fields, score_of
 from gymcli.errors import VerifierError
 
 

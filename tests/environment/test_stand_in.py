@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gymcli.environment.stand_in import StandIn
+from gymcli.environment.judge import StandIn
 from gymcli.types import Message
 
 

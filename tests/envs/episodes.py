@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from gymcli.environment.find import Registry
-from gymcli.environment.stand_in import StandIn
+from gymcli.environment.judge import StandIn
+from gymcli.environment.registry import Registry
 from gymcli.errors import VerifierError, boundary
 from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.plan import EpisodePlan

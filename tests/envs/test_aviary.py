@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gymcli
-from gymcli.environment.registry_options import environment_options
+from gymcli.environment.registry import environment_options
 from gymcli.envs.aviary import Aviary
 from gymcli.envs.aviary.calculator import CalculatorEnv
 from gymcli.envs.aviary.expressions import MAX_CHARACTERS, evaluate, number_text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.blackjack import (
     DECK,
     ENDINGS,

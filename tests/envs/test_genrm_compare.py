@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli import Comparison
-from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.genrm_compare import GenrmCompare, Talk, adjusted, paired
 from gymcli.envs.genrm_compare.aggregation import (
     centred,

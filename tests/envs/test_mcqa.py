@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.mcqa import GRADERS, MultipleChoice, Question
 from gymcli.errors import VerifierTimeoutError
 from tests.envs.episodes import answered, played, row_of_file, says, scored, task_row

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.environment.describe import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.sokoban import Puzzle, Sokoban, action_of
 from gymcli.envs.sokoban.rooms import ACTIONS, Room, make_room, solve
 from gymcli.errors import ReplayDivergedError, VerifierError

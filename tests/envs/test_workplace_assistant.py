@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.environment.describe import shipped_tasks
-from gymcli.environment.registry_options import environment_options
+from gymcli.environment.registry import environment_options, shipped_tasks
 from gymcli.envs.workplace_assistant import WorkplaceAssistant, WorkplaceTask
 from gymcli.envs.workplace_assistant.company import SOURCES, address_of, made_up
 from gymcli.envs.workplace_assistant.source import COLUMNS, labelled

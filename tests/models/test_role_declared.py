@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import Task
+from gymcli.environment.tool import Task
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import check_declared, check_missing

@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gymcli.environment.context import Cache
-from gymcli.environment.contract import Environment
-from gymcli.environment.parts import Task
+from gymcli.environment.contract import Cache, Environment
+from gymcli.environment.tool import Task
 from gymcli.errors import RequestRefusedError, RoleError, RunDirectoryError, UsageError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import in_order, refusal_of

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import RoleError
 from gymcli.types import Message, Score
 from tests.rollout.isolated import tell

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import Registry
-from gymcli.environment.parts import EnvironmentOptions, Step, Task
-from gymcli.environment.tool import tool
+from gymcli.environment.registry import Registry
+from gymcli.environment.tool import EnvironmentOptions, Step, Task, tool
 from gymcli.errors import (
     ContextOverflowError,
     EpisodeError,

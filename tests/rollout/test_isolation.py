@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import Registry
-from gymcli.environment.parts import Task
+from gymcli.environment.registry import Registry
+from gymcli.environment.tool import Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
 from gymcli.rollout.context import VerifyContext
 from gymcli.rollout.verifying import score

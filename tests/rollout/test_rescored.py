@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import Task
+from gymcli.environment.tool import Task
 from gymcli.rollout.rescored import Numbers, Rescored, compared
 from gymcli.rollout.rescored import new_line as line_of
 from gymcli.types import Message, Rollout, Score, Timing, Verifier

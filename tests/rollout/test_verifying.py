@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gymcli.environment.contract import Environment
-from gymcli.environment.find import Registry
-from gymcli.environment.parts import Task
-from gymcli.environment.stand_in import StandIn
+from gymcli.environment.judge import StandIn
+from gymcli.environment.registry import Registry
+from gymcli.environment.tool import Task
 from gymcli.errors import (
     RoleError,
     VerifierCrashedError,

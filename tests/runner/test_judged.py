@@ -5,7 +5,7 @@ import itertools
 import msgspec
 import pytest
 
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.verifying import iterated

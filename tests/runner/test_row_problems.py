@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError
 from gymcli.runner.row_problems import Problems, row_problems
 from gymcli.store.tasks import RowProblem

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey, survey

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.environment.find import Found
+from gymcli.environment.registry import Found
 from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text

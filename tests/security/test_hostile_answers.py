@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from gymcli.environment.describe import shipped_tasks
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import AttemptError
 from gymcli.rollout.plan import EpisodeFailedError
 from gymcli.store.tasks import TaskReading, read_tasks

@@ -9,8 +9,7 @@ import pytest
 
 import gymcli.envs
 from gymcli.environment.contract import Environment
-from gymcli.environment.describe import shipped_tasks
-from gymcli.environment.find import Registry
+from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.nemo_gym.wire import response_of, row_of
 from gymcli.serving import Judges, Service
 from gymcli.store.tasks import TaskReading, read_tasks

@@ -38,8 +38,7 @@ def generate(
 ) -> None:
     """Write the data set of an environment, the same rows for the same seed."""
     from gymcli.data.generation import compare_generated, generated_rows
-    from gymcli.environment.describe import shipped_tasks
-    from gymcli.environment.find import Registry
+    from gymcli.environment.registry import Registry, shipped_tasks
 
     if check:
         if num is not None or seed is not None or out is not None:

@@ -1,10 +1,4 @@
-"""Finds an environment by name: a server, a file, a module, one of ours, or an installed plug-in.
-
-A name on the command line may be an address (`NAME=http://host:port`) or code
-(`path/to/file.py:Class`, `module:Class`), and may say what another name means (`NAME=ENV`); a name
-in a data row may not: it finds built-in environments and entry points only. Nothing is imported
-until it is asked for by name.
-"""
+"""The rows that an environment generates."""
 
 from __future__ import annotations
 
@@ -18,36 +12,52 @@ import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import NamedTuple
 
+import msgspec
+from pydantic import ValidationError
+
 import gymcli.envs
 from gymcli.environment.contract import Environment
-from gymcli.environment.parts import EnvironmentOptions, Task
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     EnvironmentImportError,
+    EpisodeError,
     GymError,
     UnknownNameError,
     UsageError,
+    boundary,
     described,
     frames_of,
 )
-from gymcli.types import CODE_HASH
+from gymcli.types import CODE_HASH, JSON_ERRORS, JSONObject
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "FILE_MODULE_PREFIX",
+    "NUM_GENERATED",
     "EnvironmentClass",
     "Found",
     "Registry",
     "candidates",
+    "describe",
+    "environment_options",
+    "generated_lines",
+    "generates",
     "module_of_file",
+    "own_options",
+    "own_tasks",
+    "shipped_tasks",
+    "split_env_args",
     "split_name",
 ]
+
 
 EnvironmentClass = type[Environment[Task]]
 
@@ -237,9 +247,7 @@ def _from_address(spec: str) -> Found | None:
     name, address = (head, tail) if equals and "://" not in head else (REMOTE, spec)
     if not address.startswith(("http://", "https://")):
         return None
-    from gymcli.environment.remote_environment import (
-        remote_environment,  # late: heavy, and few runs need it
-    )
+    from gymcli.environment.remote import remote_environment
 
     return Found(name, remote_environment(name, address), "")
 
@@ -413,3 +421,161 @@ def _tool_docstring(node: ast.AST) -> str | None:
     marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
     is_tool = any(getattr(mark, "id", getattr(mark, "attr", "")) == "tool" for mark in marks)
     return ast.get_docstring(node) if is_tool else None
+
+
+def shipped_tasks(name: str) -> Path | None:
+    """Give the tasks file that ships with a built-in environment, if there is one."""
+    package = Path(gymcli.envs.__file__ or "").parent
+    for folder in (package / "_datasets", package.parent / "datasets"):
+        # Plain names only: `/somewhere` joined to a folder is not in it.
+        for candidate in (c for c in candidates(name) if Path(c).name == c):
+            path = folder / candidate / "tasks.jsonl"
+            if path.is_file():
+                return path
+    return None
+
+
+def own_tasks(found: Found) -> Path | None:
+    """Give the tasks file that ships with an environment, if there is one.
+
+    An environment of somebody else's has none, even if it bears the name of one of ours.
+    """
+    is_ours = found.environment.__module__.startswith("gymcli.envs.")
+    return shipped_tasks(found.name) if is_ours else None
+
+
+def describe(found: Found) -> JSONObject:
+    """Give what `gym envs` shows of an environment."""
+    environment = found.environment
+    lines = (inspect.getdoc(environment) or "").splitlines()
+    tasks = own_tasks(found)
+    return {
+        "name": found.name,
+        "description": lines[0] if lines else "",
+        "version": environment.version,
+        "max_reward": environment.max_reward,
+        "tools": list(environment.method_tools()),
+        "options": {
+            name: field.annotation.__name__
+            if inspect.isclass(field.annotation)
+            else str(field.annotation)
+            for name, field in environment.Options.model_fields.items()
+        },
+        "roles": [
+            *environment.required_roles,
+            *(f"{role} (optional)" for role in environment.optional_roles),
+        ],
+        "rescore": environment.rescore,
+        **environment.properties._asdict(),
+        "skipped_checks": dict(environment.skipped_checks),
+        "tasks": str(tasks) if tasks else None,
+    }
+
+
+def split_env_args(
+    given: Mapping[str, str], environments: Iterable[Found]
+) -> dict[str, dict[str, str]]:
+    """Assign options to environments: by the name before the dot, else to the one that has it.
+
+    Raises:
+        UsageError: No environment of the run has the option, or several have.
+
+    """
+    found = {item.name: item.environment for item in environments}
+    assigned: dict[str, dict[str, str]] = {name: {} for name in found}
+    for key, value in given.items():
+        prefix, _, option = key.partition(".")
+        if option and prefix in found:
+            assigned[prefix][option] = value
+            continue
+        fitting = [name for name, cls in found.items() if key in cls.Options.model_fields]
+        if len(fitting) != 1:
+            raise UsageError(_misfit(key, fitting, found))
+        assigned[fitting[0]][key] = value
+    return assigned
+
+
+def _misfit(key: str, fitting: list[str], found: Mapping[str, EnvironmentClass]) -> str:
+    if fitting:
+        return (
+            f"--env-arg {key}: {' and '.join(fitting)} both have it; write {fitting[0]}.{key}=..."
+        )
+    known = [f"{name}.{option}" for name in found for option in found[name].Options.model_fields]
+    there_are = ", ".join(known) or "none"
+    return f"--env-arg {key}: no environment of this run has it (options: {there_are})"
+
+
+def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
+    """Type those of the given options that one environment has, whichever others a run has.
+
+    Raises:
+        UsageError: As `environment_options`.
+
+    """
+    own = {}
+    for key, value in given.items():
+        prefix, _, option = key.partition(".")
+        if option and prefix == found.name:
+            own[option] = value
+        elif key in found.environment.Options.model_fields:
+            own[key] = value
+    return environment_options(found.environment, found.name, own, {})
+
+
+def environment_options(
+    environment: EnvironmentClass, name: str, given: Mapping[str, str], recorded: JSONObject
+) -> EnvironmentOptions:
+    """Type an environment's options: those on record, overridden by those given.
+
+    Raises:
+        UsageError: An option is unknown or has a value of the wrong type.
+
+    """
+    values = {**recorded, **{key: _option_value(text) for key, text in given.items()}}
+    try:
+        return environment.Options.model_validate(values)
+    except ValidationError as error:
+        wrong = {detail["loc"][0] for detail in error.errors() if detail["loc"]}
+    try:
+        # A value such as 1 may be meant as text: take the wrong ones as they were written.
+        as_written = {key: text for key, text in given.items() if key in wrong}
+        return environment.Options.model_validate({**values, **as_written})
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = ".".join(str(step) for step in first["loc"])
+        is_recorded = option.partition(".")[0] in recorded.keys() - given.keys()
+        source = "the option on record" if is_recorded else "--env-arg"
+        known = ", ".join(environment.Options.model_fields) or "none"
+        reason = first["msg"].removeprefix("Value error, ")
+        raise UsageError(
+            f"{source} {option}: {reason} (options of environment {name}: {known})"
+        ) from error
+
+
+def _option_value(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except JSON_ERRORS:
+        return text
+
+
+NUM_GENERATED = 60
+"""Tasks that are asked of a generator where nobody says how many."""
+
+
+def generates(found: Found) -> bool:
+    """Say whether the environment has a generator."""
+    own = found.environment.generate.__func__  # type: ignore[attr-defined]
+    return own is not Environment.generate.__func__  # type: ignore[attr-defined]
+
+
+def generated_lines(found: Found, num: int = NUM_GENERATED, *, seed: int = 0) -> Iterator[bytes]:
+    """Give the rows that an environment generates from `Random(seed)`, each a line of JSON.
+
+    Raises:
+        EpisodeError: It generates none, or fails.
+
+    """
+    with boundary(EpisodeError):
+        for row in found.environment.generate(Random(seed), num):
+            yield msgspec.json.encode(row) + b"\n"
