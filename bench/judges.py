@@ -27,8 +27,8 @@ from gymcli.errors import RoleError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ModelPool, RoleModels
-from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.isolation import IsolatedProcesses
+from gymcli.rollout.verify_context import VerifyContext, scores_of
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Message, Request, Rollout
 

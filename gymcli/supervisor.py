@@ -49,7 +49,7 @@ def main() -> None:
     if command:
         from gymcli.rollout.template import start_template  # late, as below
 
-        start_template("gymcli.rollout.worker")  # it imports while this process does
+        start_template("gymcli.rollout.verifier_worker")  # it imports while this process does
     from gymcli.cli import main as run_command  # late: the supervisor itself stays small
 
     run_command(supervised)

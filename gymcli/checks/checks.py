@@ -17,7 +17,7 @@ from gymcli.checks.verifier import repeatable, speed
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.verifier_workers import Workers
 
 __all__ = ["CHECKS", "DEFAULT_LIMIT", "check", "check_async"]
 

@@ -13,10 +13,9 @@ from gymcli.environment.registry import Found
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import AttemptError, EpisodeError, SetupError, boundary, frames_of
 from gymcli.models.roles import declared_roles
-from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan, Policy
-from gymcli.rollout.playing import play
-from gymcli.rollout.verifying import score, score_group
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, Policy, play
+from gymcli.rollout.scoring import score, score_group
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 
 __all__ = ["Episode", "Scripted", "Subject", "Watch", "says"]

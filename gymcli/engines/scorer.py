@@ -19,7 +19,7 @@ from gymcli.errors import GymError
 from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.rescored import Rescored, RescoreJob, rescore_lines
 from gymcli.rollout.template import forget_templates
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.secrets import Scrubber
 
 __all__ = ["Scorer", "ScoringJob"]

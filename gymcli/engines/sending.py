@@ -13,7 +13,7 @@ from gymcli.environment.registry import Found
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import GymError, ModelError
 from gymcli.models.api_errors import is_unreachable
-from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
+from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.types import AttemptKey, Failure, Rollout, Usage
 

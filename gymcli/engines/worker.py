@@ -27,8 +27,7 @@ from gymcli.engines.sending import plan_received, raised_again, sent_error, sent
 from gymcli.environment.registry import Registry
 from gymcli.errors import GymError
 from gymcli.models.roles import ModelSource
-from gymcli.rollout.event_loop import close, drive, new_event_loop
-from gymcli.rollout.watchdog import Watchdog
+from gymcli.rollout.event_loop import Watchdog, close, drive, new_event_loop
 from gymcli.runner.attempts import (
     Attempt,
     Ended,

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from gymcli.environment.time_limit import UnaskedCancellationError
 from gymcli.errors import AttemptError
-from gymcli.rollout.watchdog import Watchdog
+from gymcli.rollout.event_loop import Watchdog
 
 __all__ = ["Flight"]
 

@@ -21,7 +21,14 @@ import msgspec
 
 from gymcli.environment.registry import module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, described, leave_copy
-from gymcli.rollout.pool import READY, Place, ProcessPool, Subject, find_place, load_place
+from gymcli.rollout.worker_pool import (
+    READY,
+    Place,
+    ProcessPool,
+    Subject,
+    find_place,
+    load_place,
+)
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 
 __all__ = ["IsolatedProcesses"]

@@ -25,8 +25,7 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.rollout.pool import Subject
-from gymcli.rollout.worker import (
+from gymcli.rollout.verifier_worker import (
     Channel,
     Definition,
     ErrorReply,
@@ -34,7 +33,8 @@ from gymcli.rollout.worker import (
     call_verifier,
     prepare,
 )
-from gymcli.rollout.workers import Workers, as_error
+from gymcli.rollout.verifier_workers import Workers, as_error
+from gymcli.rollout.worker_pool import Subject
 from gymcli.store.blocks import Part, iterate_parts, part_lines
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout, without_torn

@@ -18,11 +18,10 @@ from gymcli.errors import (
 )
 from gymcli.models.client import Client
 from gymcli.models.roles import RoleModels, waits_to_score
-from gymcli.rollout.plan import Episode, EpisodeFailedError, EpisodePlan
-from gymcli.rollout.playing import play
-from gymcli.rollout.verifying import score, score_group
-from gymcli.rollout.watchdog import Watchdog
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.event_loop import Watchdog
+from gymcli.rollout.scoring import score, score_group
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.asking import Asking
 from gymcli.runner.failing import failure_of, fatal_error
 from gymcli.runner.stopping import Stopping, UnderWay

@@ -29,9 +29,9 @@ from gymcli.errors import (
 )
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import check_missing
-from gymcli.rollout.plan import Episode
-from gymcli.rollout.verifying import verifies_in_loop
-from gymcli.rollout.watchdog import Watchdog
+from gymcli.rollout.episode import Episode
+from gymcli.rollout.event_loop import Watchdog
+from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.budget import Budget, check_prices
 from gymcli.runner.engine import Engine

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gymcli.errors import ModelError, RunError
-from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan
-from gymcli.rollout.playing import play
+from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, play
 from gymcli.types import Answer, Request
 
 __all__ = ["first_request"]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ModelPool, RoleModels, RoleSource
-from gymcli.rollout.watchdog import Watchdog
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.event_loop import Watchdog
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.attempts import Shared
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from gymcli.environment.registry import environment_options, prepare, split_env_args
 from gymcli.models.roles import ORACLE, check_declared
-from gymcli.rollout.plan import EpisodeLimits, EpisodePlan
+from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.manifest import declared_sources
 from gymcli.runner.options import CollectOptions

@@ -31,9 +31,9 @@ from gymcli.rollout.rescored import (
     rescore_file,
     rescore_lines,
 )
+from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.rollout.template import forget_templates
-from gymcli.rollout.verifying import verifies_in_loop
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging

@@ -25,7 +25,7 @@ from gymcli.environment.remote_session import (
 )
 from gymcli.environment.tool import Step
 from gymcli.errors import EpisodeError, boundary
-from gymcli.rollout.playing import DEFAULT_MAX_TURNS
+from gymcli.rollout.episode import DEFAULT_MAX_TURNS
 from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer
 from gymcli.serving.sessions import Session, Sessions
 from gymcli.serving.stage import Stage

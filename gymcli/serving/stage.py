@@ -21,7 +21,7 @@ from gymcli.errors import (
     boundary,
 )
 from gymcli.models.roles import RoleModels
-from gymcli.rollout.verifying import score
+from gymcli.rollout.scoring import score
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judging import Judges
 from gymcli.serving.messages import RefusedError

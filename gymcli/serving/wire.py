@@ -14,7 +14,7 @@ import msgspec
 from gymcli.environment.registry import Found
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.nemo_gym.rows import read_rollout
-from gymcli.rollout.plan import attempt_seed
+from gymcli.rollout.episode import attempt_seed
 from gymcli.serving.messages import RefusedError
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, StopReason, Timing
 

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from gymcli.rollout.plan import EpisodeFailedError, EpisodePlan
-from gymcli.rollout.playing import play
-from gymcli.rollout.verifying import score
+from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.scoring import score
 from gymcli.types import Answer, Message, TaskRow, Usage, Verifier
 from tests.envs.episodes import Scripted, calls, says
 

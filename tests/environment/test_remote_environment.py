@@ -6,7 +6,7 @@ import pytest
 
 from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
 from gymcli.errors import EpisodeError, RunError, SetupError, UsageError, VerifierError
-from gymcli.rollout.playing import play
+from gymcli.rollout.episode import play
 from gymcli.types import Message, Rollout
 from tests.environment.remote_playing import (
     ADD_AND_SAY,

@@ -7,10 +7,9 @@ import msgspec
 from gymcli.environment.judge import StandIn
 from gymcli.environment.registry import Registry
 from gymcli.errors import VerifierError, boundary
-from gymcli.rollout.context import VerifyContext, scores_of
-from gymcli.rollout.plan import EpisodePlan
-from gymcli.rollout.playing import play
-from gymcli.rollout.verifying import score
+from gymcli.rollout.episode import EpisodePlan, play
+from gymcli.rollout.scoring import score
+from gymcli.rollout.verify_context import VerifyContext, scores_of
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
 from tests.pooled import pooled_workers, run_pooled

@@ -18,7 +18,7 @@ from gymcli.envs.aviary import Aviary
 from gymcli.envs.aviary.calculator import CalculatorEnv
 from gymcli.envs.aviary.expressions import MAX_CHARACTERS, evaluate, number_text
 from gymcli.errors import EpisodeError, SetupError, UsageError
-from gymcli.rollout.plan import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, TaskRow, ToolCall
 from tests.envs.episodes import calls, played, says, scored, task_row
 

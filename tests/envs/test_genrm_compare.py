@@ -27,8 +27,8 @@ from gymcli.envs.genrm_compare.lists import (
     written,
 )
 from gymcli.errors import RoleError
-from gymcli.rollout.plan import EpisodeFailedError
-from gymcli.rollout.verifying import score_group
+from gymcli.rollout.episode import EpisodeFailedError
+from gymcli.rollout.scoring import score_group
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Verifier
 from tests.checks.subjects import finding

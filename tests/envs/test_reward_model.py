@@ -8,7 +8,7 @@ from gymcli.envs.reward_model import RatedConversation, Writing
 from gymcli.envs.reward_model.notes import Note, made_up, written
 from gymcli.errors import RoleError
 from gymcli.models.endpoint import SCALAR_DIALECTS
-from gymcli.rollout.plan import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, ToolCall
 from tests.commands.running import gym, lines_of
 from tests.environment.scripted import Scripted, failing

@@ -20,10 +20,9 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.rollout.context import SEARCH_TIMEOUT, VerifyContext
-from gymcli.rollout.plan import EpisodePlan
-from gymcli.rollout.playing import play
-from gymcli.rollout.verifying import score
+from gymcli.rollout.episode import EpisodePlan, play
+from gymcli.rollout.scoring import score
+from gymcli.rollout.verify_context import SEARCH_TIMEOUT, VerifyContext
 from gymcli.types import (
     LARGEST,
     Answer,

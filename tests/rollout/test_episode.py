@@ -21,14 +21,15 @@ from gymcli.errors import (
     ServerError,
     SetupError,
 )
-from gymcli.rollout.plan import (
+from gymcli.rollout.episode import (
+    DEFAULT_MAX_TURNS,
     Episode,
     EpisodeFailedError,
     EpisodeLimits,
     EpisodePlan,
     attempt_seed,
+    play,
 )
-from gymcli.rollout.playing import DEFAULT_MAX_TURNS, play
 from gymcli.types import (
     Answer,
     FunctionCall,

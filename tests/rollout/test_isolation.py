@@ -17,9 +17,9 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registry
 from gymcli.environment.tool import Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
-from gymcli.rollout.context import VerifyContext
-from gymcli.rollout.verifying import score
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.scoring import score
+from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.verify_context import VerifyContext
 from gymcli.types import Rollout, Score, Verifier
 from tests.rollout.isolated import Holder, is_running, wait_for
 from tests.scoring import isolated

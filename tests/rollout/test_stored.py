@@ -14,7 +14,7 @@ import pytest
 import gymcli
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
 from gymcli.rollout.rescored import RescoreJob, rescore_lines
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.verifying import iterated, verify
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading, decode_rollout

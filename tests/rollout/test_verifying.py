@@ -20,9 +20,9 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.rollout.child import ChildProcess
-from gymcli.rollout.verifying import score, score_group
-from gymcli.rollout.workers import Workers
+from gymcli.rollout.scoring import score, score_group
+from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.worker_pool import ChildProcess
 from gymcli.types import Rollout, Score, Verifier
 from tests.rollout.isolated import is_running, wait_for
 from tests.rollout.misbehaving import (

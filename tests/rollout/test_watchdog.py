@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from gymcli.rollout.watchdog import Watchdog
+from gymcli.rollout.event_loop import Watchdog
 
 
 class Late:

@@ -9,7 +9,7 @@ import pytest
 
 from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import AttemptError
-from gymcli.rollout.plan import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.store.tasks import TaskReading, read_tasks
 from tests.envs.conftest import closed_workers
 from tests.envs.episodes import calls, played, says, scored

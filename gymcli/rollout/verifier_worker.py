@@ -23,9 +23,9 @@ from gymcli import errors
 from gymcli.environment.contract import Environment
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import GymError, VerifierError, described, frames_of, leave_copy
-from gymcli.rollout.context import VerifyContext, scores_of
 from gymcli.rollout.isolation import IsolatedProcesses
-from gymcli.rollout.pool import READY, Place, load_place
+from gymcli.rollout.verify_context import VerifyContext, scores_of
+from gymcli.rollout.worker_pool import READY, Place, load_place
 from gymcli.types import Rollout, Score
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "main",
     "prepare",
 ]
+
 
 _CALLS_SECONDS = 2.5
 """After so many seconds a verifier is no longer called in vain."""

@@ -18,13 +18,14 @@ from gymcli.environment.contract import Environment, Model
 from gymcli.environment.time_limit import LateError, gather_all, within
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import VerifierError, VerifierTimeoutError, boundary
-from gymcli.rollout.context import VerifyContext, scores_of
-from gymcli.rollout.pool import find_place
-from gymcli.rollout.worker import Method, ScoreReply
-from gymcli.rollout.workers import Workers, as_error
+from gymcli.rollout.verifier_worker import Method, ScoreReply
+from gymcli.rollout.verifier_workers import Workers, as_error
+from gymcli.rollout.verify_context import VerifyContext, scores_of
+from gymcli.rollout.worker_pool import find_place
 from gymcli.types import Rollout, Score, Verifier
 
 __all__ = ["score", "score_group", "verifies_in_loop"]
+
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -16,11 +16,12 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import AttemptError, GymError, VerifierError
 from gymcli.rollout.isolation import IsolatedProcesses
-from gymcli.rollout.pool import ProcessPool, Subject, find_place
-from gymcli.rollout.worker import Definition, ErrorReply, Method
+from gymcli.rollout.verifier_worker import Definition, ErrorReply, Method
+from gymcli.rollout.worker_pool import ProcessPool, Subject, find_place
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 
 __all__ = ["Workers", "as_error"]
+
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class Workers:
         """How often a new process calls a verifier in vain before its first score, where verifiers
         are compared with themselves."""
         self.verifiers = ProcessPool(
-            "gymcli.rollout.worker", num_workers, variables=lambda: os.environ, now=now
+            "gymcli.rollout.verifier_worker", num_workers, variables=lambda: os.environ, now=now
         )
         self.isolated = IsolatedProcesses(num_workers, scrubber, now=now)
 

@@ -24,16 +24,12 @@ from gymcli.environment.contract_checks import (
     wrong_return,
 )
 from gymcli.environment.tool import EnvironmentOptions, Task
-from gymcli.errors import (
-    ReplayDivergedError,
-    RoleError,
-    VerifierTimeoutError,
-    leave_copy,
-)
+from gymcli.errors import ReplayDivergedError, RoleError, VerifierTimeoutError, leave_copy
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.types import LARGEST, Message, Rollout, Score, StopReason
 
 __all__ = ["SEARCH_TIMEOUT", "VerifyContext", "scores_of"]
+
 
 T = TypeVar("T")
 
