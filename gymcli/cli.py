@@ -73,7 +73,7 @@ Exit codes:
 _WARNING_LOGGERS = (
     "gymcli.environment.time_limit",
     "gymcli.rollout",
-    "gymcli.runner.keeping",
+    "gymcli.runner.run_writer",
     "gymcli.scoring",
 )
 """What others log is printed by whoever knows the command."""

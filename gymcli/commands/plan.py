@@ -71,7 +71,7 @@ def _first_body(collection: Collection) -> bytes:
     """Give the body of the first request, as it would be sent."""
     from gymcli.models.client import Client
     from gymcli.models.endpoint import Endpoint
-    from gymcli.runner.policy import emulates_tools
+    from gymcli.runner.identity import emulates_tools
 
     options = collection.options
     endpoint = options.endpoint

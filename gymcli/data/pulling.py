@@ -15,7 +15,7 @@ from gymcli.data.mapping import RowMap, read_map
 from gymcli.data.output import compressing, replacing
 from gymcli.data.sources import SourceRow, local_rows
 from gymcli.errors import TasksError, UsageError
-from gymcli.runner.row_problems import Problems
+from gymcli.runner.survey import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
 from gymcli.store.lines import TOO_DEEP, file_sha256

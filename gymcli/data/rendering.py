@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.runner.row_problems import Problems
+from gymcli.runner.survey import Problems
 from gymcli.runner.task_source import named_file
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import Hints, RowProblem, TaskReading, read_tasks, told_apart

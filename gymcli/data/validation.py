@@ -12,7 +12,7 @@ from gymcli.environment.registry import Found, Registry, own_options, split_env_
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.row_problems import row_problems
+from gymcli.runner.survey import row_problems
 from gymcli.runner.task_source import TaskSource, named_file
 from gymcli.store.prompt import PromptTemplate
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks, told_apart

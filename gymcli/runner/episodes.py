@@ -17,15 +17,17 @@ from gymcli.errors import (
 )
 from gymcli.models.api_errors import is_unreachable
 from gymcli.runner.attempts import (
+    POLICY,
     Attempt,
     Ended,
     Outcome,
     Shared,
+    cause_of,
     play_attempt,
+    role_of,
     score_attempt,
     score_members,
 )
-from gymcli.runner.failing import POLICY, cause_of, role_of
 from gymcli.types import Failure, Rollout
 
 __all__ = ["Fuse", "run_attempts"]

@@ -13,10 +13,10 @@ from gymcli.models.roles import check_declared, check_missing, declared_roles
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
+from gymcli.runner.identity import role_identities
 from gymcli.runner.judging import Judges, judging
-from gymcli.runner.manifest import role_identities
-from gymcli.runner.recorded import find_recorded
-from gymcli.runner.resumption import failed_attempts
+from gymcli.runner.plan import failed_attempts
+from gymcli.runner.verifying import find_recorded
 from gymcli.store.manifest import differences, read_manifest
 from gymcli.store.run import GENERATIONS, RunDirectory
 from gymcli.store.verdicts import Verdicts

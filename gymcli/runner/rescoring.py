@@ -16,12 +16,11 @@ from gymcli.errors import TasksError
 from gymcli.models.roles import check_missing, declared_roles
 from gymcli.rollout.rescored import Rescored, Scorers
 from gymcli.runner.flips import Counting, RescoringReport
+from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judging import Judges
-from gymcli.runner.manifest import rescored_manifest
 from gymcli.runner.measure import measure, open_run
-from gymcli.runner.recorded import find_recorded
 from gymcli.runner.repeats import RepeatReport, Repeats
-from gymcli.runner.verifying import iterated, recorded_environments, rescore_run
+from gymcli.runner.verifying import find_recorded, iterated, recorded_environments, rescore_run
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollouts import rollouts_file
 from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs

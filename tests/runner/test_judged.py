@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from gymcli.environment.registry import Registry
-from gymcli.runner.judged import JudgedJob, rescore_judged
 from gymcli.runner.judging import Judges, judging
-from gymcli.runner.verifying import iterated
+from gymcli.runner.verifying import JudgedJob, iterated, rescore_judged
 from gymcli.store.lines import Line
 from gymcli.store.rollouts import RolloutReading
 from gymcli.store.verdicts import Verdicts

@@ -14,8 +14,8 @@ from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.runner.collection import Collection
+from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judging import Judges
-from gymcli.runner.manifest import rescored_manifest
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.pending import score_pending
 from gymcli.runner.rescoring import Rescoring

@@ -10,13 +10,13 @@ from typing import get_args
 import msgspec
 
 from gymcli.errors import EpisodeError
-from gymcli.runner.attempts import Outcome
-from gymcli.runner.failing import failure_of
+from gymcli.runner.attempts import Outcome, failure_of
 from gymcli.store.manifest import Manifest
 from gymcli.store.run import RunDirectory
 from gymcli.types import Call, FinishReason, Rollout
 
 __all__ = ["Keeping"]
+
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The manifest of a run: what names it, and what it was made with."""
+"""Request parameters of rows and of the command line, put together."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ import msgspec
 import gymcli
 from gymcli.environment.registry import Found, environment_options
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.models.roles import RoleSource, declared_roles, role_identity, spec_of
+from gymcli.errors import UsageError
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.local_model import has_tool_template, parse_local
+from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.judging import Judges
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.policy import emulates_tools
 from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
@@ -29,12 +31,47 @@ from gymcli.types import JSONObject, digest
 __all__ = [
     "declared_sources",
     "default_out",
+    "emulates_tools",
     "identity_of",
+    "merged_params",
     "new_manifest",
+    "parameter_warnings",
+    "policy_source",
     "rescored_manifest",
     "role_identities",
+    "sends_no_key",
     "unused",
 ]
+
+
+def policy_source(options: CollectOptions) -> ModelSource | None:
+    """Give what the policy is opened as; None: the environment's oracle plays.
+
+    Raises:
+        UsageError: It needs an endpoint, and there is none.
+
+    """
+    if options.model == "oracle":
+        return None
+    source = parse_local(options.model) or options.endpoint
+    if source is None:
+        raise UsageError(f"the model {options.model} needs an endpoint; give one")
+    return source
+
+
+def emulates_tools(options: CollectOptions) -> bool:
+    """Say whether tools go into the policy's prompt."""
+    if options.endpoint is not None:
+        return options.endpoint.emulate_tools
+    weights = parse_local(options.model)
+    return weights is not None and not has_tool_template(weights)
+
+
+def sends_no_key(options: CollectOptions) -> bool:
+    """Say whether nothing that is sent to the policy's endpoint could be a key."""
+    endpoint = options.endpoint
+    return endpoint is not None and not (endpoint.api_key or endpoint.headers or endpoint.query)
+
 
 T = TypeVar("T")
 
@@ -320,3 +357,32 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return asked.stdout.strip() if asked.returncode == 0 else None
+
+
+_TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""Names of one and the same parameter."""
+
+
+def merged_params(of_row: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Give the parameters of a request: those given win, whatever name a token limit has."""
+    if not of_row:
+        return dict(given)
+    overridden = _TOKEN_LIMITS if _TOKEN_LIMITS & given.keys() else frozenset[str]()
+    kept = {name: value for name, value in of_row.items() if name not in overridden}
+    return {**kept, **given}
+
+
+def parameter_warnings(options: CollectOptions, found: Survey) -> list[str]:
+    """Say which parameters will not be sent."""
+    warnings = []
+    if found.ignored:
+        names = ", ".join(sorted(found.ignored))
+        warnings.append(f"rows set {names}: ignored, the command line decides these")
+    dialect = DIALECTS[options.endpoint.dialect if options.endpoint else "chat"]
+    asked: dict[str, object] = dict.fromkeys(sorted({*found.param_names, *options.params}))
+    if options.seed is not None:
+        asked["seed"] = options.seed
+    unsent = dialect.unsent({**asked, **options.params})
+    if unsent:
+        warnings.append(f"the endpoint's dialect has no {', '.join(unsent)}: not sent")
+    return warnings
