@@ -62,7 +62,7 @@ def compare(
     from gymcli.errors import UsageError
     from gymcli.metrics.comparison import Rule
     from gymcli.runner.comparing import compare_runs
-    from gymcli.store.rollouts import unfinished_line
+    from gymcli.store.rollout_files import unfinished_line
 
     if markdown == STDOUT and json:
         raise UsageError("--markdown -: --json goes to stdout; give a file")

@@ -87,8 +87,7 @@ def _selected(
     from gymcli.data.source import Selected
     from gymcli.filters import parse_filter
     from gymcli.runner.indexing import index_run
-    from gymcli.store.records import ROLLOUTS
-    from gymcli.store.rollouts import unfinished_line
+    from gymcli.store.rollout_files import ROLLOUTS, unfinished_line
 
     wanted = None if where is None else parse_filter(where)
     seen = set()

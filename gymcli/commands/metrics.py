@@ -119,8 +119,8 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
     from gymcli.errors import RunDirectoryError
     from gymcli.runner.measure import measure
     from gymcli.secrets import scrubber_of
-    from gymcli.store.rollouts import unfinished_line
-    from gymcli.store.run import RunDirectory
+    from gymcli.store.rollout_files import unfinished_line
+    from gymcli.store.run_directory import RunDirectory
 
     aggregator = measure(run, env=env, by=by)
     numbers = aggregator.metrics()

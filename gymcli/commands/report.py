@@ -44,7 +44,7 @@ def report(
     from gymcli.reporting.html_reading import read_run
     from gymcli.reporting.run_report import RunReport
     from gymcli.secrets import scrubber_of
-    from gymcli.store.rollouts import unfinished_line
+    from gymcli.store.rollout_files import unfinished_line
 
     _check_replaceable(out, MARK.encode())
     gating = gating_of(gate, gate_on, None, None, None, None)

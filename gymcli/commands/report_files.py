@@ -108,7 +108,7 @@ def _write(path: Path, text: str, runs: Sequence[str]) -> None:
 def files_of(run: Path) -> list[Path]:
     """Give the files of a run directory, or a file alone: what must not be written over."""
     from gymcli.store.manifest import MANIFEST
-    from gymcli.store.records import FAILURES, GENERATIONS, METRICS, ROLLOUTS, VERDICTS
+    from gymcli.store.rollout_files import FAILURES, GENERATIONS, METRICS, ROLLOUTS, VERDICTS
 
     if not run.is_dir():
         return [run]

@@ -87,7 +87,7 @@ def verify(
     """
     from gymcli.runner.pending import score_pending
     from gymcli.runner.rescoring import Rescoring
-    from gymcli.store.rollouts import unfinished_line
+    from gymcli.store.rollout_files import unfinished_line
 
     cluster = Cluster(engine, address, workers)
     cluster.check()

@@ -21,7 +21,7 @@ from pydantic import (
 from gymcli.data.json_values import is_same, json_value
 from gymcli.data.transforms import TRANSFORMS
 from gymcli.errors import UsageError
-from gymcli.store.prompt import PromptTemplate, listed, read_yaml
+from gymcli.store.task_row import PromptTemplate, listed, read_yaml
 from gymcli.types import JSON, JSONObject
 
 __all__ = ["Column", "RowMap", "Step", "read_map"]

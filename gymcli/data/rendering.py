@@ -12,7 +12,7 @@ import msgspec
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.survey import Problems
 from gymcli.runner.task_source import named_file
-from gymcli.store.prompt import PromptTemplate
+from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import Hints, RowProblem, TaskReading, read_tasks, told_apart
 from gymcli.types import JSONObject, TaskRow
 

@@ -15,8 +15,15 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from gymcli.errors import MissingPackageError, UsageError
-from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
-from gymcli.store.lines import Line, decoded_lines, iterate_lines
+from gymcli.store.lines import (
+    MAX_LINE_BYTES,
+    TOO_LONG,
+    Line,
+    decoded_lines,
+    iterate_lines,
+    open_bytes,
+    read_errors,
+)
 from gymcli.types import JSON_ERRORS
 
 __all__ = ["SourceRow", "local_rows"]

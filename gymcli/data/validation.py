@@ -14,7 +14,7 @@ from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import row_problems
 from gymcli.runner.task_source import TaskSource, named_file
-from gymcli.store.prompt import PromptTemplate
+from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks, told_apart
 from gymcli.types import TaskRow
 

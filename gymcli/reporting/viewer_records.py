@@ -11,7 +11,7 @@ from gymcli.errors import RunFileError
 from gymcli.index import Row, RunIndex
 from gymcli.reporting.viewer_queries import RefusedError
 from gymcli.store.lines import iterate_lines
-from gymcli.store.records import FAILURES, WAYS_OUT
+from gymcli.store.rollout_files import FAILURES, WAYS_OUT
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Rollout
 
 __all__ = ["MAX_RECORD_BYTES", "failures_of", "read_record"]

@@ -35,9 +35,8 @@ from gymcli.rollout.verifier_worker import (
 )
 from gymcli.rollout.verifier_workers import Workers, as_error
 from gymcli.rollout.worker_pool import Subject
-from gymcli.store.blocks import Part, iterate_parts, part_lines
-from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading, decode_rollout, without_torn
+from gymcli.store.lines import Line, Part, iterate_parts, part_lines
+from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
 
 __all__ = [

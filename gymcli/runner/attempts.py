@@ -31,7 +31,7 @@ from gymcli.rollout.scoring import score, score_group
 from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.stopping import Stopping, UnderWay
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.records import redacted
+from gymcli.store.rollout_files import redacted
 from gymcli.types import ErrorRecord, Failure, JSONObject, Message, RoleUse, Rollout, Verifier
 
 __all__ = [

@@ -54,9 +54,8 @@ from gymcli.runner.stopping import Budget, Stopping, check_prices
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.durability import open_file, unwritable
-from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.run import DoneTasks, RunDirectory, Waiting
-from gymcli.store.shards import check_same_shard
+from gymcli.store.manifest import Manifest, check_same_shard, read_manifest
+from gymcli.store.run_directory import DoneTasks, RunDirectory, Waiting
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout

@@ -15,13 +15,15 @@ from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, OwnMetrics
 from gymcli.metrics.records import LAST_ATTEMPT
 from gymcli.metrics.slices import FieldValues
 from gymcli.metrics.slicing import field_of
-from gymcli.store.blocks import Block, decode_block, iterate_blocks
+from gymcli.store.lines import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
-from gymcli.store.records import FAILURES, ROLLOUTS, read_structs
-from gymcli.store.rollouts import (
+from gymcli.store.rollout_files import (
+    FAILURES,
+    ROLLOUTS,
     RolloutReading,
     decode_rollout,
     environment_names,
+    read_structs,
     rollouts_file,
     without_torn,
 )

@@ -18,7 +18,7 @@ from gymcli.runner.judging import Judges, judging
 from gymcli.runner.plan import failed_attempts
 from gymcli.runner.verifying import find_recorded
 from gymcli.store.manifest import differences, read_manifest
-from gymcli.store.run import GENERATIONS, RunDirectory
+from gymcli.store.run_directory import GENERATIONS, RunDirectory
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import AttemptKey, Failure, JSONObject, Rollout, Verifier
 

@@ -27,7 +27,7 @@ from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run import FAILURES, Done, DoneTasks, Waiting, read_structs
+from gymcli.store.run_directory import FAILURES, Done, DoneTasks, Waiting, read_structs
 from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow, Usage, Verifier, is_other_source
 
 __all__ = [

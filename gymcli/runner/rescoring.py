@@ -22,11 +22,17 @@ from gymcli.runner.measure import measure, open_run
 from gymcli.runner.repeats import RepeatReport, Repeats
 from gymcli.runner.verifying import find_recorded, iterated, recorded_environments, rescore_run
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.rollouts import rollouts_file
-from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs
+from gymcli.store.rollout_files import rollouts_file
+from gymcli.store.run_directory import (
+    FAILURES,
+    GENERATIONS,
+    RunDirectory,
+    check_unused,
+    read_structs,
+    whole_run,
+)
 from gymcli.store.tasks import RowProblem, read_row_fields
 from gymcli.store.verdicts import copy_verdicts
-from gymcli.store.whole import check_unused, whole_run
 from gymcli.types import (
     SCHEMA_VERSION,
     ErrorRecord,

@@ -12,7 +12,7 @@ import msgspec
 from gymcli.errors import EpisodeError
 from gymcli.runner.attempts import Outcome, failure_of
 from gymcli.store.manifest import Manifest
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 from gymcli.types import Call, FinishReason, Rollout
 
 __all__ = ["Keeping"]

@@ -29,7 +29,7 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ORACLE, RoleSource
 from gymcli.rollout.flight import Flight
 from gymcli.runner.options import CollectOptions
-from gymcli.store.run import FAILURES, GENERATIONS, ROLLOUTS, read_structs
+from gymcli.store.run_directory import FAILURES, GENERATIONS, ROLLOUTS, read_structs
 from gymcli.types import RoleUse, Timing, Usage
 
 __all__ = ["Budget", "Spent", "Stopping", "UnderWay", "check_prices", "spent_on_record"]

@@ -48,10 +48,9 @@ from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.episodes import run_attempts
 from gymcli.runner.judging import Judges, judging
-from gymcli.store.compressed import is_plain
-from gymcli.store.lines import Line
+from gymcli.store.lines import Line, is_plain
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.rollouts import (
+from gymcli.store.rollout_files import (
     RolloutReading,
     decode_rollout,
     environment_names,

@@ -9,7 +9,7 @@ import pytest
 
 from gymcli.commands.verify import _Watch
 from gymcli.runner.flips import RescoringReport
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,
     HOSTILE,

@@ -12,7 +12,7 @@ from gymcli.data.validation import validate
 from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.store.prompt import PromptTemplate
+from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import TaskReading, read_tasks
 
 PROMPT = 'system: "Answer {how}."\nuser: "{question} {{x}}"\n'

@@ -12,7 +12,7 @@ from gymcli.environment.registry import Registry
 from gymcli.rollout.rescored import RescoreJob
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading
+from gymcli.store.rollout_files import RolloutReading
 from gymcli.types import Rollout
 
 SOURCE = '''"""Says which process a verifier is in, and how often it was called."""

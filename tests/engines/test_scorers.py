@@ -23,7 +23,7 @@ from gymcli.runner.attempts import Attempt
 from gymcli.runner.judging import Judges, judging
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading
+from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Failure, Rollout, Verifier
 from tests.commands.running import gym

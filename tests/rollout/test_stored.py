@@ -17,7 +17,7 @@ from gymcli.rollout.rescored import RescoreJob, rescore_lines
 from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.verifying import iterated, verify
 from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading, decode_rollout
+from gymcli.store.rollout_files import RolloutReading, decode_rollout
 from gymcli.types import CODE_HASH, AttemptKey, Message, Rollout
 from tests.rollout.isolated import is_running, wait_for
 

@@ -19,7 +19,7 @@ from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.pending import score_pending
 from gymcli.runner.rescoring import Rescoring
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 from gymcli.types import Failure, Rollout
 from tests.commands.running import lines_of
 from tests.runner.collecting import QUICK

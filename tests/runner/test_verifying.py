@@ -20,7 +20,7 @@ from gymcli.runner.options import CollectOptions
 from gymcli.runner.pending import score_pending
 from gymcli.runner.rescoring import Rescoring
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.whole import UNFINISHED
+from gymcli.store.run_directory import UNFINISHED
 from tests.commands.running import lines_of
 from tests.runner.environments import Judged, Talked
 from tests.runner.test_roles import JUDGED, collected, endpoint_of, failing_at, write_rows

@@ -1,10 +1,11 @@
-"""The run directory: its lock, its files, and what of the run is done already."""
+"""A run that is shown all at once: its directory holds it when it is whole, and not before."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -19,16 +20,20 @@ from gymcli.errors import (
     UsageError,
 )
 from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber, environment_secrets
-from gymcli.store.appending import LineAppender
 from gymcli.store.begun import BEGUN, BegunFile
-from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG, read_errors
 from gymcli.store.done import Done, DoneTasks, read_done
-from gymcli.store.durability import Syncer, replace_file, unwritable
-from gymcli.store.lines import lines_of
+from gymcli.store.durability import (
+    LineAppender,
+    Syncer,
+    mend_file,
+    replace_file,
+    sync_folder,
+    unwritable,
+)
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, lines_of, read_errors
 from gymcli.store.locking import LOCK, RunLock
 from gymcli.store.manifest import MANIFEST, Manifest, differences, read_manifest
-from gymcli.store.mending import mend_file
-from gymcli.store.records import (
+from gymcli.store.rollout_files import (
     FAILURES,
     GENERATIONS,
     METRICS,
@@ -46,13 +51,17 @@ __all__ = [
     "GENERATIONS",
     "METRICS",
     "ROLLOUTS",
+    "UNFINISHED",
     "VERDICTS",
     "Done",
     "DoneTasks",
     "RunDirectory",
     "Waiting",
+    "check_unused",
     "read_structs",
+    "whole_run",
 ]
+
 
 _NUM_SPARE = 8
 """Files that are open at once when the numbers of a run are counted and written."""
@@ -376,3 +385,90 @@ class RunDirectory:
 
 def _is_left_behind(path: Path) -> bool:
     return any(path.match(pattern) for pattern in _LEFT_BEHIND)
+
+
+UNFINISHED = ".unfinished"
+"""The folder in the directory where the run is written until it is whole."""
+
+_FILES = (GENERATIONS, FAILURES, METRICS, ROLLOUTS, VERDICTS, MANIFEST)
+"""In the order in which they are shown: the last one makes the run."""
+
+
+def check_unused(path: Path) -> None:
+    """Refuse what is there already, unless it is empty or was left before the run was whole.
+
+    Raises:
+        UsageError: It holds something else.
+
+    """
+    left = path / UNFINISHED
+    if left.is_dir() and not left.is_symlink() and not (path / MANIFEST).exists():
+        return
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path}: exists already; --out takes a new directory")
+
+
+@contextmanager
+def whole_run(
+    path: Path, scrubber: Scrubber, *, keeps_unfinished: bool = True
+) -> Iterator[RunDirectory]:
+    """Give a run to be written, which stands in a directory once the block has ended well.
+
+    What an earlier try left is written anew, but for the answers of judges: they are there. A run
+    that cost nothing need not be kept unfinished: then nothing is left where the block fails.
+
+    Raises:
+        RunDirectoryError: The directory cannot be written, or another process writes it.
+
+    """
+    is_new = not path.exists()
+    lock = RunLock(path)
+    lock.take()
+    try:
+        try:
+            with _unfinished(path / UNFINISHED, scrubber, keeps_unfinished) as directory:
+                yield directory
+        except BaseException:
+            if not keeps_unfinished:
+                shutil.rmtree(path / UNFINISHED, ignore_errors=True)
+            raise
+        _show(path / UNFINISHED, path)
+    finally:
+        lock.free()
+        if is_new:
+            with suppress(OSError):  # something is in it
+                path.rmdir()
+
+
+@contextmanager
+def _unfinished(folder: Path, scrubber: Scrubber, keeps_verdicts: bool) -> Iterator[RunDirectory]:
+    """Give the folder where the run is written, without what an earlier try left."""
+    directory = RunDirectory(folder, scrubber)
+    directory.lock()
+    try:
+        _clear(folder, [name for name in _FILES if name != VERDICTS or not keeps_verdicts])
+        directory.mend((VERDICTS,))
+        yield directory
+    finally:
+        directory.close()
+
+
+def _clear(folder: Path, names: Iterable[str]) -> None:
+    try:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def _show(folder: Path, path: Path) -> None:
+    """Move the files of a run to where they belong."""
+    try:
+        for name in _FILES:
+            (path / name).unlink(missing_ok=True)  # of a try that ended in the middle of this
+            with suppress(FileNotFoundError):
+                (folder / name).rename(path / name)
+        shutil.rmtree(folder, ignore_errors=True)
+        sync_folder(path)
+    except OSError as error:
+        raise unwritable(path, error) from error
