@@ -6,6 +6,8 @@ The public names are imported when they are first used, so that `gym --help` sta
 import importlib
 from typing import TYPE_CHECKING
 
+from gymcli.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from gymcli.checks.checks import check
     from gymcli.engines import collect
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
         Score,
         ToolCall,
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "JSON",
@@ -81,61 +81,30 @@ __all__ = [
     "without_text_commands",
 ]
 
-_HOMES = {
-    "gymcli.checking": ("check",),
-    "gymcli.client": ("Endpoint",),
-    "gymcli.environment": (
-        "Context",
-        "Environment",
-        "EnvironmentOptions",
-        "Model",
-        "Properties",
-        "Step",
-        "Task",
-        "Tool",
-        "last_boxed",
-        "tool",
-        "without_text_commands",
-    ),
-    "gymcli.errors": (
-        "GymError",
-        "MissingPackageError",
-        "RoleError",
-        "UsageError",
-        "VerifierError",
-        "VerifierTimeoutError",
-    ),
-    "gymcli.metrics": ("AttemptScore", "Group"),
-    "gymcli.roles": (
-        "Comparison",
-        "Judge",
-        "PairwiseJudge",
-        "RewardModel",
-        "SimulatedUser",
-        "StandIn",
-        "UserTurn",
-        "Verdict",
-    ),
-    "gymcli.engines": ("collect",),
-    "gymcli.runner": ("verify",),
-    "gymcli.types": (
-        "JSON",
-        "Failure",
-        "FunctionCall",
-        "JSONObject",
-        "Message",
-        "Rollout",
-        "Score",
-        "ToolCall",
-    ),
-}
+_MODULES = (
+    "gymcli.types",
+    "gymcli.errors",
+    "gymcli.environment.tool",
+    "gymcli.environment.contract",
+    "gymcli.environment.model_text",
+    "gymcli.environment.judge",
+    "gymcli.environment.reward",
+    "gymcli.environment.user",
+    "gymcli.metrics.groups",
+    "gymcli.models.endpoint",
+    "gymcli.runner.verifying",
+    "gymcli.checks.checks",
+    "gymcli.engines.library",
+)
+"""Where the public names are defined; what imports least comes first."""
 
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module (PEP 562)."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(home), name)
+    if name in __all__:
+        for module in map(importlib.import_module, _MODULES):
+            if name in module.__all__:
+                return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

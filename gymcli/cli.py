@@ -16,7 +16,6 @@ from typing import Annotated, cast
 import typer
 import typer.core
 
-import gymcli
 from gymcli.commands import (
     check,
     collect,
@@ -53,6 +52,7 @@ from gymcli.errors import (
     UsageError,
 )
 from gymcli.store.supervised import Supervised, Tag
+from gymcli.version import __version__
 
 __all__ = ["app", "main"]
 
@@ -74,7 +74,6 @@ _WARNING_LOGGERS = (
     "gymcli.environment.time_limit",
     "gymcli.rollout",
     "gymcli.runner.run_writer",
-    "gymcli.scoring",
 )
 """What others log is printed by whoever knows the command."""
 
@@ -232,7 +231,7 @@ app.add_typer(data.app, name="data")
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        print(f"gymcli {gymcli.__version__}")
+        print(f"gymcli {__version__}")
         raise typer.Exit
 
 

@@ -15,9 +15,9 @@ from gymcli.errors import UsageError
 __all__ = ["NewFiles", "Pattern", "create"]
 
 Pattern = Literal["single-step", "multi-step", "multi-turn", "judge", "game"]
-"""What kind of environment to begin with; each is a file in gymcli/templates."""
+"""What kind of environment to begin with; each is a file in gymcli/checks/templates."""
 
-_TEMPLATES = Path(gymcli.__file__).parent / "templates"
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 class NewFiles(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-import gymcli
 from gymcli.engines.messages import Opened
 from gymcli.engines.process import WorkerLostError
 from gymcli.engines.sending import raised_again
 from gymcli.errors import EngineError
+from gymcli.version import __version__
 
 __all__ = ["MAX_DEATHS", "Deaths", "check_opened", "not_started"]
 
@@ -49,10 +49,10 @@ def check_opened(data: bytes) -> Opened:
     opened = msgspec.json.decode(data, type=Opened)
     if opened.error is not None:
         raise raised_again(opened.error)
-    if opened.gymcli_version != gymcli.__version__:
+    if opened.gymcli_version != __version__:
         raise EngineError(
             f"the Ray worker {opened.place} has gymcli {opened.gymcli_version}, not "
-            f"{gymcli.__version__}; install the same version on all nodes"
+            f"{__version__}; install the same version on all nodes"
         )
     return opened
 

@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-import gymcli
 from gymcli.engines.code import Code
 from gymcli.engines.known import Environments, TellingVerdicts
 from gymcli.engines.messages import NewVerdict, Opened, Orders, Report, SentAttempt, SpentTokens
@@ -40,6 +39,7 @@ from gymcli.runner.attempts import (
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.stopping import Stopping
 from gymcli.types import Rollout, Usage
+from gymcli.version import __version__
 
 __all__ = ["IDLE_SECONDS", "Job", "Worker", "opened_here"]
 
@@ -108,7 +108,7 @@ class Worker:
 def opened_here() -> Opened:
     """Give what this worker is."""
     place = f"{socket.gethostname()}:{os.getpid()}"
-    return Opened(gymcli_version=gymcli.__version__, place=place)
+    return Opened(gymcli_version=__version__, place=place)
 
 
 class _Bench:

@@ -22,12 +22,12 @@ from gymcli.secrets import credentials, passwords
 from gymcli.types import Usage
 
 __all__ = [
-    "Limits",
     "SCALAR_DIALECTS",
     "BaseURL",
     "DialectName",
     "Endpoint",
     "EndpointOptions",
+    "Limits",
     "checked_base_url",
 ]
 

@@ -179,7 +179,7 @@ def _check_gguf(weights: Path, model: str) -> None:
         )
 
 
-_CHILD = Path(__file__).with_name("child.py")
+_CHILD = Path(__file__).with_name("local_child.py")
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 5.0
 _LOG_TAIL_BYTES = 16_384

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymcli.models.responses import (
+from gymcli.nemo_gym.payload import usage_from_responses
+from gymcli.nemo_gym.responses_items import (
     IGNORED_PARAMS,
     messages_from_items,
     params_from_responses,
     tools_from_responses,
 )
-from gymcli.nemo_gym.payload import usage_from_responses
 from gymcli.types import (
     SCHEMA_VERSION,
     JSONObject,

@@ -21,7 +21,7 @@ __all__ = ["MARK", "html_report"]
 MARK = '<meta name="generator" content="gym report">'
 """Stands near the beginning of every page."""
 
-_TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+_TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 _TITLES = (
     ("verdict", "Verdict"),

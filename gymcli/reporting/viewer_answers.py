@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from gymcli import __version__
 from gymcli.errors import RunError, UsageError
 from gymcli.index import Row, RunIndex
 from gymcli.metrics import RunMetrics
@@ -20,6 +19,7 @@ from gymcli.reporting.viewer_records import failures_of, read_record
 from gymcli.reporting.viewer_run import ViewedRun
 from gymcli.runner.measure import measure
 from gymcli.types import JSONObject
+from gymcli.version import __version__
 
 __all__ = ["Answers"]
 

@@ -141,7 +141,7 @@ class Site:
 def _page_files() -> dict[str, tuple[str, bytes]]:
     """Give type and data of the page's files by name; the page itself is what a folder shows."""
     found = {}
-    for file in files("gymcli.viewing").joinpath("page").iterdir():
+    for file in files("gymcli.reporting").joinpath("viewer").iterdir():
         kind = _TYPES.get(file.name[file.name.rfind(".") :])
         if kind is not None:
             name = "" if file.name == "index.html" else file.name

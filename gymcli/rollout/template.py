@@ -28,7 +28,7 @@ __all__ = ["Fork", "forget_templates", "fork", "serve", "start_template"]
 _COMMAND = """
 import sys
 sys.path[:] = sys.argv[3:]
-from gymcli.scoring.template import serve
+from gymcli.rollout.template import serve
 serve(int(sys.argv[1]), sys.argv[2])
 """
 

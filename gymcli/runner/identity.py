@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import msgspec
 
-import gymcli
 from gymcli.environment.registry import Found, environment_options
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import UsageError
@@ -27,6 +26,7 @@ from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.types import JSONObject, digest
+from gymcli.version import __version__
 
 __all__ = [
     "declared_sources",
@@ -195,7 +195,7 @@ def new_manifest(
 ) -> Manifest:
     """Describe a run before it starts; `model` is its name on record."""
     return Manifest(
-        gymcli_version=gymcli.__version__,
+        gymcli_version=__version__,
         identity=identity,
         options=_shown_options(options),
         roles={
@@ -260,7 +260,7 @@ def rescored_manifest(
     specs = {role: spec_of(source) for role, source in sources.items()}
     return msgspec.structs.replace(
         manifest,
-        gymcli_version=gymcli.__version__,
+        gymcli_version=__version__,
         identity=identity,
         environments=records,
         roles={**_others(manifest.roles, asked), **specs},

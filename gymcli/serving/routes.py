@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from gymcli import __version__
 from gymcli.environment.registry import Found
 from gymcli.metrics import EnvironmentFacts, OwnMetrics
 from gymcli.serving.aggregation import aggregated
 from gymcli.serving.episodes import Episodes
 from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer
 from gymcli.serving.sessions import Session, Sessions
+from gymcli.version import __version__
 
 __all__ = ["Reply", "Routes"]
 

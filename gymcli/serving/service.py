@@ -10,11 +10,11 @@
 | `POST /aggregate_metrics` | the numbers of many scores |
 | `GET /reverify_mode` | whether `/verify` needs a session |
 
-Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), spoken anew; `gymcli.environment.remote_session` says
-what a client of gymcli gets beyond it. Where this differs: a request without its session is
-refused, where theirs begins an empty one, but for `/verify` of an environment without state; a
-failing verifier is an error 500, where some of theirs answer reward 0; a session cannot be seeded
-twice.
+Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), spoken anew;
+`gymcli.environment.remote_session` says what a client of gymcli gets beyond it. Where this differs:
+a request without its session is refused, where theirs begins an empty one, but for `/verify` of an
+environment without state; a failing verifier is an error 500, where some of theirs answer reward 0;
+a session cannot be seeded twice.
 """
 
 from __future__ import annotations

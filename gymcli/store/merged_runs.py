@@ -14,7 +14,6 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-import gymcli
 from gymcli.errors import RunFileError, RunMismatchError
 from gymcli.metrics import FailureLine, ScoredLine
 from gymcli.numbering import Numbering
@@ -29,6 +28,7 @@ from gymcli.store.rollout_files import (
     lines_with_structs,
 )
 from gymcli.types import JSONObject, is_other_source
+from gymcli.version import __version__
 
 __all__ = [
     "MergedLines",
@@ -213,7 +213,7 @@ def merged_manifest(runs: Sequence[RunRecord]) -> Manifest:
     commits = {manifest.git_commit for manifest in manifests}
     return msgspec.structs.replace(
         first,
-        gymcli_version=gymcli.__version__,
+        gymcli_version=__version__,
         identity=_identity(manifests),
         options=_shared([manifest.options for manifest in manifests]),
         tasks=_files(manifests),

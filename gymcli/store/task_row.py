@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from gymcli.errors import UsageError
-from gymcli.models.responses import IGNORED_PARAMS, tools_from_responses
+from gymcli.nemo_gym.responses_items import IGNORED_PARAMS, tools_from_responses
 from gymcli.nemo_gym.rows import environment_name, own_task_id, read_prompt
 from gymcli.types import JSON, JSONObject, Message, TaskRow, digest
 

@@ -12,7 +12,7 @@ import gymcli
 from gymcli.checks.creation import Pattern, create
 from gymcli.errors import UsageError
 
-TEMPLATES = Path(gymcli.__file__).parent / "templates"
+TEMPLATES = Path(gymcli.__file__).parent / "checks" / "templates"
 
 
 @pytest.mark.parametrize("pattern", get_args(Pattern))

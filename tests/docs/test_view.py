@@ -11,7 +11,7 @@ PAGE = page("view.md")
 
 
 def script(name):
-    return files("gymcli.viewing").joinpath("page", name).read_text(encoding="utf-8")
+    return files("gymcli.reporting").joinpath("viewer", name).read_text(encoding="utf-8")
 
 
 def test_every_key_of_the_help_is_told():

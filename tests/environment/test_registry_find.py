@@ -217,7 +217,7 @@ def test_registry_imports_a_file_anew_that_failed_before(tmp_path):
 def test_names_lists_ours_without_importing_them(tmp_path):
     listed = in_fresh_process(
         tmp_path,
-        "from gymcli.registry import Registry; print(*Registry.names()); "
+        "from gymcli.environment.registry import Registry; print(*Registry.names()); "
         "print([name for name in sys.modules if name.startswith('gymcli.envs.')])",
     )
     names, imported = listed.splitlines()
@@ -227,7 +227,7 @@ def test_names_lists_ours_without_importing_them(tmp_path):
 
 def test_names_lists_plug_ins_without_importing_them(tmp_path):
     install(tmp_path, {"pub_quiz": "pub_quiz_module:Quiz"}, pub_quiz_module="1 / 0")
-    code = "from gymcli.registry import Registry; print('pub_quiz' in Registry.names())"
+    code = "from gymcli.environment.registry import Registry; print('pub_quiz' in Registry.names())"
     assert in_fresh_process(tmp_path, code) == "True"
 
 
@@ -244,7 +244,7 @@ def test_find_gives_the_environment_of_a_plug_in(tmp_path, point, name, source):
     """The entry point names a class, or a module that defines one."""
     install(tmp_path, {"pub_quiz": point}, plug=source)
     code = f"""
-from gymcli.registry import Registry, describe
+from gymcli.environment.registry import Registry, describe
 found = Registry().find({name!r})
 print(found.name, found.environment.__name__, len(found.source_hash), describe(found)["version"])
 """
@@ -265,7 +265,7 @@ def test_find_says_what_is_wrong_with_a_plug_in(tmp_path, point, source, words):
     install(tmp_path, {"pub_quiz": point}, plug=source)
     code = """
 from gymcli.errors import EnvironmentImportError
-from gymcli.registry import Registry
+from gymcli.environment.registry import Registry
 try:
     Registry().find("pub_quiz")
 except EnvironmentImportError as error:
@@ -278,14 +278,17 @@ except EnvironmentImportError as error:
 
 def test_find_prefers_ours_to_a_plug_in_of_the_same_name(tmp_path):
     install(tmp_path, {"arithmetic": "plug:Quiz"}, plug=SOURCE)
-    code = "from gymcli.registry import Registry; print(Registry().find('arithmetic').environment)"
+    code = (
+        "from gymcli.environment.registry import Registry; "
+        "print(Registry().find('arithmetic').environment)"
+    )
     assert "gymcli.envs.arithmetic.Arithmetic" in in_fresh_process(tmp_path, code)
 
 
 def test_source_hash_covers_every_file_of_a_package(tmp_path):
     """A rename moves it as well as a change of text."""
     code = """
-import gymcli.registry.find as find
+import gymcli.environment.registry as find
 import importlib
 print(find._source_hash(importlib.import_module("pack")))
 """

@@ -494,7 +494,7 @@ def test_local_server_failed_start(gguf: Path) -> None:
 
 PARENT = """
 import asyncio, signal
-from gymcli.local import LocalServer, default_weights
+from gymcli.models.local_model import LocalServer, default_weights
 
 async def main():
     async with LocalServer(default_weights()) as server:

@@ -119,7 +119,7 @@ def test_idle_threads_end_with_the_loop():
 def test_a_stuck_thread_delays_no_end():
     program = """
 import asyncio, threading
-from gymcli.event_loop import run
+from gymcli.rollout.event_loop import run
 
 async def main():
     asyncio.create_task(asyncio.to_thread(threading.Event().wait))

@@ -173,7 +173,7 @@ def test_call_keeps_to_a_limit_that_is_in_force():
     """As in a shell where `ulimit -v` was set."""
     code = """
     import asyncio, resource
-    from gymcli.scoring import Workers
+    from gymcli.rollout.verifier_workers import Workers
     from tests.scoring import isolated
 
     resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
@@ -280,7 +280,7 @@ def test_call_refuses_a_function_of_a_script(tmp_path):
     """To import a script would run it once more in every worker."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import asyncio\nfrom gymcli.scoring import Workers\ndef f(): pass\n"
+        "import asyncio\nfrom gymcli.rollout.verifier_workers import Workers\ndef f(): pass\n"
         "asyncio.run(Workers(1).call(f, timeout=9, memory_mb=99))\n"
     )
     ran = subprocess.run(
@@ -387,7 +387,7 @@ def test_worker_ends_with_its_parent(function, sent, tmp_path):
     code = f"""
     import asyncio
     from pathlib import Path
-    from gymcli.scoring import Workers
+    from gymcli.rollout.verifier_workers import Workers
     from tests.scoring import isolated
 
     workers = Workers(1)
@@ -407,7 +407,7 @@ def test_idle_worker_ends_with_a_parent_that_closes_nothing(tmp_path):
     code = f"""
     import asyncio
     from pathlib import Path
-    from gymcli.scoring import Workers
+    from gymcli.rollout.verifier_workers import Workers
     from tests.scoring import isolated
 
     asyncio.run(Workers(1).call(isolated.tell, Path({str(tmp_path / "pid")!r}), timeout=20,

@@ -121,7 +121,7 @@ def test_a_fork_whose_template_was_killed(told):
 
 PARENT = """
 import os, socket, sys
-from gymcli.scoring.template import fork
+from gymcli.rollout.template import fork
 from tests.processes import TOO_LONG, state_of, wait_until
 ours, theirs = socket.socketpair()
 forked = fork("telling", theirs.fileno(), 2, os.environ)

@@ -339,7 +339,7 @@ def test_workers_warm_before_the_first_record():
 def test_nothing_outlives_a_parent_that_is_killed(tmp_path):
     code = f"""
     import asyncio
-    from gymcli.scoring import score
+    from gymcli.rollout.scoring import score
     from gymcli.types import Rollout, Verifier
     from tests.scoring.misbehaving import Waiting
 

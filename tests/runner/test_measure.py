@@ -100,8 +100,8 @@ def test_measure_reads_a_file_in_which_lines_of_ours_and_of_nemo_gym_are_mixed(t
 def test_import_loads_nothing_that_only_environments_need():
     """Who measures a run directory waits for none of it."""
     command = (
-        "import sys; from gymcli.runner import measure; print([name for name in "
-        "('gymcli.registry', 'gymcli.environment', 'asyncio', 'pydantic') if name in sys.modules])"
+        "import sys; from gymcli.runner.measure import measure; print([name for name in "
+        "('gymcli.environment.registry', 'asyncio', 'pydantic') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
     assert found.stdout.decode().strip() == "[]"

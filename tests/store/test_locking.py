@@ -16,7 +16,7 @@ from gymcli.store.locking import LOCK, RunLock
 HOLD = """
 import asyncio, os, sys
 from pathlib import Path
-from gymcli.scoring.child import ChildProcess
+from gymcli.rollout.worker_pool import ChildProcess
 from gymcli.store.locking import RunLock
 
 lock = RunLock(Path(sys.argv[1]))
