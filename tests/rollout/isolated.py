@@ -73,7 +73,7 @@ def hold_the_interpreter(path=None):
 
 def start_another(path):
     """Start a process of one's own and wait for it."""
-    code = f"import tests.scoring.isolated as i; i.sleep_for_ever({str(path)!r})"
+    code = f"import tests.rollout.isolated as i; i.sleep_for_ever({str(path)!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -21,8 +21,8 @@ from gymcli.rollout.scoring import score
 from gymcli.rollout.verifier_workers import Workers
 from gymcli.rollout.verify_context import VerifyContext
 from gymcli.types import Rollout, Score, Verifier
+from tests.rollout import isolated
 from tests.rollout.isolated import Holder, is_running, wait_for
-from tests.scoring import isolated
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests on /proc")
 
@@ -141,13 +141,13 @@ def test_call_kills_what_the_function_started(tmp_path):
 
 def test_call_counts_neither_waiting_nor_importing_as_time():
     async def in_line(workers):
-        slow = {"timeout": 0.9, "memory_mb": 512, "imports": ("tests.scoring.slow_import",)}
+        slow = {"timeout": 0.9, "memory_mb": 512, "imports": ("tests.rollout.slow_import",)}
         calls = [workers.call(isolated.add, number, 0, **slow) for number in range(3)]
         return await asyncio.gather(*calls)
 
     with Pool(1) as workers:
         assert workers.run(in_line(workers)) == [0, 1, 2]
-        assert called(workers, isolated.is_imported, "tests.scoring.slow_import")
+        assert called(workers, isolated.is_imported, "tests.rollout.slow_import")
 
 
 @ON_LINUX
@@ -174,7 +174,7 @@ def test_call_keeps_to_a_limit_that_is_in_force():
     code = """
     import asyncio, resource
     from gymcli.rollout.verifier_workers import Workers
-    from tests.scoring import isolated
+    from tests.rollout import isolated
 
     resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
     async def main():
@@ -388,7 +388,7 @@ def test_worker_ends_with_its_parent(function, sent, tmp_path):
     import asyncio
     from pathlib import Path
     from gymcli.rollout.verifier_workers import Workers
-    from tests.scoring import isolated
+    from tests.rollout import isolated
 
     workers = Workers(1)
     path = Path({str(tmp_path / "pid")!r})
@@ -408,7 +408,7 @@ def test_idle_worker_ends_with_a_parent_that_closes_nothing(tmp_path):
     import asyncio
     from pathlib import Path
     from gymcli.rollout.verifier_workers import Workers
-    from tests.scoring import isolated
+    from tests.rollout import isolated
 
     asyncio.run(Workers(1).call(isolated.tell, Path({str(tmp_path / "pid")!r}), timeout=20,
                                 memory_mb=512))

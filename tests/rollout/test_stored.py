@@ -316,7 +316,7 @@ def test_verify_leaves_no_process_where_it_is_killed(tmp_path, spec):
         source.read_text().replace(
             'if text == "die":',
             f'if text == "tell":\n'
-            f"            from tests.scoring.isolated import spin\n"
+            f"            from tests.rollout.isolated import spin\n"
             f"            spin({str(told)!r})\n"
             f'        if text == "die":',
         )

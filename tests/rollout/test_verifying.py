@@ -341,7 +341,7 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path):
     import asyncio
     from gymcli.rollout.scoring import score
     from gymcli.types import Rollout, Verifier
-    from tests.scoring.misbehaving import Waiting
+    from tests.rollout.misbehaving import Waiting
 
     rollout = Rollout(task={{"file": {str(tmp_path / "pid")!r}}})
     asyncio.run(score(Waiting, rollout, verifier=Verifier(), options=Waiting.Options()))
