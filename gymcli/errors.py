@@ -1,8 +1,53 @@
-"""The border to somebody else's code: whatever it raises is attributed to one phase."""
+"""Every error a user can meet, each with its exit code.
+
+GymError                      1   a bug of ours unless a child says otherwise
+├── UsageError                2   the user's mistake
+│   ├── ConfigError               gym.toml says something that it cannot mean
+│   ├── TasksError                rows of a tasks file are wrong, all listed
+│   ├── RunMismatchError          the run directory belongs to other settings
+│   ├── RunFileError              a line of a run's own files is damaged
+│   ├── FilterError               an expression cannot be read, or does not fit what it is about
+│   ├── UnknownNameError          no environment, task or run of this name
+│   ├── EnvironmentImportError    the environment exists and cannot be imported
+│   └── MissingPackageError       an optional package is not installed
+├── BudgetReachedError        6   the run stopped at a budget
+├── InterruptedRunError     130   Ctrl-C ended the run
+│   └── TerminatedRunError  143   SIGTERM ended the run
+├── RunError                  4   the run is not usable
+│   ├── FatalEndpointError        the endpoint refused in a way that waiting cannot mend
+│   ├── EngineError               the workers of a cluster cannot be started, or die one by one
+│   ├── RunDirectoryError         the run directory cannot be written
+│   └── OutputError               standard output cannot be written
+└── AttemptError              1   one attempt cannot be scored; recorded, never fatal to the run
+    ├── ModelError                phase "model"
+    │   ├── EndpointConnectionError   no connection, or it broke
+    │   ├── EndpointTimeoutError      no answer in time
+    │   ├── EndpointGoneError         no sign of life for so long that it was given up
+    │   ├── RateLimitError            answers 429 even to the last retry
+    │   ├── ServerError               answers 5xx, 408 or 409 to the last retry
+    │   ├── RequestRefusedError       a 4xx that is never retried
+    │   ├── AuthenticationError       401 or 403
+    │   ├── InvalidAnswerError        the body is no answer of the dialect
+    │   ├── UnknownUsageError         an answer does not say what it took, and a limit counts that
+    │   └── ContextOverflowError      the conversation no longer fits; becomes a stop reason
+    ├── SetupError                phase "setup"
+    │   └── SetupTimeoutError         building the state took too long
+    ├── EpisodeError              phase "environment"
+    │   ├── EnvironmentTimeoutError   the environment took too long over a step
+    │   └── CrashedAttemptError       the process of the run died twice while it was played
+    ├── RoleError                 phase "role"
+    ├── VerifierError             phase "verify"
+    │   ├── VerifierTimeoutError      the verifier took too long
+    │   ├── VerifierCrashedError      the process of the verifier died, or needed too much memory
+    │   ├── IncompleteGroupError      another attempt of the task has no score yet
+    │   └── ReplayDivergedError       replaying the record gave other results
+    └── UnfinishedAttemptError    the run ended first; the phase is the one it was in
+        ├── CancelledAttemptError     a signal, or an endpoint that is gone, ended the run
+        └── BudgetAttemptError        the run stopped at a budget
+"""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import traceback
@@ -417,6 +462,8 @@ def _is_closed(error: BaseException) -> bool:
     """Return whether a coroutine that runs no more is being closed."""
     if not isinstance(error, GeneratorExit):
         return False
+    import asyncio  # late: `gym --help` does without
+
     try:
         return asyncio.current_task() is None
     except RuntimeError:
@@ -425,6 +472,8 @@ def _is_closed(error: BaseException) -> bool:
 
 def _was_asked_for(error: BaseException) -> bool:
     """Return whether an error is a cancellation that this task was asked for by anybody."""
+    import asyncio  # late: `gym --help` does without
+
     if not isinstance(error, asyncio.CancelledError):
         return False
     task = asyncio.current_task()

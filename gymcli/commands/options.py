@@ -13,7 +13,7 @@ import typer
 from gymcli.commands.console import run_async
 from gymcli.commands.streams import hide
 from gymcli.errors import UsageError
-from gymcli.store.manifest import Shard
+from gymcli.store.shards import Shard
 
 if TYPE_CHECKING:
     from gymcli.models.endpoint import Endpoint

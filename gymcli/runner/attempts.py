@@ -1,4 +1,4 @@
-"""Where an attempt is: its own phase, or that of the roles while a model of one is asked."""
+"""One attempt from its plan to its outcome, and a group of them that is scored together."""
 
 from __future__ import annotations
 

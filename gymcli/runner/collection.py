@@ -1,4 +1,4 @@
-"""What an attempt would ask first, found out without asking anybody."""
+"""A collection from its options to its last outcome: checked, opened, run, resumed."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ from gymcli.runner.stopping import Budget, Stopping, check_prices
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.durability import open_file, unwritable
-from gymcli.store.manifest import Manifest, check_same_shard, read_manifest
+from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.run_directory import DoneTasks, RunDirectory, Waiting
+from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout

@@ -1,4 +1,4 @@
-"""Request parameters of rows and of the command line, put together."""
+"""The manifest of a run: what names it, and what it was made with."""
 
 from __future__ import annotations
 

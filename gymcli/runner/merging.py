@@ -15,7 +15,7 @@ from gymcli.runner.measure import measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.durability import LineAppender
 from gymcli.store.locking import kept_unwritten
-from gymcli.store.manifest import MANIFEST, Shard, read_manifest
+from gymcli.store.manifest import MANIFEST, read_manifest
 from gymcli.store.merged_runs import (
     MergedLines,
     RunRecord,
@@ -26,6 +26,7 @@ from gymcli.store.merged_runs import (
     version_warnings,
 )
 from gymcli.store.run_directory import ROLLOUTS, RunDirectory, check_unused, whole_run
+from gymcli.store.shards import Shard
 
 __all__ = ["Merging"]
 

@@ -1,4 +1,4 @@
-"""How a plan stands against the run that is there already: what is done, changed or gone."""
+"""Every attempt of a run in its order, and what each of them is played and scored with."""
 
 from __future__ import annotations
 

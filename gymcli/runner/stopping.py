@@ -1,4 +1,4 @@
-"""What a run may spend, in tokens, money and time, and what it spent, earlier commands included."""
+"""How a run ends before its work is done: nothing new, some time for what is in flight, the cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with rows for their environments, and what is told of many wrong ones."""
+"""The first pass over the tasks: everything that can be wrong is found before anything is sent."""
 
 from __future__ import annotations
 

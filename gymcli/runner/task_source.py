@@ -11,8 +11,8 @@ from typing import NamedTuple
 from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import TasksError
 from gymcli.runner.options import CollectOptions
-from gymcli.store.manifest import Shard
 from gymcli.store.rereading import FirstReading
+from gymcli.store.shards import Shard
 from gymcli.store.task_row import PromptTemplate, working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
 from gymcli.types import TaskRow

@@ -1,4 +1,4 @@
-"""Finds the environments that a record names, which may be code or a server of its user alone."""
+"""Rescores the lines of a file: in workers where verifiers compute, in a loop where they wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Ends of files that their writer did not finish: found, and cut off."""
+"""What is written reaches the disk: while a run works in a thread of its own, else at once.
+
+A write outlives the process that made it; a sync outlives the machine. On macOS that is what
+`fsync` promises there: a drive may keep it in its own cache for a while.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of JSONL files, many at a time, which takes a fraction of the time of one by one."""
+"""Lines of JSONL files, plain or compressed, read as a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of several runs one after another, as they are; each attempt comes from one of them."""
+"""Several manifests as one: what must be the same in all of them, and what is added up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gymcli.metrics import FailureLine, ScoredLine
 from gymcli.numbering import Numbering
 from gymcli.store.durability import unfinished_end
 from gymcli.store.locking import kept_unwritten
-from gymcli.store.manifest import EnvironmentRecord, Manifest, Shard, differences
+from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
 from gymcli.store.rollout_files import (
     FAILURES,
     GENERATIONS,
@@ -27,6 +27,7 @@ from gymcli.store.rollout_files import (
     VERDICTS,
     lines_with_structs,
 )
+from gymcli.store.shards import Shard
 from gymcli.types import JSONObject, is_other_source
 from gymcli.version import __version__
 

@@ -1,4 +1,4 @@
-"""The names of a run's files, and their lines read as records."""
+"""Rollout files, ours and NeMo Gym's, read line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is shown all at once: its directory holds it when it is whole, and not before."""
+"""The run directory: its lock, its files, and what of the run is done already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prompt template that turns the fields of a raw row into messages."""
+"""One decoded row of a tasks file made a task, whichever of the four shapes it has."""
 
 from __future__ import annotations
 

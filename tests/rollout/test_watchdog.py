@@ -72,7 +72,7 @@ def test_watchdog_names_the_function_that_blocks(caplog):
 
 BLOCKED = """
 import asyncio, re, sys
-from gymcli.rollout import Watchdog
+from gymcli.rollout.event_loop import Watchdog
 async def main():
     with open(sys.argv[1], "w") as stack:
         async with Watchdog(blocking_timeout=1.0, stack_file=stack):
@@ -93,7 +93,7 @@ def test_watchdog_ends_a_process_whose_pattern_explodes_and_writes_the_stack(tmp
 
 STOPPED = """
 import asyncio, sys
-from gymcli.rollout import Watchdog
+from gymcli.rollout.event_loop import Watchdog
 async def main():
     async with Watchdog() as watchdog:
         await asyncio.sleep(0.3)

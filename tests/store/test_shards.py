@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gymcli.errors import RunMismatchError
-from gymcli.store.manifest import Shard, check_same_shard
+from gymcli.store.shards import Shard, check_same_shard
 
 
 def test_parse_counts_from_one():
