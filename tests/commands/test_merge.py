@@ -9,7 +9,7 @@ import pytest
 
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.locking import RunLock
 from gymcli.store.run_directory import whole_run

@@ -10,8 +10,8 @@ import pytest
 
 from gymcli.errors import InvalidAnswerError
 from gymcli.mock import Faults, MockAnswer, MockServer, fixed, scripted
+from gymcli.mock.bodies import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.mock.faults import BURST_LENGTH, Cut, Refusal
-from gymcli.mock.spoiled import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.http import EventReader
 from gymcli.types import Answer

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gymcli.errors import InvalidAnswerError
 from gymcli.mock import MockAnswer
-from gymcli.mock.wire import (
+from gymcli.mock.bodies import (
     Circumstances,
     chat_body,
     chat_events,

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 from tests.reporting.viewer_runs import Shown, failure, lines, rollout, said, write_run
 
 pytest_plugins = ["tests.browsers"]
