@@ -9,7 +9,7 @@ import pytest
 from gymcli.errors import UsageError
 from gymcli.index import open_index
 from gymcli.metrics import EnvironmentFacts
-from gymcli.serving.aggregation import aggregated
+from gymcli.serving.service import aggregated
 from tests.data.exporting import export
 from tests.index.runs import failed, lines, scored, with_tools, write_run
 

@@ -1,7 +1,4 @@
-"""The service as an aiohttp application, and as one for any ASGI server.
-
-Both only carry: what is answered is decided in `gymcli.serving.service`.
-"""
+"""Serves an environment from a process of its own, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -13,10 +10,12 @@ from urllib.parse import quote
 from aiohttp import web
 
 from gymcli.errors import GymError
-from gymcli.serving.messages import Asked, RefusedError, headers_of
+from gymcli.runner.listening import listen
 from gymcli.serving.service import MAX_BODY, Service
+from gymcli.serving.sessions import Asked, RefusedError, headers_of
 
-__all__ = ["AsgiApplication", "aiohttp_application"]
+__all__ = ["AsgiApplication", "aiohttp_application", "serve"]
+
 
 _Event: TypeAlias = MutableMapping[str, Any]
 """A message of ASGI, whose values are of any type."""
@@ -161,3 +160,25 @@ def _path(scope: _Event) -> str:
 
 def _too_large(max_body: int) -> RefusedError:
     return RefusedError(413, f"the body is longer than {max_body:,} bytes")
+
+
+_SHUTDOWN = 10.0
+"""Seconds that requests under way have left when the server ends."""
+
+
+async def serve(service: Service, *, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; a second one does not wait for what is still to be closed.
+
+    Args:
+        service: What is served.
+        host: Where to listen.
+        port: 0 picks a free one.
+        announce: Called with the base URL once it listens.
+
+    Raises:
+        UsageError: It cannot listen there.
+
+    """
+    application = aiohttp_application(service)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN)
+    await listen(runner, host=host, port=port, announce=announce)
