@@ -35,8 +35,7 @@ def view(
     machine alone. A run that is still written is followed. It stops at SIGTERM or Ctrl-C, with
     exit code 0.
     """
-    from gymcli.reporting.viewer_run import open_run
-    from gymcli.reporting.viewer_site import serve
+    from gymcli.reporting.viewer import open_run, serve
     from gymcli.secrets import scrubber_of
 
     if len(runs) > _MAX_RUNS:

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from gymcli.errors import RunError, UsageError
 from gymcli.metrics import Estimate
 from gymcli.metrics.comparison import Comparison, Difference, TaskDifference
-from gymcli.reporting.html_bins import sample_of
-from gymcli.reporting.html_breakdowns import MAX_DRAWN, distinct_labels
-from gymcli.reporting.html_figures import points, ranges
+from gymcli.reporting.html_charts import MAX_DRAWN, distinct_labels
+from gymcli.reporting.html_figures import points, ranges, sample_of
 from gymcli.reporting.html_parts import (
     Card,
     Cell,

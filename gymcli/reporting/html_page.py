@@ -12,8 +12,7 @@ import msgspec
 from gymcli.errors import MissingPackageError
 from gymcli.metrics.gates import GateVerdict
 from gymcli.reporting.html_comparison import ComparisonSection
-from gymcli.reporting.html_parts import Chart, Shown
-from gymcli.reporting.html_reading import RunReading
+from gymcli.reporting.html_parts import Chart, RunReading, Shown
 from gymcli.reporting.html_sections import RunSection, run_section, runs_table
 
 __all__ = ["MARK", "html_report"]

@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.reporting.html_bins import MAX_POINTS, Bin, bins_of, groups_of, sample_of
+from gymcli.reporting.html_figures import MAX_POINTS, Bin, bins_of, groups_of, sample_of
 
 REWARDS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=200)
 PAIRS = st.lists(st.tuples(st.integers(0, 60), st.floats(-10, 10)), min_size=1, max_size=200)

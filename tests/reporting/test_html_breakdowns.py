@@ -1,7 +1,7 @@
 """The numbers of a run broken down."""
 
 from gymcli.metrics import Estimate, Metrics, RunMetrics, TaskMetrics
-from gymcli.reporting.html_breakdowns import (
+from gymcli.reporting.html_charts import (
     MAX_DRAWN,
     MAX_FLAKY,
     component_chart,

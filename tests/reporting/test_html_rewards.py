@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.metrics import Estimate, Metrics
-from gymcli.reporting.html_rewards import curve_chart, reward_chart
+from gymcli.reporting.html_charts import curve_chart, reward_chart
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """What the page says of one run, and of what it leaves out."""
 
 from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
-from gymcli.reporting.html_effort import effort_charts
-from gymcli.reporting.html_reading import Attempts, RunReading
-from gymcli.reporting.html_sections import run_section
-from gymcli.reporting.html_tasks import MAX_ATTEMPTS, MAX_TASKS
+from gymcli.reporting.html_parts import Attempts, RunReading
+from gymcli.reporting.html_sections import MAX_ATTEMPTS, MAX_TASKS, effort_charts, run_section
 from gymcli.store.manifest import Manifest
 
 

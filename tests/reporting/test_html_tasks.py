@@ -3,8 +3,8 @@
 import pytest
 
 from gymcli.metrics import TaskMetrics
-from gymcli.reporting.html_reading import Attempts
-from gymcli.reporting.html_tasks import MAX_ATTEMPTS, MAX_TASKS, task_data
+from gymcli.reporting.html_parts import Attempts
+from gymcli.reporting.html_sections import MAX_ATTEMPTS, MAX_TASKS, task_data
 
 
 def task(task_id, mean, **fields):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.reporting.viewer_differences import KINDS, Standing, differences
+from gymcli.reporting.viewer_lists import KINDS, Standing, differences
 
 KEY = ("env", "task")
 MIRRORED = {"fixed": "broken", "better": "worse", "only_a": "only_b"}

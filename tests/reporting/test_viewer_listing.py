@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.index import Refreshed, open_index
-from gymcli.reporting.viewer_listing import Listing, Listings, quoted
+from gymcli.reporting.viewer_lists import Listing, Listings, quoted
 from tests.reporting.viewer_runs import lines, rollout, write_run
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from gymcli.errors import UsageError
-from gymcli.reporting.viewer_numbers import Kept
+from gymcli.reporting.viewer_lists import Kept
 
 
 class Measurement:

@@ -4,7 +4,7 @@ import pytest
 
 from gymcli.errors import RunFileError
 from gymcli.index import open_index
-from gymcli.reporting.viewer_records import failures_of
+from gymcli.reporting.viewer_lists import failures_of
 from tests.reporting.viewer_runs import failure, lines, rollout, write_run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.reporting.viewer_run import open_run
+from gymcli.reporting.viewer import open_run
 from tests.reporting.viewer_runs import rollout, write_run
 
 

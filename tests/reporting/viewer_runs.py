@@ -7,8 +7,7 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
-from gymcli.reporting.viewer_run import open_run
-from gymcli.reporting.viewer_site import Site
+from gymcli.reporting.viewer import Site, open_run
 from gymcli.secrets import NOTHING_SECRET
 
 TOKEN = "a-token-that-nobody-knows"
