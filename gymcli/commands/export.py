@@ -17,8 +17,8 @@ from gymcli.errors import FilterError, UsageError
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
-    from gymcli.data.formats import Exporter
-    from gymcli.data.source import Selected, Source
+    from gymcli.data.export_source import Selected, Source
+    from gymcli.data.exporters import Exporter
 
 __all__ = ["export"]
 
@@ -56,8 +56,8 @@ def export(
     """
     import msgspec
 
-    from gymcli.data.formats import COMPLETIONS, EXPORTERS
-    from gymcli.data.source import Source
+    from gymcli.data.export_source import Source
+    from gymcli.data.exporters import COMPLETIONS, EXPORTERS
 
     if completion and to != "sft":
         raise UsageError(f"--completion goes with --to sft, not with --to {to}")
@@ -84,7 +84,7 @@ def _selected(
     runs: Sequence[Path], where: str | None, env: str | None, stack: ExitStack
 ) -> Iterator[Selected]:
     """Open each run, and give the rows that are meant."""
-    from gymcli.data.source import Selected
+    from gymcli.data.export_source import Selected
     from gymcli.filters import parse_filter
     from gymcli.runner.indexing import index_run
     from gymcli.store.rollout_files import ROLLOUTS, unfinished_line

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.data.hub import PREFIX, open_dataset
-from gymcli.data.mapping import RowMap, read_map
+from gymcli.data.maps import RowMap, read_map
 from gymcli.data.output import compressing, replacing
-from gymcli.data.sources import SourceRow, local_rows
+from gymcli.data.tables import PREFIX, SourceRow, local_rows, open_dataset
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.survey import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.data.formats import COMPLETIONS, EXPORTERS
-from gymcli.data.source import Selected, Source
+from gymcli.data.export_source import Selected, Source
+from gymcli.data.exporters import COMPLETIONS, EXPORTERS
 from gymcli.filters import parse_filter
 from gymcli.index import open_index
 from gymcli.secrets import NOTHING_SECRET

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from gymcli.data.pulling import pull
-from gymcli.data.rendering import rendered_rows
-from gymcli.data.validation import validate
+from gymcli.data.validation import rendered_rows, validate
 from gymcli.errors import TasksError, UsageError
 
 MAP = """

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.data.rendering import rendered_rows
-from gymcli.data.validation import validate
+from gymcli.data.validation import rendered_rows, validate
 from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import own_task_id

@@ -32,7 +32,7 @@ def render(
     """
     import msgspec
 
-    from gymcli.data.rendering import rendered_rows
+    from gymcli.data.validation import rendered_rows
 
     rows = rendered_rows(file, prompt=prompt, id_field=id_field, limit=limit)
     lines = (msgspec.json.encode(row) + b"\n" for row in rows)

@@ -12,6 +12,7 @@ from gymcli.types import Failure, Rollout
 
 __all__ = ["NOT_SCORED", "Attempt", "LeftOutError", "Scored", "Selected", "Source"]
 
+
 NOT_SCORED = "not scored"
 
 

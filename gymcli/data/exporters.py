@@ -6,12 +6,14 @@ few stamps; its own lines stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from gymcli.data.source import Scored, Source
+from gymcli.data.conversations import write_completions, write_dpo, write_sft
+from gymcli.data.export_source import Scored, Source
+from gymcli.data.export_tables import write_csv, write_parquet
 from gymcli.errors import UsageError
 from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.nemo_gym.rows import own_task_id
@@ -19,7 +21,22 @@ from gymcli.nemo_gym.wire import response_of, row_of
 from gymcli.numbering import Numbering
 from gymcli.types import JSONObject
 
-__all__ = ["NemoGymWriter"]
+__all__ = ["COMPLETIONS", "EXPORTERS", "Exporter", "NemoGymWriter", "Written", "write_jsonl"]
+
+
+def write_jsonl(source: Source, file: BinaryIO) -> int:
+    """Write the lines of scored rollouts; give how many.
+
+    Raises:
+        UsageError: A line cannot be read.
+
+    """
+    num_rows = 0
+    for scored in source.scored():
+        file.write(scored.line + b"\n")
+        num_rows += 1
+    return num_rows
+
 
 _KEPT = ("responses_create_params", "response", "reward")
 """What no field of a task and no part of a score may stand for."""
@@ -129,3 +146,45 @@ def _encoded(env: str, aggregate: NemoAggregate) -> Iterator[bytes]:
 def _name(scored: Scored) -> str:
     row = scored.row
     return f"{scored.run.path}: attempt {row.attempt} of task {row.task_id} ({row.env})"
+
+
+_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+
+
+class Written(NamedTuple):
+    """What an exporter wrote."""
+
+    num_rows: int
+    write_beside: Callable[[BinaryIO], None] | None = None
+    """Writes the second file of a format that has one."""
+
+
+class Exporter(NamedTuple):
+    """A format: its writer, and how its files are called."""
+
+    write: Callable[[Source, BinaryIO], Written]
+    endings: tuple[str, ...]
+    beside: str = ""
+    """How the name of its second file ends, where it has one."""
+
+
+def _alone(write: Callable[[Source, BinaryIO], int]) -> Callable[[Source, BinaryIO], Written]:
+    return lambda source, file: Written(write(source, file))
+
+
+def _write_nemo_gym(source: Source, file: BinaryIO) -> Written:
+    writer = NemoGymWriter(source)
+    return Written(writer.write_rollouts(file), writer.write_aggregate)
+
+
+EXPORTERS: Mapping[str, Exporter] = {
+    "sft": Exporter(_alone(write_sft), _LINES),
+    "dpo": Exporter(_alone(write_dpo), _LINES),
+    "jsonl": Exporter(_alone(write_jsonl), _LINES),
+    "parquet": Exporter(_alone(write_parquet), (".parquet",)),
+    "csv": Exporter(_alone(write_csv), (".csv", ".csv.gz", ".csv.zst")),
+    "nemo-gym": Exporter(_write_nemo_gym, _LINES, beside="_aggregate_metrics.json"),
+}
+
+COMPLETIONS = Exporter(_alone(write_completions), _LINES)
+"""The other form of `sft`: what came after the prompt stands apart from it."""
