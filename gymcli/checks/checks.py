@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
-from gymcli.checks.answers import echo, empty, oracle, swapped
-from gymcli.checks.guessing import guessing
-from gymcli.checks.judges import judges
-from gymcli.checks.prompts import duplicates, leaks
-from gymcli.checks.report import CheckReport, Finding, failed, not_applicable
-from gymcli.checks.subject import Subject, Watch
-from gymcli.checks.tasks import read_task_set
-from gymcli.checks.tools import tools
-from gymcli.checks.verifier import repeatable, speed
+from gymcli.checks.findings import CheckReport, Finding, failed, not_applicable
+from gymcli.checks.prompt_checks import duplicates, judges, leaks, tools
+from gymcli.checks.score_checks import echo, empty, guessing, oracle, repeatable, speed, swapped
+from gymcli.checks.subject import Subject, Watch, read_task_set
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run

@@ -14,7 +14,7 @@ from gymcli.commands.streams import scrubbed
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
-    from gymcli.checks.report import CheckReport, Finding, Status
+    from gymcli.checks.findings import CheckReport, Finding, Status
 
 __all__ = ["check"]
 
@@ -46,7 +46,7 @@ def check(
     import msgspec
 
     from gymcli.checks.checks import check as check_one
-    from gymcli.checks.report import CheckReport, Finding
+    from gymcli.checks.findings import CheckReport, Finding
     from gymcli.environment.registry import Registry
 
     if tasks is not None and not names:

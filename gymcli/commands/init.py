@@ -24,7 +24,7 @@ def init(
     They work at once: an environment with its generator and oracle, a test that runs every check
     on it, and the tasks that it generates.
     """
-    from gymcli.checks.creation import create
+    from gymcli.checks.new_environment import create
     from gymcli.environment.registry import NUM_GENERATED
 
     files = create(name, pattern, Path())

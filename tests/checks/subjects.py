@@ -2,9 +2,8 @@
 
 from gymcli import Environment, Message, Score, Task
 from gymcli.checks.checks import CHECKS
-from gymcli.checks.report import passed
-from gymcli.checks.subject import Subject
-from gymcli.checks.tasks import TaskSet
+from gymcli.checks.findings import passed
+from gymcli.checks.subject import Subject, TaskSet
 from gymcli.environment.registry import Found
 from gymcli.types import TaskRow
 from tests.pooled import pooled_workers, run_pooled

@@ -4,7 +4,7 @@ import pytest
 import scipy.stats
 
 from gymcli import FunctionCall, Message, Score, Step, ToolCall
-from gymcli.checks.answers import exceeds, said, share
+from gymcli.checks.score_checks import exceeds, said, share
 from tests.checks.subjects import Sound, finding, rows_of, says
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from gymcli import Score, VerifierError
-from gymcli.checks.verifier import speed
+from gymcli.checks.score_checks import speed
 from tests.checks.subjects import Sound, finding, subject_of
 from tests.pooled import run_pooled
 

@@ -9,6 +9,7 @@ import msgspec
 
 __all__ = ["CheckReport", "Finding", "Status", "failed", "not_applicable", "passed"]
 
+
 Status = Literal["ok", "failed", "skipped", "n/a"]
 
 _MAX_IDS = 1000

@@ -14,6 +14,7 @@ from gymcli.errors import UsageError
 
 __all__ = ["NewFiles", "Pattern", "create"]
 
+
 Pattern = Literal["single-step", "multi-step", "multi-turn", "judge", "game"]
 """What kind of environment to begin with; each is a file in gymcli/checks/templates."""
 
