@@ -86,7 +86,7 @@ class Effort(msgspec.Struct):
 
 async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     """Do what `gym collect` does, without its printing; give the number of scored rollouts."""
-    from gymcli.commands.garbage import rarely_collected
+    from gymcli.commands.collect import rarely_collected
     from gymcli.commands.progress import Progress
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collection import Collection

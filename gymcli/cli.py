@@ -33,16 +33,22 @@ from gymcli.commands import (
     verify,
     view,
 )
-from gymcli.commands.console import LOGGER, harmless, message
+from gymcli.commands.console import (
+    LOGGER,
+    guard_outputs,
+    harmless,
+    make_safe,
+    message,
+    results_apart,
+    scrubbed,
+)
 from gymcli.commands.ending import TYPED
-from gymcli.commands.outputs import guard_outputs
 from gymcli.commands.signals import (
     TerminatedError,
     heed_signals,
     leave_at_signals,
     leave_threads,
 )
-from gymcli.commands.streams import make_safe, results_apart, scrubbed
 from gymcli.errors import (
     BudgetReachedError,
     GymError,

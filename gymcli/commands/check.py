@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import message, one_line, print_json, print_table, result
+from gymcli.commands.console import message, one_line, print_json, print_table, result, scrubbed
 from gymcli.commands.options import JsonOption, key_values
-from gymcli.commands.streams import scrubbed
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ def compare(
     import msgspec
 
     from gymcli.commands.comparison import print_comparison
-    from gymcli.commands.report_files import STDOUT, write_comparison
+    from gymcli.commands.gating import STDOUT, write_comparison
     from gymcli.errors import UsageError
     from gymcli.metrics.comparison import Rule
     from gymcli.runner.comparing import compare_runs

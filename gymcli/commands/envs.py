@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import print_json, result
+from gymcli.commands.console import print_json, result, scrubbed
 from gymcli.commands.options import JsonOption
-from gymcli.commands.streams import scrubbed
 
 __all__ = ["envs"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gymcli.commands.console import print_json, result, warn
-from gymcli.commands.data.rows import warn_of_redacted
+from gymcli.commands.data import warn_of_redacted
 from gymcli.commands.options import JsonOption
 from gymcli.errors import FilterError, UsageError
 from gymcli.secrets import scrubber_of

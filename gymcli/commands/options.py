@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from gymcli.commands.console import run_async
-from gymcli.commands.streams import hide
+from gymcli.commands.console import hide, run_async
 from gymcli.errors import UsageError
 from gymcli.store.shards import Shard
 

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, message, result, run_async
-from gymcli.commands.streams import results
+from gymcli.commands.console import flush_results, message, result, results, run_async
 from gymcli.errors import UsageError
 
 __all__ = ["view"]
