@@ -1,4 +1,4 @@
-"""What is judged cannot speak for the judge: not in the prompt, and not where it is quoted."""
+"""Prompts do not give their answers away, and no two tasks ask the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The verifier says the same of the same record, at any time and in any order, and quickly."""
+"""Right answers get the top reward; nothing, an echo, and the answers of other tasks do not.
+
+Where attempts are scored together, the right one has to be the best of a group of all four.
+"""
 
 from __future__ import annotations
 

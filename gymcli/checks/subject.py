@@ -1,4 +1,4 @@
-"""The tasks on which an environment is checked: given, shipped or generated, each of them valid."""
+"""An environment under check: its tasks, and the episodes that are played with them."""
 
 from __future__ import annotations
 

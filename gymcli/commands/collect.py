@@ -1,4 +1,4 @@
-"""What `gym collect --dry-run` shows: the plan of a run, and the first request to the byte."""
+"""`gym collect`: run tasks against a model and write scored rollouts."""
 
 from __future__ import annotations
 

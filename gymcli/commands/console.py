@@ -1,11 +1,4 @@
-"""Stands before stdout and stderr: what is written leaves without keys and escape sequences.
-
-Messages, on stderr, leave without the secrets of environment variables, too; results, on stdout,
-quote conversations, which may hold these.
-
-That holds for whoever writes there: commands, Typer, tracebacks and warnings of Python, asyncio's
-last words on a lost exception, prints of an environment.
-"""
+"""What reaches the terminal: harmless text, results to stdout and everything else to stderr."""
 
 from __future__ import annotations
 

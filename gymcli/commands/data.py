@@ -1,4 +1,4 @@
-"""`gym data validate`: everything that is wrong with task files."""
+"""`gym data`: task files, checked and made."""
 
 from __future__ import annotations
 

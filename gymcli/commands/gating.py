@@ -1,4 +1,4 @@
-"""Files about runs that CI systems read: JUnit, Markdown, CSV; each whole or not at all."""
+"""What CI asks of a run: gates, files that CI systems read, the difference to a baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a run as a person reads it, for `gym metrics --power`."""
+"""The numbers of a run as a person reads them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Preference pairs: of each task the best attempt against the worst, with trl's explicit prompt.
+"""Conversations as chat templates read them.
 
-Format: trl's conversational preference data sets, with `margin`, the difference of the rewards.
+Format: the conversational data sets of trl, and the messages that templates of transformers take:
+`reasoning_content` beside the text, arguments of tool calls as objects.
 """
 
 from __future__ import annotations

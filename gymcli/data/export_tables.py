@@ -1,4 +1,4 @@
-"""A table of columns: what every attempt has, flat, and conversation and task as JSON text."""
+"""The flat columns of tables: a row for every attempt, scored or not."""
 
 from __future__ import annotations
 

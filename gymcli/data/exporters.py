@@ -1,8 +1,4 @@
-"""Rollouts as NeMo Gym writes them, and the file of their numbers beside it.
-
-Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A line is the task's row with `response`, `reward` and a
-few stamps; its own lines stay as they are.
-"""
+"""The formats of `gym export`, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named ways in which a map may change the value of a column."""
+"""A map: which rows of a table are taken, and how their columns become the row of a task."""
 
 from __future__ import annotations
 

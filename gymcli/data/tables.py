@@ -1,4 +1,4 @@
-"""Values of tables as JSON has them."""
+"""The rows of local tables: JSON lines, JSON, CSV and Parquet, read as a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of any shape, written in the plain shape with their prompt filled in."""
+"""Everything that is wrong with task files, and what a reader of them should know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Reads a script, written by hand or recorded, and plays it."""
+"""What the mock server answers: a fixed text, an echo, or answers in their order.
+
+A behaviour is a function from a request to an answer. It sees the request in no wire format, so
+one script serves every dialect. All but `in_order` look at the request alone: they give the same
+answers however many conversations run at once.
+"""
 
 from __future__ import annotations
 

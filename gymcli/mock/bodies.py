@@ -1,4 +1,9 @@
-"""The error answers of the mock server, in the words of the endpoints that it stands for."""
+"""Renders one answer as a body or as the server-sent events of a dialect.
+
+Shapes: https://platform.openai.com/docs/api-reference/chat and .../responses; reasoning text goes
+where vLLM and SGLang put it (`reasoning_content`, a `reasoning` item). Reward models answer with
+the number that the answer's text is, in vLLM's shapes; a text that is none becomes null.
+"""
 
 from __future__ import annotations
 

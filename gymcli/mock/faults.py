@@ -1,4 +1,4 @@
-"""When the whole endpoint dies, and when it returns."""
+"""Which faults there are, and which request meets one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends an answer, whole or not."""
+"""The place where the mock server listens, which it can leave and come back to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a server in a thread of its own, for tests that are not async themselves."""
+"""Runs the mock server as a process of its own, until it is told to stop."""
 
 from __future__ import annotations
 

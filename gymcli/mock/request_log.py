@@ -1,4 +1,4 @@
-"""Appends lines of JSON to a file, without the secrets in them."""
+"""What the mock server counts, and the line that it logs of each request."""
 
 from __future__ import annotations
 

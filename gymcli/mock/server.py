@@ -1,4 +1,4 @@
-"""How much the mock server takes on before it answers 429."""
+"""The mock server: every dialect, plain and streamed, on a free port of 127.0.0.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of a run broken down: by environment, failure, slice, component, and by doubt."""
+"""Charts of rewards: how they are spread, what k attempts give, what goes with tokens and turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Many values made few: bins of equal width, groups of about equal size, samples."""
+"""Figures for plotly: bars, lines with bands, points and ranges, in the colours of the page.
+
+A colour is a variable of the page's style sheet, which the script puts in as it draws, so that a
+figure suits light and dark. No text here is markup: the page escapes all of them for plotly.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page says of one run, read from its files: its numbers, and a few for each attempt."""
+"""What sections are made of: numbers as they are shown, tables, and charts with their tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attempts took: percentiles of seconds and tokens, as tables and as curves."""
+"""What the page says of each run, in order: first how it went and how sure that is."""
 
 from __future__ import annotations
 
@@ -246,9 +246,9 @@ def _strip(attempts: Mapping[int, float | None]) -> tuple[list[float | str | Non
     """Give the reward of attempts 0, 1, 2, ...: "x" where there is none, None without a record."""
     num = max(attempts, default=-1) + 1
     strip: list[float | str | None] = []
-    for number in range(min(num, MAX_ATTEMPTS)):
-        reward = attempts.get(number)
-        strip.append("x" if reward is None and number in attempts else reward)
+    for attempt in range(min(num, MAX_ATTEMPTS)):
+        reward = attempts.get(attempt)
+        strip.append("x" if reward is None and attempt in attempts else reward)
     return strip, num
 
 

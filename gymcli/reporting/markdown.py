@@ -1,4 +1,4 @@
-"""What changed since a baseline, in Markdown."""
+"""Runs and comparisons in Markdown, short enough for a step summary and a comment of a forge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of models and tasks made fit for a file that others read: plain, one line, not too long."""
+"""What is reported of a run: its numbers, its gates, and how it stands to a baseline."""
 
 from __future__ import annotations
 

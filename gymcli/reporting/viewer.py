@@ -1,4 +1,9 @@
-"""What each address of the page answers; every answer is JSON."""
+"""The page and its answers on 127.0.0.1, for whoever has the address that was printed.
+
+The token is the first part of the path. A cookie would be sent to every other server of this
+machine, since cookies know hosts and no ports; a path is sent to this one alone, and pages of
+others learn nothing of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of one attempt as far as a page can show it, and its tries that failed."""
+"""Which rollouts are listed and in which order; what was found stays until the run has grown."""
 
 from __future__ import annotations
 

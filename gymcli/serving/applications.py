@@ -1,4 +1,7 @@
-"""Serves an environment from a process of its own, until it is told to stop."""
+"""The service as an aiohttp application, and as one for any ASGI server.
+
+Both only carry: what is answered is decided in `gymcli.serving.service`.
+"""
 
 from __future__ import annotations
 

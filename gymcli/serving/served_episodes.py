@@ -1,6 +1,7 @@
-"""Rows and responses of NeMo Gym become records of ours, and what we found becomes its answers.
+"""Plays and scores the episodes of one environment, a request at a time.
 
-Format: NVIDIA NeMo Gym 0.5 (Apache-2.0).
+The order of events of a session: a row opens it (`seed`, `reset`), tools are called or messages
+answered in it, and `verify` ends it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,21 @@
-"""The answer of `/aggregate_metrics`: the numbers of verified rollouts, under NeMo Gym's keys."""
+"""One environment behind NeMo Gym's resources-server protocol, whichever HTTP server carries it.
+
+| asked | answered |
+| --- | --- |
+| `GET /` | that the server is up |
+| `POST /seed_session` | a session of its own, whose cookie comes back with every answer |
+| `POST /<tool>` | the result of the tool, as text |
+| `POST /reset`, `/step`, `/close` | the gymnasium dialect, for whoever plays turn by turn |
+| `POST /verify` | the score of the conversation; the session is over then |
+| `POST /aggregate_metrics` | the numbers of many scores |
+| `GET /reverify_mode` | whether `/verify` needs a session |
+
+Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), spoken anew;
+`gymcli.environment.remote_session` says what a client of gymcli gets beyond it. Where this differs:
+a request without its session is refused, where theirs begins an empty one, but for `/verify` of an
+environment without state; a failing verifier is an error 500, where some of theirs answer reward 0;
+a session cannot be seeded twice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request and its answer, as every HTTP server hands them over."""
+"""The episodes under way on a server, each known by its token, closed when nobody asks any more."""
 
 from __future__ import annotations
 
