@@ -529,8 +529,7 @@ class _Play:
         """Note what the tools took, and close the environment."""
         rollout = environment.rollout
         rollout.timing.tool_seconds = environment.tool_seconds
-        if "tool_errors" in vars(environment):  # it is made for the first one
-            rollout.tool_errors = dict(environment.tool_errors.items())
+        rollout.tool_errors = dict(environment.tool_errors.items())
         self._flight.begin_to_close()
         if type(environment).close is not Environment.close:
             self._limit("close", environment.close_timeout, EnvironmentTimeoutError)
