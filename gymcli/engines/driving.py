@@ -29,9 +29,8 @@ from gymcli.engines.sending import (
 from gymcli.engines.units import Units
 from gymcli.engines.worker import IDLE_SECONDS, Job, Worker
 from gymcli.errors import EpisodeError, VerifierError
-from gymcli.rollout.episode import Episode
 from gymcli.runner.attempts import Attempt, Outcome, Shared, failure_of
-from gymcli.runner.episodes import Fuse
+from gymcli.runner.episodes import FailFast
 from gymcli.types import Rollout
 
 __all__ = ["Driving"]
@@ -67,7 +66,7 @@ class Driving:
         self._start_seconds = cluster.start_seconds
         self._shared = shared
         self._keep = keep
-        self._fuse = Fuse(concurrency, shared.answered)
+        self._fuse = FailFast(concurrency, shared.answered)
         self._units = Units(attempts)
         self._hands: set[Hand] = set()
         self._is_over = asyncio.Event()
@@ -226,7 +225,7 @@ class Driving:
         kept = []
         for outcome in outcomes:
             kept.append(self._keep(outcome))
-            cause = self._fuse.burnt_by(outcome)
+            cause = self._fuse.check(outcome)
             if cause is not None:
                 self._shared.stopping.stop(cause, grace=0.0)
         self._look_whether_over()
@@ -264,6 +263,6 @@ def _given_up(attempt: Attempt, error: WorkerLostError) -> Outcome:
         f"{MAX_DEATHS} Ray workers died while they had this attempt, the last of them so: {error}"
     )
     if attempt.plan is not None:
-        return Outcome(failure_of(Episode(attempt.plan).rollout, EpisodeError(text)))
+        return Outcome(failure_of(attempt.plan.new_record(), EpisodeError(text)))
     assert attempt.generation is not None, "an attempt without a plan has a conversation"
     return Outcome(failure_of(attempt.generation, VerifierError(text)))

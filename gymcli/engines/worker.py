@@ -29,7 +29,6 @@ from gymcli.models.roles import ModelSource
 from gymcli.rollout.event_loop import Watchdog, close, drive, new_event_loop
 from gymcli.runner.attempts import (
     Attempt,
-    Ended,
     Outcome,
     Shared,
     play_attempt,
@@ -253,21 +252,19 @@ class _Bench:
         self._has_happened.set()
 
     async def _run(self, attempt: Attempt, unit: _Unit) -> None:
-        one = await play_attempt(attempt, self._shared)
-        if one.outcome is not None:
-            self._give([one.outcome])
-        if one.is_saved and attempt.plan is not None:
-            await self._written()
+        played = await play_attempt(attempt, self._shared._replace(written=self._written))
+        if isinstance(played, Outcome):
+            self._give([played])
         unit.num_left -= 1
         if attempt.group_size:
-            unit.ended.append(one)
+            unit.ended.append((attempt, played))
             if not unit.num_left:
                 await self._score_unit(unit)
-        elif one.outcome is None:
-            self._give([await score_attempt(one, self._shared)])
+        elif isinstance(played, Rollout):
+            self._give([await score_attempt(attempt, played, self._shared)])
 
     async def _score_unit(self, unit: _Unit) -> None:
-        members = sorted(unit.ended, key=lambda member: member.record.attempt)
+        members = sorted(unit.ended, key=lambda member: member[0].key.attempt)
         self._give(await score_members(members, self._shared))
 
     def _give(self, outcomes: Sequence[Outcome]) -> None:
@@ -302,4 +299,4 @@ class _Unit:
     def __init__(self, num_left: int) -> None:
         self.num_left = num_left
         """Those that are still to be played."""
-        self.ended: list[Ended] = []
+        self.ended: list[tuple[Attempt, Rollout | Outcome]] = []

@@ -202,7 +202,7 @@ class Watched(Protocol):
     deadline: float
     """When it is late, by `Watchdog.now`."""
 
-    def expire(self, now: float) -> None:
+    def expire(self) -> None:
         """Be told that the deadline is over; sets another one, or ends."""
         ...
 
@@ -285,7 +285,7 @@ class Watchdog:
             return
         now = self.now()
         for one in [one for one in self._watched if one.deadline < now]:
-            one.expire(now)
+            one.expire()
 
     def _warn(self, thread: int) -> None:
         """Name what blocks the loop, once for each time; runs in a thread of its own."""

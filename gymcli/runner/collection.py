@@ -31,7 +31,7 @@ from gymcli.errors import (
 )
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import check_missing
-from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of
@@ -344,7 +344,7 @@ class Collection:
             return
         text = f"the process of the run died twice in this attempt, in the end alone: {death.how}"
         error = CrashedAttemptError(f"{text}\n{death.stack}" if death.stack else text)
-        directory.append_failure(failure_of(Episode(plan).rollout, error))
+        directory.append_failure(failure_of(plan.new_record(), error))
         supervised.tell(Tag.RECORDED)
 
     def _compare(self, directory: RunDirectory) -> None:
@@ -444,7 +444,7 @@ class Collection:
         attempts = self._plan.attempts(self._standing, done, takes, read=self._conversation)
         for attempt in attempts:
             if begun is not None and not attempt.is_done:
-                begun.add(_key_of(attempt))
+                begun.add(attempt.key)
             yield attempt
 
     def _conversation(self, waiting: Waiting) -> Rollout:
@@ -545,13 +545,6 @@ class Collection:
 
         """
         self._keeping.finish(metrics, ended_at)
-
-
-def _key_of(attempt: Attempt) -> AttemptKey:
-    if attempt.plan is not None:
-        return AttemptKey(attempt.plan.row.env, attempt.plan.row.id, attempt.plan.attempt)
-    assert attempt.generation is not None, "an attempt without a plan has a conversation"
-    return attempt.generation.key
 
 
 def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:

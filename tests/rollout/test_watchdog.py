@@ -17,7 +17,7 @@ class Late:
         self.deadline = deadline
         self.is_late = asyncio.Event()
 
-    def expire(self, now):
+    def expire(self):
         self.deadline = float("inf")
         self.is_late.set()
 
