@@ -25,22 +25,22 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
+from gymcli.rollout.scoring import Workers
 from gymcli.rollout.verifier_worker import (
     Channel,
     Definition,
     ErrorReply,
+    as_error,
     as_reply,
     call_verifier,
     prepare,
 )
-from gymcli.rollout.verifier_workers import Workers, as_error
 from gymcli.rollout.worker_pool import Subject
 from gymcli.store.lines import Line, Part, iterate_parts, part_lines
 from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
 
 __all__ = [
-    "AttemptErrorText",
     "LineScorer",
     "Numbers",
     "RescoreJob",
@@ -71,14 +71,6 @@ _SEND_SECONDS = 0.005
 _MAX_CALLS_BEFORE = 4
 
 
-class AttemptErrorText(msgspec.Struct):
-    """The class and text of the error that a verifier raised."""
-
-    error_class: str
-    message: str
-    frames: list[str] = []
-
-
 class Numbers(msgspec.Struct):
     """What a verifier gives beside the reward."""
 
@@ -97,7 +89,7 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
     new_reason: str = ""
     numbers: tuple[Numbers, Numbers] | None = None
     """The old and the new ones; None where they are the same."""
-    error: AttemptErrorText | None = None
+    error: ErrorReply | None = None
     is_rescored: bool = True
     line: bytes = b""
 
@@ -216,9 +208,7 @@ class LineScorer:
         try:
             [score] = await call_verifier(environment, options, before, channel)
         except AttemptError as error:
-            reply = as_reply(error)
-            text = AttemptErrorText(reply.error_class, reply.text, reply.frames)
-            return unscored(before, text, keeps_line=job.keeps_lines)
+            return unscored(before, as_reply(error), keeps_line=job.keeps_lines)
         result = compared(before, score)
         if job.keeps_lines:
             verifier = Verifier(environment.version, found.source_hash)
@@ -387,8 +377,7 @@ def _failed(line: Line, job: RescoreJob, error: VerifierError) -> Rescored:
     """Return the result of a line whose verifier ended its process, or was late."""
     rollout = decode_rollout(line.number, line.data, job.reading)
     rollout.env = _environment_of(rollout, job)[0].name
-    text = AttemptErrorText(type(error).__name__, str(error))
-    return unscored(rollout, text, keeps_line=job.keeps_lines)
+    return unscored(rollout, as_reply(error), keeps_line=job.keeps_lines)
 
 
 class Scorers(Protocol):
@@ -515,7 +504,7 @@ def _tail(rollout: Rollout, timing: Timing) -> bytes:
     return b"," + msgspec.json.encode(tail)[1:]
 
 
-def unscored(before: Rollout, error: AttemptErrorText, *, keeps_line: bool) -> Rescored:
+def unscored(before: Rollout, error: ErrorReply, *, keeps_line: bool) -> Rescored:
     """Return a record whose verifier failed."""
     result = _of(before, None)
     result.error = error

@@ -14,7 +14,7 @@ import pytest
 import gymcli
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
 from gymcli.rollout.rescored import RescoreJob, rescore_lines
-from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.scoring import Workers
 from gymcli.runner.verifying import iterated, verify
 from gymcli.store.lines import Line
 from gymcli.store.rollout_files import RolloutReading, decode_rollout

@@ -20,8 +20,7 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
-from gymcli.rollout.scoring import score, score_group
-from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.types import Rollout, Score, Verifier
 from tests.rollout.isolated import is_running, wait_for
 from tests.rollout.misbehaving import (
