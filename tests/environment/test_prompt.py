@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment.role_prompt import (
+from gymcli.environment.model_text import (
     key_pattern,
     label_pattern,
     render,
