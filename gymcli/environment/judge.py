@@ -2,8 +2,8 @@
 
 Source: the judges of NVIDIA NeMo Gym's resources servers (equivalence_llm_judge, math_with_judge,
 multichallenge, arena_judge and others, Apache-2.0), whose label rules, swapped second question
-and JSON verdicts are written anew. A failed call is an error, and so is an answer without a verdict
-that can be read: neither is ever one of the labels by default.
+and JSON verdicts are rewritten here. A failed call is an error, and so is an answer without a
+verdict that can be read: neither is ever one of the labels by default.
 """
 
 from __future__ import annotations

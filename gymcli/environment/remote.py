@@ -10,7 +10,7 @@ The order of events of an episode, all of it in one session (one cookie jar):
 4. `verify` reads the recorded answer.
 
 Source: the protocol of NVIDIA NeMo Gym 0.5 and its agents simple_agent and gymnasium_agent
-(Apache-2.0), spoken anew. Where this differs from those agents:
+(Apache-2.0), spoken here in our own words. Where this differs from those agents:
 
 - A model can call what its row declares, never an address of the protocol.
 - Arguments that are no JSON object are answered with a sentence, not posted.
@@ -85,7 +85,7 @@ _PROTOCOL_PATHS = (
 
 _NOT_KEPT = (
     "its session is over, so this conversation cannot be scored later; run the same command again "
-    "to play the attempt anew"
+    "to play the attempt again"
 )
 
 
@@ -230,7 +230,7 @@ class RemoteEnvironment(Environment[Task]):
                 )
         answer = object_in(state.get("verify"))
         if not answer:
-            raise VerifierError("the record holds no answer of /verify; it must be played anew")
+            raise VerifierError("the record holds no answer of /verify; it must be played again")
         return _noting_session(score_of(answer), state)
 
 

@@ -1,7 +1,7 @@
 """Reward models: one that rates a conversation with a number, one that compares two responses.
 
 Source: genrm_compare of NVIDIA NeMo Gym (Apache-2.0), whose scores (1 to 5 for each response, 1 to
-6 for the ranking) and whose way of finding them are written anew, and the reward models that
+6 for the ranking) and whose way of finding them are rewritten here, and the reward models that
 answer with one scalar, as vLLM serves them. Not covered: chat templates with roles of their own
 (`response_1`, `response_2`, `principle`); the responses stand in one prompt, which any chat model
 takes.

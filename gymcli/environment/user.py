@@ -1,7 +1,7 @@
 """A simulated user: a model that plays the person whom the policy talks to.
 
 Source: the user simulator of NVIDIA NeMo Gym's conversational_tool_use_simulation (Apache-2.0),
-its rules written anew: swapped roles with a name before each turn, no tool traffic, markers that
+its rules rewritten here: swapped roles with a name before each turn, no tool traffic, markers that
 end the conversation, and up to three tries where a message cannot be one of the user. Where this
 differs:
 

@@ -39,14 +39,14 @@ _MEGABYTE = 2**20
 
 
 class FunctionDefinition(msgspec.Struct):
-    """A function, as the parent names it."""
+    """A function, by the names that another process finds it by."""
 
     place: Place
     imports: tuple[str, ...]
 
 
 class IsolatedCall(msgspec.Struct):
-    """One call of it."""
+    """One call of a function."""
 
     arguments: bytes
     """Pickled."""
@@ -64,7 +64,7 @@ class CallReport(msgspec.Struct, omit_defaults=True):
 
 
 class IsolatedProcesses:
-    """At most `max_processes` of them; nothing is started before the first call."""
+    """At most `max_processes` processes; none is started before the first call."""
 
     def __init__(
         self,

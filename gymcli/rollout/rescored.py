@@ -1,9 +1,14 @@
-"""Stored rollouts scored again: what changed of each, and the workers that read a file for it."""
+"""Stored lines scored again: what a new score changed of each, and the workers that score them.
+
+A worker reads its part of a file itself, or is sent lines; either is a `Piece`. Where a worker is
+lost, over memory, time or a crash, the piece goes to another one from the first line without a
+result, and each reply is sent before the next line is scored: so the one line that did it is known,
+and alone stays without a score.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -72,14 +77,14 @@ _MAX_CALLS_BEFORE = 4
 
 
 class Numbers(msgspec.Struct):
-    """What a verifier gives beside the reward."""
+    """What a verifier returns beside the reward."""
 
     components: dict[str, float]
     metrics: dict[str, float]
 
 
 class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True):
-    """What rescoring one line gave."""
+    """What the new score of one line changed."""
 
     key: AttemptKey
     old_reward: float | None
@@ -100,7 +105,7 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
 
 
 class RescoreJob(msgspec.Struct, frozen=True):
-    """What a worker needs to know to score any line of a file."""
+    """What a worker must know to score any line of a file."""
 
     reading: RolloutReading
     env_specs: tuple[str, ...] = ()
@@ -116,25 +121,21 @@ class RescoreJob(msgspec.Struct, frozen=True):
     texts in another way, and which have called the verifier another number of times before."""
 
 
-@functools.cache
-def _registry(specs: tuple[str, ...]) -> Registry:
-    """Return one registry a process, which looks an environment up once."""
-    return Registry(specs)
-
-
 def calls_before(repeat: int) -> int:
-    """Return how often a repeat calls a verifier in vain, before it scores."""
+    """Return how often a repeat calls a verifier for nothing, before it scores."""
     return (repeat - 1) % _MAX_CALLS_BEFORE if repeat else 0
 
 
-def _environment_of(rollout: Rollout, job: RescoreJob) -> tuple[Found, EnvironmentOptions]:
+def _environment_of(
+    rollout: Rollout, job: RescoreJob, registry: Registry
+) -> tuple[Found, EnvironmentOptions]:
     """Find the environment of a record, and the options that it is scored with.
 
     Raises:
         UsageError: There is none, or an option is wrong.
 
     """
-    found = _registry(job.env_specs).find(rollout.env)
+    found = registry.find(rollout.env)
     environment = found.environment
     if environment.rescore == "recorded":
         return found, environment.Options()
@@ -173,10 +174,11 @@ class LineScorer:
 
     def __init__(self, job: RescoreJob) -> None:
         self._job = job
+        self._registry = Registry(job.env_specs)
         self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
         for name in job.env_names:  # so that their import counts as no verifier's time or memory
             with suppress(GymError):
-                _registry(job.env_specs).find(name)
+                self._registry.find(name)
 
     async def score(self, record: bytes, channel: Channel) -> None:
         """Score the lines of a piece, and reply to each."""
@@ -221,7 +223,8 @@ class LineScorer:
         """Find the environment of a record with its options, and prepare it once."""
         key = msgspec.json.encode((rollout.env, rollout.env_options))
         if key not in self._known:
-            found, options = self._known[key] = _environment_of(rollout, self._job)
+            found, options = _environment_of(rollout, self._job, self._registry)
+            self._known[key] = found, options
             if found.environment.rescore != "recorded":
                 prepare(found.environment, options)
         return self._known[key]
@@ -277,7 +280,7 @@ async def _in_workers(
     learn: Callable[[Part, float], None],
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore pieces, two ahead for each worker, so that memory does not grow with the file."""
-    registry = _registry(job.env_specs)
+    registry = Registry(job.env_specs)
     environments = [registry.find(name).environment for name in sorted(job.env_names)]
     definition = Definition(
         "rescore",
@@ -298,7 +301,7 @@ async def _in_workers(
                 piece = next(pieces, None)
                 if piece is None:
                     break
-                waiting.append(_PieceTask(piece, job, subject, workers, learn))
+                waiting.append(_PieceTask(piece, job, registry, subject, workers, learn))
             if not waiting:
                 return
             while (batch := await waiting[0].batches.get()) is not None:
@@ -317,6 +320,7 @@ class _PieceTask:
         self,
         piece: Piece,
         job: RescoreJob,
+        registry: Registry,
         subject: Subject,
         workers: Workers,
         learn: Callable[[Part, float], None],
@@ -325,6 +329,7 @@ class _PieceTask:
         """The results as they come, and None at the end."""
         self._piece = piece
         self._job = job
+        self._registry = registry
         self._error: ErrorReply | None = None
         self.task = asyncio.create_task(self._score(subject, workers, learn))
 
@@ -344,7 +349,7 @@ class _PieceTask:
                         continue
                     if (line := next(self._piece.read(), None)) is None:
                         break
-                    self._add([_failed(line, self._job, error)])
+                    self._add([_failed(line, self._job, self._registry, error)])
             if self._error is not None:
                 self._raise(self._error)
             elif self._piece.part is not None:
@@ -369,14 +374,15 @@ class _PieceTask:
         if part is not None:
             num_before = Part(part.path, 0, part.start).num_lines()
         for line in islice(self._piece.read(num_before=num_before), 1):
-            _environment_of(decode_rollout(line.number, line.data, self._job.reading), self._job)
+            rollout = decode_rollout(line.number, line.data, self._job.reading)
+            _environment_of(rollout, self._job, self._registry)
         raise as_error(reply)
 
 
-def _failed(line: Line, job: RescoreJob, error: VerifierError) -> Rescored:
+def _failed(line: Line, job: RescoreJob, registry: Registry, error: VerifierError) -> Rescored:
     """Return the result of a line whose verifier ended its process, or was late."""
     rollout = decode_rollout(line.number, line.data, job.reading)
-    rollout.env = _environment_of(rollout, job)[0].name
+    rollout.env = _environment_of(rollout, job, registry)[0].name
     return unscored(rollout, as_reply(error), keeps_line=job.keeps_lines)
 
 
@@ -418,7 +424,7 @@ async def rescore_elsewhere(
             if len(block) > 1:  # the others of it are innocent
                 waiting.extendleft(reversed([([one], scorers.begin([one], job)) for one in block]))
             else:
-                yield [_failed(block[0], job, error)]
+                yield [_failed(block[0], job, Registry(job.env_specs), error)]
 
 
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:

@@ -56,8 +56,8 @@ class Workers:
         num_workers = num_workers or _usable_cores()
         self.now = now
         self.calls_before = 0
-        """How often a new process calls a verifier in vain before its first score, where verifiers
-        are compared with themselves."""
+        """How often a new process calls a verifier for nothing before its first score, where
+        verifiers are compared with themselves."""
         self.verifiers = ProcessPool(
             "gymcli.rollout.verifier_worker", num_workers, variables=lambda: os.environ, now=now
         )

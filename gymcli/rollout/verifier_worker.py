@@ -1,4 +1,4 @@
-"""What runs in a verifier worker: it scores the records that it is sent, one after another.
+"""The main program of a verifier worker, which scores the records that it is sent.
 
 Code of others runs in one event loop for the life of the process, and may raise anything.
 """
@@ -51,7 +51,7 @@ __all__ = [
 
 
 _CALLS_SECONDS = 2.5
-"""After so many seconds a verifier is no longer called in vain."""
+"""After so many seconds a verifier is no longer called for nothing."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Definition(msgspec.Struct, omit_defaults=True):
     job: msgspec.Raw = msgspec.Raw(b"null")
     """A `RescoreJob`."""
     calls_before: int = 0
-    """How often the verifier is called in vain with the first record."""
+    """How often the verifier is called for nothing with the first record."""
 
 
 class ErrorReply(NamedTuple):
@@ -111,7 +111,7 @@ class Channel:
 
     def __init__(self, handle: int) -> None:
         self.calls_before = 0
-        """How often the next verifier is called in vain, before its score counts."""
+        """How often the next verifier is called for nothing, before its score counts."""
         self.isolated = IsolatedProcesses(1)
         """The process of `context.isolated`."""
         self._socket = socket.socket(fileno=handle)
@@ -183,7 +183,7 @@ async def call_verifier(
 
 
 def prepare(environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
-    """Let an environment get ready; what it raises is logged, since the run itself has begun."""
+    """Prepare an environment; what it raises is logged, since the run itself has begun."""
     try:
         environment.prepare(options)
     except BaseException as error:  # noqa: BLE001  # it may raise anything

@@ -1,4 +1,4 @@
-"""What a verifier may use beside the record, and what it may give."""
+"""What a verifier may use beside the record, and what it may return."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def _finite(name: str, value: object) -> float:
 
 
 def _turns(rollout: Rollout) -> Iterator[tuple[Message, list[Message]]]:
-    """Give every model message after the prompt with what the environment answered to it."""
+    """Yield every model message after the prompt with what the environment answered to it."""
     turn: Message | None = None
     answers: list[Message] = []
     for message in rollout.responses:

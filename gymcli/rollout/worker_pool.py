@@ -105,7 +105,7 @@ class ProcessPool:
         *,
         when_slow: Callable[[], None] | None = None,
     ) -> float:
-        """Let a process do a request, and return the seconds that it took.
+        """Send a process a request, and return the seconds that it took.
 
         A process whose caller is cancelled is killed.
 
@@ -137,7 +137,7 @@ class ProcessPool:
             raise
 
     def pump(self) -> None:
-        """Let idle processes do what waits."""
+        """Send idle processes the requests that wait."""
         for worker in list(self._workers):
             if self._queue and worker.request is None:
                 worker.begin(self._queue.popleft())
@@ -237,7 +237,7 @@ class _Request:
         self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     def tell_slow(self) -> None:
-        """Say once that it is slow; an error of who is told ends the request."""
+        """Call `when_slow` once; an error of that ends the request."""
         when_slow, self.when_slow = self.when_slow, None
         if when_slow is None or self.ended.done():
             return
@@ -435,7 +435,7 @@ class ChildProcess:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     async def leave(self) -> None:
-        """Let an idle process end itself, and kill it where it does not."""
+        """Wait for an idle process to end itself, and kill it where it does not."""
         if not self._is_open:
             return
         self._end = lambda: None

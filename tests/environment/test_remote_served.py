@@ -143,7 +143,7 @@ def test_the_seed_goes_along():
         (
             {"faults": {"/verify": (500, '{"detail": "no"}')}},
             VerifierError,
-            "play the attempt anew",
+            "play the attempt again",
         ),
     ],
 )
