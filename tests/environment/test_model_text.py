@@ -1,4 +1,4 @@
-"""Prompts: fields are put in once, and what could be read as verdict or prompt is broken."""
+"""Texts of models: fields that cannot speak for a judge, objects and boxes that are found."""
 
 import json
 import re
@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli import last_boxed, without_text_commands
 from gymcli.environment.model_text import (
+    find_objects,
     key_pattern,
     label_pattern,
     render,
@@ -146,3 +148,134 @@ def test_without_tags_takes_time_in_proportion_to_the_text(piece):
     started = time.process_time()
     without_tags(text, pattern)
     assert time.process_time() - started < 2.0
+
+
+KEYS = st.text(max_size=3)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**40), 2**40)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
+
+
+@given(st.lists(st.tuples(OBJECTS, st.booleans(), st.sampled_from([None, 2]))))
+def test_find_objects_gives_every_object_in_order(drawn):
+    written = [json.dumps(value, ensure_ascii=plain, indent=dent) for value, plain, dent in drawn]
+    assert find_objects(" and then ".join(written)) == [value for value, _, _ in drawn]
+
+
+@given(st.lists(st.sampled_from(['{"a":', "{", "}", '"', "[", "1", ",", " so ", "\\"])), OBJECTS)
+def test_find_objects_finds_the_last_one_whatever_stands_before_it(pieces, value):
+    """Unless what stands before lets the object be a part of its own, nothing hides it."""
+    assert find_objects("".join(pieces) + "\n" + json.dumps(value))[-1] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", []),
+        ("none at all", []),
+        ("{}", [{}]),
+        ('```json\n{"a": 1}\n```', [{"a": 1}]),
+        ('[{"a": 1}, {"b": 2}]', [{"a": 1}, {"b": 2}]),
+        ('{"a": {"b": {}}}', [{"a": {"b": {}}}]),
+        ('{"a": "} {\\" {"}', [{"a": '} {" {'}]),
+        ('the set {1, 2} and {"a": [1, {}, []]}', [{"a": [1, {}, []]}]),
+        ('{"broken": {"a": 1}', [{"a": 1}]),
+        ('{"broken": {"a": 1}, {"b": 2}', [{"a": 1}, {"b": 2}]),
+        ('{"{"a": 1}', [{"a": 1}]),
+        ('{"a": 1]} {"b": 2}', [{"b": 2}]),
+        ('{"a": [1}', []),
+        ('{"a": "two\nlines"}', []),
+        ('{"a": .5}', []),
+        ('{"a": 01}', []),
+        ('{"a": NaN}', []),
+        ("{'a': 1}", []),
+        ('{"a": 1,}', []),
+        ('{"a" 1}', []),
+    ],
+)
+def test_find_objects(text, found):
+    assert find_objects(text) == found
+
+
+def test_find_objects_leaves_out_what_no_decoder_takes():
+    deep = '{"a":' * 50_000 + "1" + "}" * 50_000
+    assert find_objects(deep) == []
+    assert find_objects(f'{deep} {{"b": 2}}') == [{"b": 2}]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        '{"a":',
+        "{",
+        "}",
+        '{"',
+        '"',
+        '{"a":"{","a":"{",',
+        '":{',
+        '{"\\"',
+        "[{",
+        '{"a":[',
+        '{ "a',
+        "{}",
+    ],
+)
+def test_find_objects_takes_time_in_proportion_to_the_text(unit):
+    """A quadratic scan would need minutes for this."""
+    started = time.process_time()
+    find_objects(unit * (200_000 // len(unit)))
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "inner"),
+    [
+        (r"\boxed{3}", "3"),
+        (r"\boxed{1} or \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{}", ""),
+        (r"\boxed{3", None),
+        (r"\boxed{1} then \boxed{2", None),
+        ("boxed{3}", None),
+        ("", None),
+    ],
+)
+def test_last_boxed_counts_braces(text, inner):
+    assert last_boxed(text) == inner
+
+
+@given(st.text(), st.text(alphabet="ab\\n "))
+def test_last_boxed_finds_what_was_put_in_a_box(before, inner):
+    assert last_boxed(f"{before}\\boxed{{{inner}}}.") == inner
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        (r"\text{E}", "E"),
+        (r"a \text{b \text{c}} d", "a b c d"),
+        (r"\text{E", r"\text{E"),
+        (r"\textbf{E}", r"\textbf{E}"),
+        (r"\text{a {b}}", r"\text{a {b}}"),
+        (r"{\text{a}}}", "{a}}"),
+        ("\\text{" * 100_000 + "E" + "}" * 100_000, "E"),
+    ],
+)
+def test_without_text_commands_keeps_what_stands_in_them(text, plain):
+    assert without_text_commands(text) == plain
+
+
+@given(st.lists(st.sampled_from([r"\text{", "{", "}", "a", " "])).map("".join))
+def test_without_text_commands_takes_the_inner_ones_off_first(text):
+    plain = text
+    while (shorter := re.sub(r"\\text\{([^{}]*)\}", r"\1", plain)) != plain:
+        plain = shorter
+
+    assert without_text_commands(text) == plain
