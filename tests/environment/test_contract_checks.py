@@ -29,7 +29,7 @@ def wrapped(function):
     return call
 
 
-HERE = r"\(tests/environment/test_hooks\.py:\d+\)"
+HERE = r"\(tests/environment/test_contract_checks\.py:\d+\)"
 
 
 @pytest.mark.parametrize(
