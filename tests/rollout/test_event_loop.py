@@ -201,7 +201,7 @@ def test_watchdog_names_the_function_that_blocks(caplog):
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
     [text] = [record.getMessage() for record in caplog.records]
-    assert "test_watchdog.py:" in text
+    assert "test_event_loop.py:" in text
     assert "has computed for a second without awaiting anything" in text
 
 
