@@ -17,7 +17,7 @@ import msgspec
 
 from gymcli.environment.tool import Step, tool_of
 from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError, shown_place
-from gymcli.types import JSON, Message, Role, StopReason
+from gymcli.types import JSON, Message, StopReason
 
 __all__ = [
     "UNENCODABLE",
@@ -31,7 +31,6 @@ __all__ = [
 ]
 
 
-_ROLES: tuple[str, ...] = typing.get_args(Role)
 _STOP_REASONS: tuple[str, ...] = typing.get_args(StopReason)
 
 _ERRORS: dict[str, type[AttemptError]] = {
@@ -128,14 +127,12 @@ def _place(function: FunctionType) -> str:
 
 
 def checked_messages(environment: object, method: str, messages: object) -> list[Message]:
-    """Return messages as they will be read from their line; themselves where that is the same.
+    """Return messages as they will be read from their line; each itself where that is the same.
 
     Raises:
         AttemptError: They are none.
 
     """
-    if type(messages) is list and all(map(_is_plain, messages)):
-        return messages
     if not isinstance(messages, list | tuple):
         raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
     return [_as_read(environment, method, one) for one in messages]
@@ -158,7 +155,7 @@ def checked_step(environment: object, step: object) -> Step:
     if stop_reason is not None and stop_reason not in _STOP_REASONS:
         text = f"the stop reason {reprlib.repr(stop_reason)}, not one of {', '.join(_STOP_REASONS)}"
         raise wrong_return(environment, "step", text)
-    return step._replace(messages=read) if read is not messages else step
+    return step._replace(messages=read)
 
 
 def checked_turn(environment: object, message: object) -> Message | None:
@@ -213,31 +210,6 @@ def wrong_return(environment: object, method: str, found: str) -> AttemptError:
 def named(value: object) -> str:
     """Name a value of somebody else's code, and its type."""
     return f"{reprlib.repr(value)} ({type(value).__name__})"
-
-
-def _is_plain(message: object) -> bool:
-    """Return whether a message is nothing but a role and texts, which need no second look."""
-    if type(message) is not Message:
-        return False
-    role, content, call_id = message.role, message.content, message.tool_call_id
-    return (
-        role in _ROLES
-        and _is_text(content)
-        and (call_id is None or _is_text(call_id))
-        and message == Message(role=role, content=content, tool_call_id=call_id)
-    )
-
-
-def _is_text(value: object) -> bool:
-    """Return whether a value is a text that can be written: without half a surrogate pair."""
-    if type(value) is not str:
-        return False
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return False
-    return True
 
 
 def _as_read(environment: object, method: str, message: object) -> Message:
