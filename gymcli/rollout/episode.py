@@ -508,8 +508,10 @@ class Episode:
             self._late_error = lambda: kind(
                 f"{method} took longer than {seconds:g} seconds ({option})"
             )
-        yield
-        leave_copy(process)
+        try:
+            yield
+        finally:
+            leave_copy(process)
         if self._is_cancelled:
             raise asyncio.CancelledError
         self.deadline = math.inf
