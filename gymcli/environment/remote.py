@@ -39,8 +39,8 @@ from gymcli.environment.addresses import checked_address as checked_http_address
 from gymcli.environment.contract import Context, Environment
 from gymcli.environment.remote_session import (
     SEED_HEADER,
-    Reply,
     ServedEpisode,
+    ServerReply,
     ServerSession,
     asked_verdict,
     score_of,
@@ -303,7 +303,7 @@ async def _asked_mode(session: ServerSession) -> ReverifyMode:
     return "unknown"
 
 
-def _check_seeded(reply: Reply) -> JSONObject:
+def _check_seeded(reply: ServerReply) -> JSONObject:
     """Check that `/seed_session` went well; return what it says.
 
     Raises:

@@ -42,9 +42,9 @@ __all__ = [
     "OWN_KEY",
     "SEED_HEADER",
     "Opened",
-    "Reply",
     "Said",
     "ServedEpisode",
+    "ServerReply",
     "ServerSession",
     "Stepped",
     "Verified",
@@ -87,7 +87,7 @@ _ECHOED = ("responses_create_params", "response")
 _SCORE_FIELDS = ("reward", "reward_components", "extracted_answer")
 
 
-class Reply(NamedTuple):
+class ServerReply(NamedTuple):
     """What a server answered, whatever its status."""
 
     place: str
@@ -183,7 +183,7 @@ class ServerSession:
         *,
         seconds: float,
         error_class: type[AttemptError],
-    ) -> Reply:
+    ) -> ServerReply:
         """POST a JSON object to `/{path}` and return the answer, of any status.
 
         Raises:
@@ -195,7 +195,9 @@ class ServerSession:
             "POST", path, msgspec.json.encode(payload), seconds=seconds, error_class=error_class
         )
 
-    async def get(self, path: str, *, seconds: float, error_class: type[AttemptError]) -> Reply:
+    async def get(
+        self, path: str, *, seconds: float, error_class: type[AttemptError]
+    ) -> ServerReply:
         """GET `/{path}` and return the answer, of any status.
 
         Raises:
@@ -212,7 +214,7 @@ class ServerSession:
         *,
         seconds: float,
         error_class: type[AttemptError],
-    ) -> Reply:
+    ) -> ServerReply:
         # Encoded as one segment, so that no tool's name can lead to another address.
         url = URL(f"{self.base_url}/{quote(path, safe='')}", encoded=True)
         place = f"{method} {url}"
@@ -234,7 +236,7 @@ class ServerSession:
             limit = MAX_ANSWER_BYTES // 2**20
             raise error_class(f"{place}: the answer is longer than {limit} MiB")
         self._check_session(response.cookies, place, error_class)
-        return Reply(place, response.status, body)
+        return ServerReply(place, response.status, body)
 
     def _check_session(
         self, cookies: SimpleCookie, place: str, error_class: type[AttemptError]
@@ -512,7 +514,7 @@ class ServedEpisode:
         if not self._is_over:
             await self._session.post("close", {}, seconds=_CLOSE_TIMEOUT, error_class=EpisodeError)
 
-    async def _post(self, path: str, said: Said, error_class: type[AttemptError]) -> Reply:
+    async def _post(self, path: str, said: Said, error_class: type[AttemptError]) -> ServerReply:
         payload: JSONObject = {OWN_KEY: msgspec.to_builtins(said)}
         return await self._session.post(
             path, payload, seconds=self._seconds, error_class=error_class
@@ -548,7 +550,7 @@ def _run_there() -> None:
     raise NotImplementedError
 
 
-def _own(reply: Reply, kind: type[T], error_class: type[AttemptError]) -> T:
+def _own(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> T:
     """Read what an answer says under our key.
 
     Raises:

@@ -23,11 +23,11 @@ from gymcli.environment.registry import module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, described, leave_copy
 from gymcli.rollout.worker_pool import (
     READY,
-    Place,
+    CodeReference,
     ProcessPool,
-    Subject,
-    find_place,
-    load_place,
+    RequestKind,
+    code_reference,
+    load_code,
 )
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 
@@ -41,7 +41,7 @@ _MEGABYTE = 2**20
 class FunctionDefinition(msgspec.Struct):
     """A function, by the names that another process finds it by."""
 
-    place: Place
+    code: CodeReference
     imports: tuple[str, ...]
 
 
@@ -109,8 +109,8 @@ class IsolatedProcesses:
 
         """
         qualname = getattr(function, "__qualname__", None)
-        place = find_place(function)
-        if place is None:
+        code = code_reference(function)
+        if code is None:
             name = f"{function.__module__}.{qualname}" if qualname else repr(function)
             raise TypeError(
                 f"{name} cannot be called in another process: it must be a function at the top "
@@ -121,16 +121,16 @@ class IsolatedProcesses:
         except Exception as error:
             reason = f"its arguments cannot be sent to another process: {described(error)}"
             raise VerifierError(f"{qualname}: {reason}") from error
-        definition = msgspec.json.encode(FunctionDefinition(place, imports))
-        subject = Subject(definition, place.qualname, timeout)
+        definition = msgspec.json.encode(FunctionDefinition(code, imports))
+        kind = RequestKind(definition, code.qualname, timeout)
         replies: list[bytes] = []
         try:
-            await self._pool.run(subject, msgspec.json.encode(record), replies.extend)
+            await self._pool.run(kind, msgspec.json.encode(record), replies.extend)
         except VerifierCrashedError:
             if not replies:  # a process ends after it reported that it ran out of memory
                 raise
         report = msgspec.json.decode(replies[0], type=CallReport)
-        return cast("T", _result(place.qualname, memory_mb, report))
+        return cast("T", _result(code.qualname, memory_mb, report))
 
     async def close(self) -> None:
         """End all processes, busy ones in the middle of their call."""
@@ -187,7 +187,7 @@ def main(handle: int) -> None:
 def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallReport:
     """Import a function, and what it asks to have imported; return why it cannot be called."""
     try:
-        function = load_place(definition.place)
+        function = load_code(definition.code)
         for name in definition.imports:
             if name.endswith(".py"):
                 module_of_file(Path(name), name)

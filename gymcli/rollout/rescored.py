@@ -40,7 +40,7 @@ from gymcli.rollout.verifier_worker import (
     call_verifier,
     prepare,
 )
-from gymcli.rollout.worker_pool import Subject
+from gymcli.rollout.worker_pool import RequestKind
 from gymcli.store.lines import Line, Part, iterate_parts, part_lines
 from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
@@ -287,7 +287,7 @@ async def _in_workers(
         job=msgspec.Raw(msgspec.json.encode(job)),
         calls_before=calls_before(job.repeat),
     )
-    subject = Subject(
+    kind = RequestKind(
         msgspec.json.encode(definition),
         "verify",
         max((one.verify_timeout for one in environments), default=60.0),
@@ -301,7 +301,7 @@ async def _in_workers(
                 piece = next(pieces, None)
                 if piece is None:
                     break
-                waiting.append(_PieceTask(piece, job, registry, subject, workers, learn))
+                waiting.append(_PieceTask(piece, job, registry, kind, workers, learn))
             if not waiting:
                 return
             while (batch := await waiting[0].batches.get()) is not None:
@@ -321,7 +321,7 @@ class _PieceTask:
         piece: Piece,
         job: RescoreJob,
         registry: Registry,
-        subject: Subject,
+        kind: RequestKind,
         workers: Workers,
         learn: Callable[[Part, float], None],
     ) -> None:
@@ -331,16 +331,16 @@ class _PieceTask:
         self._job = job
         self._registry = registry
         self._error: ErrorReply | None = None
-        self.task = asyncio.create_task(self._score(subject, workers, learn))
+        self.task = asyncio.create_task(self._score(kind, workers, learn))
 
     async def _score(
-        self, subject: Subject, workers: Workers, learn: Callable[[Part, float], None]
+        self, kind: RequestKind, workers: Workers, learn: Callable[[Part, float], None]
     ) -> None:
         try:
             while True:
                 record = msgspec.json.encode(self._piece)
                 try:
-                    seconds = await workers.verifiers.run(subject, record, self._take)
+                    seconds = await workers.verifiers.run(kind, record, self._take)
                     break
                 except (VerifierCrashedError, VerifierTimeoutError) as error:
                     if not self._piece.is_careful:

@@ -25,7 +25,7 @@ from gymcli.errors import VerifierError, VerifierTimeoutError, boundary
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.verifier_worker import Definition, Method, ScoreReply, as_error
 from gymcli.rollout.verify_context import VerifyContext, scores_of
-from gymcli.rollout.worker_pool import ProcessPool, Subject, find_place
+from gymcli.rollout.worker_pool import ProcessPool, RequestKind, code_reference
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import Rollout, Score, Verifier
 
@@ -65,20 +65,20 @@ class Workers:
 
     def warm(self, environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
         """Start the first process and let it load an environment; return at once."""
-        if find_place(environment) is not None:
-            self.verifiers.warm(self.subject("verify", environment, options))
+        if code_reference(environment) is not None:
+            self.verifiers.warm(self.request_kind("verify", environment, options))
 
-    def subject(
+    def request_kind(
         self, method: Method, environment: type[Environment[Task]], options: EnvironmentOptions
-    ) -> Subject:
+    ) -> RequestKind:
         """Return what a verifier is to the processes."""
         definition = Definition(
             method,
-            find_place(environment),
+            code_reference(environment),
             options.model_dump_json(),
             calls_before=self.calls_before,
         )
-        return Subject(
+        return RequestKind(
             msgspec.json.encode(definition),
             f"{method} of {environment.__name__}",
             environment.verify_timeout,
@@ -209,9 +209,9 @@ async def _scores(
             return await _scores(method, environment, rollouts, options, roles, own, save)
     with boundary(VerifierError):
         record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
-        subject = workers.subject(method, environment, options)
+        kind = workers.request_kind(method, environment, options)
     replies: list[bytes] = []
-    await workers.verifiers.run(subject, record, replies.extend, when_slow=save)
+    await workers.verifiers.run(kind, record, replies.extend, when_slow=save)
     reply = msgspec.json.decode(replies[0], type=ScoreReply)
     if reply.error is not None:
         raise as_error(reply.error)
@@ -222,7 +222,7 @@ def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, o
     """Return whether a verifier runs in the caller's loop, with models for these roles."""
     if roles or environment.waits_to_verify:
         return True
-    if find_place(environment) is not None:
+    if code_reference(environment) is not None:
         return False
     _warn(environment.__qualname__)
     return True

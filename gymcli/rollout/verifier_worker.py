@@ -33,7 +33,7 @@ from gymcli.errors import (
 )
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.verify_context import VerifyContext, scores_of
-from gymcli.rollout.worker_pool import READY, Place, load_place
+from gymcli.rollout.worker_pool import READY, CodeReference, load_code
 from gymcli.types import Rollout, Score
 
 __all__ = [
@@ -59,10 +59,10 @@ Method = Literal["verify", "verify_group"]
 
 
 class Definition(msgspec.Struct, omit_defaults=True):
-    """What the records of a subject have in common."""
+    """What the records of one kind have in common."""
 
     method: Literal["verify", "verify_group", "rescore"]
-    place: Place | None = None
+    code: CodeReference | None = None
     options: str = ""
     """As JSON."""
     job: msgspec.Raw = msgspec.Raw(b"null")
@@ -196,15 +196,15 @@ _Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
 
 def _scorer(definition: Definition) -> _Scorer:
     """Return what scores the records of a definition; it imports their environment."""
-    if definition.place is None:
+    if definition.code is None:
         from gymcli.rollout.rescored import LineScorer, RescoreJob  # late: few need the files
 
         return LineScorer(msgspec.json.decode(definition.job, type=RescoreJob)).score
     try:
-        environment = cast("type[Environment[Task]]", load_place(definition.place))
+        environment = cast("type[Environment[Task]]", load_code(definition.code))
         options = environment.Options.model_validate_json(definition.options)
     except BaseException as error:  # noqa: BLE001  # an import may raise anything
-        text = f"{definition.place.qualname} cannot be loaded in a worker: {described(error)}"
+        text = f"{definition.code.qualname} cannot be loaded in a worker: {described(error)}"
         return partial(_refuse, as_reply(VerifierError(text)))
     prepare(environment, options)
     kind = Rollout if definition.method == "verify" else list[Rollout]

@@ -29,7 +29,15 @@ from gymcli.environment.registry import FILE_MODULE_PREFIX, module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
 from gymcli.rollout.template import fill_standard, fork
 
-__all__ = ["READY", "ChildProcess", "Place", "ProcessPool", "Subject", "find_place", "load_place"]
+__all__ = [
+    "READY",
+    "ChildProcess",
+    "CodeReference",
+    "ProcessPool",
+    "RequestKind",
+    "code_reference",
+    "load_code",
+]
 
 
 READY = b"ready"
@@ -46,7 +54,7 @@ _READ_BYTES = 1 << 18
 _MEGABYTE = 2**20
 
 
-class Subject(NamedTuple):
+class RequestKind(NamedTuple):
     """What requests have in common."""
 
     definition: bytes
@@ -89,17 +97,17 @@ class ProcessPool:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    def warm(self, subject: Subject) -> None:
+    def warm(self, kind: RequestKind) -> None:
         """Start the first process and let it load a definition; return at once."""
         if not self._is_closed:
             self._start(1)
             for worker in self._workers:
                 if worker.request is None:
-                    worker.load(subject)
+                    worker.load(kind)
 
     async def run(
         self,
-        subject: Subject,
+        kind: RequestKind,
         record: bytes,
         take: Callable[[list[bytes]], None],
         *,
@@ -110,7 +118,7 @@ class ProcessPool:
         A process whose caller is cancelled is killed.
 
         Args:
-            subject: What the request is about.
+            kind: What the request is about.
             record: The request, without a newline.
             take: Called with the lines of the reply as they come.
             when_slow: Called once if the request has not ended within a second.
@@ -122,9 +130,9 @@ class ProcessPool:
 
         """
         if self._is_closed:
-            raise VerifierError(f"{subject.name} was not called: the workers were closed")
+            raise VerifierError(f"{kind.name} was not called: the workers were closed")
         self._start(1)
-        request = _Request(subject, record, take, when_slow, self.now() + _SLOW_SECONDS)
+        request = _Request(kind, record, take, when_slow, self.now() + _SLOW_SECONDS)
         self._queue.append(request)
         self.pump()
         try:
@@ -155,7 +163,7 @@ class ProcessPool:
         for worker in list(self._workers):
             worker.child.read()
             if worker.request is not None:
-                self._check(worker, worker.request.subject)
+                self._check(worker, worker.request.kind)
         now = self.now()
         busy = [worker.request for worker in self._workers if worker.request is not None]
         for request in (*self._queue, *busy):
@@ -165,21 +173,21 @@ class ProcessPool:
             self._start(len(self._workers) + len(self._queue))
         self.pump()
 
-    def _check(self, worker: _Worker, subject: Subject) -> None:
+    def _check(self, worker: _Worker, kind: RequestKind) -> None:
         """Kill a process that is dead, late or too large."""
-        limit, option = subject.seconds, subject.option
+        limit, option = kind.seconds, kind.option
         if not worker.is_ready:
             limit, option = _START_SECONDS, "to be imported"
         if worker.child.has_ended():
             self.lose(worker)
         elif self.now() - worker.since > limit:
-            text = f"{subject.name} took longer than {limit:g} seconds {option}".rstrip()
+            text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
             self.lose(worker, VerifierTimeoutError(text))
-        elif worker.is_ready and subject.memory_mb < math.inf:
+        elif worker.is_ready and kind.memory_mb < math.inf:
             grown = worker.child.resident_bytes() - worker.resident_bytes
-            if grown > subject.memory_mb * _MEGABYTE:
-                limit_text = f"{subject.memory_mb:g} MB of memory (verify_memory_mb)"
-                error = VerifierCrashedError(f"{subject.name} needed more than {limit_text}")
+            if grown > kind.memory_mb * _MEGABYTE:
+                limit_text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
+                error = VerifierCrashedError(f"{kind.name} needed more than {limit_text}")
                 self.lose(worker, error)
 
     def lose(self, worker: _Worker, error: VerifierError | None = None) -> None:
@@ -192,7 +200,7 @@ class ProcessPool:
         if request is not None and worker.has_served and worker.child.has_unread and not error:
             self._queue.appendleft(request)  # it died while it was idle
         elif request is not None:
-            text = f"{request.subject.name}: its process died ({how})"
+            text = f"{request.kind.name}: its process died ({how})"
             request.fail(error or VerifierCrashedError(text))
         if self._queue:
             self._start(1)
@@ -209,10 +217,10 @@ class ProcessPool:
             if request is not None or not worker.is_ready:
                 worker.child.kill()
             if request is not None:
-                text = f"{request.subject.name} was not called to its end: the workers were closed"
+                text = f"{request.kind.name} was not called to its end: the workers were closed"
                 request.fail(VerifierError(text))
         for request in self._queue:
-            text = f"{request.subject.name} was not called: the workers were closed"
+            text = f"{request.kind.name} was not called: the workers were closed"
             request.fail(VerifierError(text))
         self._queue.clear()
         await asyncio.gather(*(worker.child.leave() for worker in workers))
@@ -223,13 +231,13 @@ class _Request:
 
     def __init__(
         self,
-        subject: Subject,
+        kind: RequestKind,
         record: bytes,
         take: Callable[[list[bytes]], None],
         when_slow: Callable[[], None] | None,
         slow_at: float,
     ) -> None:
-        self.subject = subject
+        self.kind = kind
         self.record = record
         self.take = take
         self.when_slow = when_slow
@@ -276,16 +284,16 @@ class _Worker:
         """Send a request to a process that is idle."""
         self.request = request
         self.began = self.since = self._pool.now()
-        self.load(request.subject)
-        number = self._numbers[request.subject.definition]
+        self.load(request.kind)
+        number = self._numbers[request.kind.definition]
         self.child.write(b"%d %b\n" % (number, request.record))
 
-    def load(self, subject: Subject) -> None:
+    def load(self, kind: RequestKind) -> None:
         """Send a definition, unless the process has it."""
-        if subject.definition not in self._numbers:
-            self._numbers[subject.definition] = len(self._numbers)
+        if kind.definition not in self._numbers:
+            self._numbers[kind.definition] = len(self._numbers)
             self.is_ready = False
-            self.child.write(subject.definition + b"\n")
+            self.child.write(kind.definition + b"\n")
 
     def _take_lines(self, lines: list[bytes]) -> None:
         self.since = now = self._pool.now()
@@ -486,7 +494,7 @@ class ChildProcess:
             self._printed = -1
 
 
-class Place(NamedTuple):
+class CodeReference(NamedTuple):
     """Where another process finds a class or a function."""
 
     module: str
@@ -495,7 +503,7 @@ class Place(NamedTuple):
     qualname: str
 
 
-def find_place(item: object) -> Place | None:
+def code_reference(item: object) -> CodeReference | None:
     """Return where another process finds a class or a function; None where it cannot."""
     module = getattr(item, "__module__", None) or ""
     qualname = getattr(item, "__qualname__", None) or ""
@@ -505,13 +513,13 @@ def find_place(item: object) -> Place | None:
     if found is not item or not qualname or module == "__main__":
         return None
     file = str(sys.modules[module].__file__) if module.startswith(FILE_MODULE_PREFIX) else ""
-    return Place(module, file, qualname)
+    return CodeReference(module, file, qualname)
 
 
-def load_place(place: Place) -> object:
+def load_code(code: CodeReference) -> object:
     """Import a class or a function."""
-    if place.file:
-        module = module_of_file(Path(place.file), place.file)
+    if code.file:
+        module = module_of_file(Path(code.file), code.file)
     else:
-        module = importlib.import_module(place.module)
-    return operator.attrgetter(place.qualname)(module)
+        module = importlib.import_module(code.module)
+    return operator.attrgetter(code.qualname)(module)
