@@ -50,7 +50,6 @@ Whatever somebody else's code raises becomes an AttemptError of its phase in a `
 
 from __future__ import annotations
 
-import asyncio
 import os
 import traceback
 from collections.abc import Iterator, Sequence
@@ -370,7 +369,7 @@ def boundary(error_class: type[AttemptError]) -> Iterator[None]:
     except (AttemptError, RunError, UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        if _was_asked_for(error) or _is_closed(error):
+        if _ends_coroutine(error):
             raise
         raise error_class(described(error)) from error
 
@@ -443,19 +442,19 @@ def leave_copy(process: int) -> None:
         os._exit(0)
 
 
-def _is_closed(error: BaseException) -> bool:
-    """Return whether a coroutine that runs no more is being closed."""
-    if not isinstance(error, GeneratorExit):
-        return False
-    try:
-        return asyncio.current_task() is None
-    except RuntimeError:
-        return True
+def _ends_coroutine(error: BaseException) -> bool:
+    """Return whether an error ends the coroutine that runs: its task is cancelled, or it is closed.
 
+    A cancellation that nobody asked the task for does not.
+    """
+    import asyncio  # late: `gym --help` does without
 
-def _was_asked_for(error: BaseException) -> bool:
-    """Return whether an error is a cancellation that this task was asked for by anybody."""
-    if not isinstance(error, asyncio.CancelledError):
-        return False
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    if isinstance(error, GeneratorExit):
+        try:
+            return asyncio.current_task() is None
+        except RuntimeError:  # there is no event loop any more
+            return True
+    return False
