@@ -39,7 +39,7 @@ from gymcli.environment.contract_checks import (
     checked_step,
     checked_turn,
 )
-from gymcli.environment.time_limit import LateError, within
+from gymcli.environment.time_limit import LateError
 from gymcli.environment.tool import EnvironmentOptions, Step, Task
 from gymcli.errors import (
     AttemptError,
@@ -223,8 +223,8 @@ class Episode:
         """False where an answer did not say what it took."""
         self._task: asyncio.Task[None] | None = None
         self._close_timeout = plan.environment.close_timeout
-        self._late_error: Callable[[], AttemptError] | None = None
-        """Makes the error of the limit in force."""
+        self._on_late: Callable[[], None] | None = None
+        """What happens at the limit in force."""
         self._error: AttemptError | None = None
         """Of the limit at which the task was cancelled."""
         self._is_cancelled = False
@@ -412,19 +412,13 @@ class Episode:
             params = {**params, "seed": rollout.seed}
         request = Request(messages=rollout.messages, tools=rollout.tools, params=params)
         tries = request.tries
-        max_seconds = plan.limits.max_seconds
         started = time.perf_counter()
         self.phase = "model"
         try:
             with boundary(ModelError):
-                answering = self._policy.answer(request)
-                if max_seconds is not None:
-                    left = max_seconds - self._seconds()
-                    answering = within(
-                        left, answering, close_timeout=self._close_timeout, now=self._seconds
-                    )
                 try:
-                    answer = await answering
+                    with self._timed():
+                        answer = await self._policy.answer(request)
                 except LateError as error:
                     if not tries.retries:
                         return None
@@ -456,6 +450,39 @@ class Episode:
         if answer.model is not None and answer.model != plan.model:
             rollout.response_model = answer.model
         return answer
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Cut a request off when the time of the episode is over.
+
+        Raises:
+            LateError: It was.
+
+        """
+        max_seconds, task = self._plan.limits.max_seconds, self._task
+        if max_seconds is None or task is None:
+            yield
+            return
+        num_before = task.cancelling()
+        is_cut = False
+
+        def look() -> None:
+            nonlocal is_cut
+            left = max_seconds - self._seconds()
+            if left > 0:
+                self._limit(left, look)  # the request waited meanwhile, which does not count
+            else:
+                is_cut = True
+                task.cancel()
+
+        self._limit(max_seconds - self._seconds(), look)
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if not is_cut or task.uncancel() > num_before:
+                raise  # somebody else wants all of it ended
+            raise LateError from error
+        self._unlimit()
 
     def _count(self, usage: Usage) -> None:
         """Add to the record what an answer took."""
@@ -503,27 +530,42 @@ class Episode:
         """
         process = os.getpid()
         kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
-        if not self._is_cancelled:
-            self.deadline = self._watchdog.now() + seconds
-            self._late_error = lambda: kind(
-                f"{method} took longer than {seconds:g} seconds ({option})"
-            )
+
+        def fail() -> None:
+            self._error = kind(f"{method} took longer than {seconds:g} seconds ({option})")
+            self._cancel()
+
+        self._limit(seconds, fail)
         try:
             yield
         finally:
             leave_copy(process)
+        self._unlimit()
+
+    def _limit(self, seconds: float, on_late: Callable[[], None]) -> None:
+        """Call a function in some seconds, unless the limit is lifted or another one set before."""
+        if not self._is_cancelled:
+            self.deadline = self._watchdog.now() + seconds
+            self._on_late = on_late
+
+    def _unlimit(self) -> None:
+        """Lift the limit.
+
+        Raises:
+            CancelledError: The task was told to end, and the code that was limited caught that.
+
+        """
         if self._is_cancelled:
             raise asyncio.CancelledError
         self.deadline = math.inf
 
     def expire(self) -> None:
-        """Cancel the task at a limit; where it was told to end before, leave it behind."""
+        """Act on the limit that has passed; a task that was told to end before is left behind."""
         self.deadline = math.inf
         assert self._task is not None, "what is watched has begun"
         if not self._is_cancelled:
-            assert self._late_error is not None, "a deadline has its error"
-            self._error = self._late_error()
-            self._cancel()
+            assert self._on_late is not None, "a deadline comes with what happens then"
+            self._on_late()
             return
         self._end(self._task)
         name = getattr(self._task.get_coro(), "__qualname__", "a task")

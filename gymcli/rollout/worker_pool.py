@@ -1,10 +1,14 @@
-"""A pool of warm processes: a queue in the parent, and one request after another for each process.
+"""A pool of warm processes: a queue in the parent, and a request after another for each process.
 
-One that is late, dead or too large is killed with everything it started, and only the request that
-it was doing fails. The event loop reads the socket to each process and what it prints; there is no
-thread. Messages are lines. A process gets a definition once, `{...}`, and then requests,
-`NUMBER RECORD`, where the number is that of the definition. It answers a definition with `READY`,
-and a request with any number of lines and an empty one.
+A process answers each request before it begins with the next, so that the parent knows what it is
+doing, and since when. One that is late, dead or too large is killed with everything it started, and
+only the request that it was doing fails. It has more than one at a time only where they take so
+little that to wake it, and to be woken by it, would take longer. The event loop reads the socket to
+each process and what it prints; there is no thread.
+
+Messages are lines. A process gets a definition once, `{...}`, and then requests, `NUMBER RECORD`,
+where the number is that of the definition. It answers a definition with `READY`, and a request with
+any number of lines and an empty one.
 """
 
 from __future__ import annotations
@@ -49,6 +53,9 @@ _LEAVE_SECONDS = 2.0
 """Seconds that an idle process is given to leave by itself."""
 _SLOW_SECONDS = 1.0
 _WATCH_SECONDS = 0.2
+_GATHER_SECONDS = 0.002
+"""For so long quick requests are gathered, and a process gets as many as it does in that time."""
+_MAX_GATHERED = 16
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
 _MEGABYTE = 2**20
@@ -92,9 +99,12 @@ class ProcessPool:
         self.now = now
         self._module = module
         self._variables = variables
+        self.seconds: dict[str, float] = {}
+        """How long the last request took, by the name of its kind."""
         self._queue: deque[_Request] = deque()
         self._workers: list[_Worker] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def warm(self, kind: RequestKind) -> None:
@@ -102,7 +112,7 @@ class ProcessPool:
         if not self._is_closed:
             self._start(1)
             for worker in self._workers:
-                if worker.request is None:
+                if not worker.requests:
                     worker.load(kind)
 
     async def run(
@@ -134,24 +144,44 @@ class ProcessPool:
         self._start(1)
         request = _Request(kind, record, take, when_slow, self.now() + _SLOW_SECONDS)
         self._queue.append(request)
-        self.pump()
+        if self.seconds.get(kind.name, math.inf) > _GATHER_SECONDS:
+            self.pump()
+        elif self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(_GATHER_SECONDS, self.pump)
         try:
             return await request.ended
         except BaseException:
             if request in self._queue:
                 self._queue.remove(request)
-            for worker in [one for one in self._workers if one.request is request]:
+            for worker in [one for one in self._workers if one.doing is request]:
                 self.lose(worker)
             raise
 
     def pump(self) -> None:
         """Send idle processes the requests that wait."""
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         for worker in list(self._workers):
-            if self._queue and worker.request is None:
-                worker.begin(self._queue.popleft())
-        if self._timer is None and any(worker.request is not None for worker in self._workers):
+            if self._queue and not worker.requests:
+                worker.begin(self._next())
+        if self._timer is None and any(worker.requests for worker in self._workers):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
+
+    def _next(self) -> list[_Request]:
+        """Take from the queue what a process is sent at once."""
+        requests = [self._queue.popleft()]
+        kind = requests[0].kind
+        most = _GATHER_SECONDS / max(self.seconds.get(kind.name, math.inf), 1e-6)
+        while (
+            self._queue
+            and self._queue[0].kind.definition == kind.definition
+            and len(requests) < min(most, _MAX_GATHERED)
+        ):
+            requests.append(self._queue.popleft())
+        return requests
 
     def _start(self, num_workers: int) -> None:
         while len(self._workers) < min(num_workers, self.num_workers):
@@ -162,11 +192,11 @@ class ProcessPool:
         self._timer = None
         for worker in list(self._workers):
             worker.child.read()
-            if worker.request is not None:
-                self._check(worker, worker.request.kind)
+            if worker.doing is not None:
+                self._check(worker, worker.doing.kind)
         now = self.now()
-        busy = [worker.request for worker in self._workers if worker.request is not None]
-        for request in (*self._queue, *busy):
+        begun = [request for worker in self._workers for request in worker.requests]
+        for request in (*self._queue, *begun):
             if now >= request.slow_at:
                 request.tell_slow()
         if self._queue and all(worker.is_ready for worker in self._workers):
@@ -196,7 +226,9 @@ class ProcessPool:
             return
         self._workers.remove(worker)
         how = worker.child.kill()
-        request, worker.request = worker.request, None
+        request, *others = worker.requests or (None,)
+        worker.requests.clear()
+        self._queue.extendleft(reversed(others))
         if request is not None and worker.has_served and worker.child.has_unread and not error:
             self._queue.appendleft(request)  # it died while it was idle
         elif request is not None:
@@ -209,16 +241,18 @@ class ProcessPool:
     async def close(self) -> None:
         """End all processes, busy ones in the middle of a request."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._gathering):
+            if timer is not None:
+                timer.cancel()
         workers, self._workers = self._workers, []
         for worker in workers:
-            request = worker.request
+            request, *others = worker.requests or (None,)
             if request is not None or not worker.is_ready:
                 worker.child.kill()
             if request is not None:
                 text = f"{request.kind.name} was not called to its end: the workers were closed"
                 request.fail(VerifierError(text))
+            self._queue.extend(others)
         for request in self._queue:
             text = f"{request.kind.name} was not called: the workers were closed"
             request.fail(VerifierError(text))
@@ -260,13 +294,14 @@ class _Request:
 
 
 class _Worker:
-    """One process and the request that it does."""
+    """One process and the requests that it was sent."""
 
     def __init__(self, pool: ProcessPool, module: str, variables: Mapping[str, str]) -> None:
         self._pool = pool
-        self.request: _Request | None = None
+        self.requests: deque[_Request] = deque()
+        """It does the first, and has not begun with the others."""
         self.began = self.since = pool.now()
-        """When it began with the request, and with the part of it that is under way."""
+        """When it began with the first request, and with the part of it that is under way."""
         self.is_ready = True
         """False while it loads a definition."""
         self.has_served = False
@@ -280,13 +315,18 @@ class _Worker:
             end=lambda: pool.lose(self),
         )
 
-    def begin(self, request: _Request) -> None:
-        """Send a request to a process that is idle."""
-        self.request = request
+    @property
+    def doing(self) -> _Request | None:
+        """The request that it does; None: it is idle."""
+        return self.requests[0] if self.requests else None
+
+    def begin(self, requests: list[_Request]) -> None:
+        """Send requests of one kind to a process that is idle."""
+        self.requests.extend(requests)
         self.began = self.since = self._pool.now()
-        self.load(request.kind)
-        number = self._numbers[request.kind.definition]
-        self.child.write(b"%d %b\n" % (number, request.record))
+        self.load(requests[0].kind)
+        number = self._numbers[requests[0].kind.definition]
+        self.child.write(b"".join([b"%d %b\n" % (number, one.record) for one in requests]))
 
     def load(self, kind: RequestKind) -> None:
         """Send a definition, unless the process has it."""
@@ -301,16 +341,24 @@ class _Worker:
             self.is_ready = True
             self.resident_bytes = self.child.resident_bytes()
             lines = lines[1:]
-        request = self.request
-        if request is not None and lines:
-            self.has_served = True
-            is_over = not lines[-1]
-            request.take(lines[:-1] if is_over else lines)
-            if is_over:
-                self.request = None
+        reply: list[bytes] = []
+        for line in lines:
+            if line:
+                reply.append(line)
+            elif self.requests:
+                self.has_served = True
+                request = self.requests[0]
+                request.take(reply)
+                reply = []
+                self.requests.popleft()
+                seconds, self.began = now - self.began, now
+                self._pool.seconds[request.kind.name] = seconds
                 if not request.ended.done():
-                    request.ended.set_result(now - self.began)
-        if self.request is None:
+                    request.ended.set_result(seconds)
+        if self.requests and reply:
+            self.has_served = True
+            self.requests[0].take(reply)
+        elif not self.requests:
             self._pool.pump()
 
 

@@ -21,6 +21,7 @@ from gymcli.errors import (
     VerifierTimeoutError,
 )
 from gymcli.rollout.scoring import Workers, score, score_group
+from gymcli.rollout.worker_pool import ChildProcess
 from gymcli.types import Rollout, Score, Verifier
 from tests.rollout.isolated import is_running, wait_for
 from tests.rollout.misbehaving import (
@@ -143,15 +144,31 @@ def test_a_verifier_is_called_once_for_a_record(tmp_path):
     assert sorted(map(int, told.read_text().split())) == list(range(40))
 
 
-def test_records_that_wait_for_a_process_that_ends_are_scored_once(tmp_path):
+def test_quick_records_are_sent_together_and_end_one_by_one(tmp_path):
+    """What a process was sent beside the one that ends it is scored by the next, once."""
     told = tmp_path / "told"
     records = [{"does": "tell", "file": str(told), "number": n} for n in range(100)]
     for place, deed in ((60, "sleep"), (40, "cancel"), (20, "leave")):
         records.insert(place, {"does": deed})
-    found = scored(Misbehaving, *records)
+
+    async def run():
+        async with Workers(1) as workers:
+            assert (await one(Misbehaving, workers)).reward == 1.0
+            assert (await one(Misbehaving, workers)).reward == 1.0
+            sent = []
+            write = ChildProcess.write
+            with pytest.MonkeyPatch.context() as patching:
+                patching.setattr(
+                    ChildProcess, "write", lambda self, data: (sent.append(data), write(self, data))
+                )
+                found = await asyncio.gather(*(one(Misbehaving, workers, **row) for row in records))
+            return found, max(data.count(b"\n") for data in sent)
+
+    found, num_together = asyncio.run(run())
     failed = [type(one) for one in found if not isinstance(one, Rollout)]
     assert failed == [VerifierCrashedError, VerifierError, VerifierTimeoutError]
     assert sorted(map(int, told.read_text().split())) == list(range(100))
+    assert num_together > 1
 
 
 def test_clean_up_in_finally_is_not_interrupted(tmp_path):
