@@ -285,7 +285,9 @@ class Episode:
                     if rollout.step_rewards:
                         self._fill_step_rewards(self._num_turns)
                     if type(environment).final_state is not Environment.final_state:
-                        with self._limited("final_state", environment.step_timeout, "step_timeout"):
+                        with self._within_limit(
+                            "final_state", environment.step_timeout, "step_timeout"
+                        ):
                             state = await environment.final_state()
                         rollout.final_state = checked_json(environment, "final_state", state)
                     self.is_finished = True
@@ -305,7 +307,7 @@ class Episode:
         rollout = self.rollout
         with boundary(SetupError):
             if type(environment).setup is not Environment.setup:
-                with self._limited("setup", environment.setup_timeout, "setup_timeout"):
+                with self._within_limit("setup", environment.setup_timeout, "setup_timeout"):
                     opening = await environment.setup()
                 rollout.messages += checked_messages(environment, "setup", opening)
             if not rollout.messages:
@@ -350,7 +352,7 @@ class Episode:
             num_empty = 0
             if not (answers_texts or message.tool_calls):
                 return "done"
-            with self._limited("step", environment.step_timeout, "step_timeout"):
+            with self._within_limit("step", environment.step_timeout, "step_timeout"):
                 step = await environment.step(message)
             step = checked_step(environment, step)
             self._record(step)
@@ -401,7 +403,7 @@ class Episode:
         """
         plan, rollout = self._plan, self.rollout
         if self._policy is None:
-            with self._limited("oracle", environment.step_timeout, "step_timeout"):
+            with self._within_limit("oracle", environment.step_timeout, "step_timeout"):
                 found = await environment.oracle(rollout)
             gold = checked_turn(environment, found)
             if gold is None:
@@ -417,7 +419,7 @@ class Episode:
         try:
             with boundary(ModelError):
                 try:
-                    with self._timed():
+                    with self._within_time():
                         answer = await self._policy.answer(request)
                 except LateError as error:
                     if not tries.retries:
@@ -452,7 +454,7 @@ class Episode:
         return answer
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _within_time(self) -> Iterator[None]:
         """Cut a request off when the time of the episode is over.
 
         Raises:
@@ -460,9 +462,10 @@ class Episode:
 
         """
         max_seconds, task = self._plan.limits.max_seconds, self._task
-        if max_seconds is None or task is None:
+        if max_seconds is None:
             yield
             return
+        assert task is not None, "an episode is played in a task"
         num_before = task.cancelling()
         is_cut = False
 
@@ -482,7 +485,8 @@ class Episode:
             if not is_cut or task.uncancel() > num_before:
                 raise  # somebody else wants all of it ended
             raise LateError from error
-        self._unlimit()
+        finally:
+            self._unlimit()
 
     def _count(self, usage: Usage) -> None:
         """Add to the record what an answer took."""
@@ -512,11 +516,11 @@ class Episode:
         self.rollout.tool_errors = dict(environment.tool_errors.items())
         self._is_closing.set()
         if type(environment).close is not Environment.close:
-            with self._limited("close", environment.close_timeout, "close_timeout"):
+            with self._within_limit("close", environment.close_timeout, "close_timeout"):
                 await environment.close()
 
     @contextmanager
-    def _limited(self, method: str, seconds: float, option: str) -> Iterator[None]:
+    def _within_limit(self, method: str, seconds: float, option: str) -> Iterator[None]:
         """Limit what a call of the environment's code waits for.
 
         Args:
