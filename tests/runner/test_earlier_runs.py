@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.mock.script import read_script
+from gymcli.mock.behaviours import read_script
 from tests.commands.running import gym, lines_of
 
 RUNS = Path(__file__).parent.parent / "earlier_runs"
