@@ -21,15 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from gymcli.client import Endpoint
 from gymcli.commands.console import print_table
+from gymcli.environment.registry import Registry
 from gymcli.errors import RoleError
 from gymcli.mock import MockAnswer, MockServer
-from gymcli.registry import Registry
-from gymcli.role_models import ModelPool, RoleModels
-from gymcli.scoring import VerifyContext
-from gymcli.scoring.context import scores_of
-from gymcli.scoring.isolation import IsolatedProcesses
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.roles import ModelPool, RoleModels
+from gymcli.rollout.isolation import IsolatedProcesses
+from gymcli.rollout.verify_context import VerifyContext, scores_of
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Message, Request, Rollout
 

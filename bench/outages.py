@@ -26,8 +26,8 @@ import msgspec
 
 from bench.nonces import write_tasks
 from bench.runs import Ended, Tally, collecting, counted, records, serving, tally, write_settings
-from gymcli.client import Endpoint
 from gymcli.commands.console import print_table
+from gymcli.models.endpoint import Endpoint
 from gymcli.types import Rollout
 
 LATENCY = ("--latency", "uniform:0.05:0.15")

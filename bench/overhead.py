@@ -86,10 +86,12 @@ class Effort(msgspec.Struct):
 
 async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     """Do what `gym collect` does, without its printing; give the number of scored rollouts."""
-    from gymcli.client import Endpoint
-    from gymcli.commands.garbage import rarely_collected
+    from gymcli.commands.collect import rarely_collected
     from gymcli.commands.progress import Progress
-    from gymcli.runner import Collection, CollectOptions, measure
+    from gymcli.models.endpoint import Endpoint
+    from gymcli.runner.collection import Collection
+    from gymcli.runner.measure import measure
+    from gymcli.runner.options import CollectOptions
 
     endpoint = Endpoint(base_url=job.base_url, model="mock")
     options = CollectOptions(
@@ -344,7 +346,7 @@ def measure_shape(
     shape: Shape, folder: Path, *, num_rollouts: int, num_runs: int, latency: float
 ) -> Result:
     """Let the contestants take turns at one shape."""
-    from gymcli.registry import Registry
+    from gymcli.environment.registry import Registry
 
     script = folder / "script.jsonl"
     script.write_bytes(msgspec.json.encode({"answers": shape.answers}) + b"\n")

@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import num_turns, refusal_of
-from gymcli.store.records import FAILURES
+from gymcli.store.rollout_files import FAILURES
 from gymcli.types import Request
 
 __all__ = ["SECRETS", "Finding", "main", "planted_run"]

@@ -12,9 +12,9 @@ from random import Random
 
 import msgspec
 
-from gymcli.registry import Found, Registry
+from gymcli.environment.registry import Found, Registry
 from gymcli.store.manifest import MANIFEST, EnvironmentRecord, Manifest
-from gymcli.store.run import ROLLOUTS
+from gymcli.store.run_directory import ROLLOUTS
 from gymcli.types import (
     SCHEMA_VERSION,
     FunctionCall,

@@ -25,9 +25,9 @@ from bench.runs import Ended, Tally, collecting, counted, tally, write_settings
 from gymcli.commands.console import print_table
 from gymcli.mock import Behaviour, MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text
+from gymcli.mock.bodies import key_refused, refusal_for
 from gymcli.mock.faults import Refusal
-from gymcli.mock.refusals import key_refused, refusal_for
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 from gymcli.types import Request
 
 KINDS: tuple[Refusal, ...] = ("401", "403", "404", "405", "307")

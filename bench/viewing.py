@@ -25,7 +25,7 @@ import msgspec
 
 from bench.figures import Figure, run_script
 from gymcli.store.manifest import MANIFEST, EnvironmentRecord, Manifest
-from gymcli.store.records import ROLLOUTS
+from gymcli.store.rollout_files import ROLLOUTS
 from gymcli.types import (
     FunctionCall,
     Message,

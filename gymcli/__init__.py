@@ -7,22 +7,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gymcli.checking import check
-    from gymcli.client import Endpoint
+    from gymcli.checks.checks import check
     from gymcli.engines import collect
-    from gymcli.environment import (
-        Context,
-        Environment,
-        EnvironmentOptions,
-        Model,
-        Properties,
-        Step,
-        Task,
-        Tool,
-        last_boxed,
-        tool,
-        without_text_commands,
-    )
+    from gymcli.environment.contract import Context, Environment, Model
+    from gymcli.environment.judge import Judge, StandIn, Verdict
+    from gymcli.environment.model_text import last_boxed, without_text_commands
+    from gymcli.environment.reward import Comparison, PairwiseJudge, RewardModel
+    from gymcli.environment.tool import EnvironmentOptions, Properties, Step, Task, Tool, tool
+    from gymcli.environment.user import SimulatedUser, UserTurn
     from gymcli.errors import (
         GymError,
         MissingPackageError,
@@ -32,17 +24,8 @@ if TYPE_CHECKING:
         VerifierTimeoutError,
     )
     from gymcli.metrics import AttemptScore, Group
-    from gymcli.roles import (
-        Comparison,
-        Judge,
-        PairwiseJudge,
-        RewardModel,
-        SimulatedUser,
-        StandIn,
-        UserTurn,
-        Verdict,
-    )
-    from gymcli.runner import verify
+    from gymcli.models.endpoint import Endpoint
+    from gymcli.runner.verifying import verify
     from gymcli.types import (
         JSON,
         Failure,

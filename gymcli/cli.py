@@ -34,16 +34,22 @@ from gymcli.commands import (
     verify,
     view,
 )
-from gymcli.commands.console import LOGGER, harmless, message
+from gymcli.commands.console import (
+    LOGGER,
+    guard_outputs,
+    harmless,
+    make_safe,
+    message,
+    results_apart,
+    scrubbed,
+)
 from gymcli.commands.ending import TYPED
-from gymcli.commands.outputs import guard_outputs
 from gymcli.commands.signals import (
     TerminatedError,
     heed_signals,
     leave_at_signals,
     leave_threads,
 )
-from gymcli.commands.streams import make_safe, results_apart, scrubbed
 from gymcli.errors import (
     BudgetReachedError,
     GymError,
@@ -52,7 +58,7 @@ from gymcli.errors import (
     RunError,
     UsageError,
 )
-from gymcli.supervised import Supervised, Tag
+from gymcli.store.supervised import Supervised, Tag
 
 __all__ = ["app", "main"]
 
@@ -70,7 +76,12 @@ Exit codes:
   143  terminated; what was done is saved
 """
 
-_WARNING_LOGGERS = ("gymcli.limits", "gymcli.rollout", "gymcli.runner.keeping", "gymcli.scoring")
+_WARNING_LOGGERS = (
+    "gymcli.environment.time_limit",
+    "gymcli.rollout",
+    "gymcli.runner.run_writer",
+    "gymcli.scoring",
+)
 """What others log is printed by whoever knows the command."""
 
 _INTERRUPTED = 130

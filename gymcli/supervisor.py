@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from gymcli.supervised import STACK_FILE, Death, Supervised, Tag
+from gymcli.store.supervised import STACK_FILE, Death, Supervised, Tag
 
 __all__ = ["main"]
 
@@ -47,9 +47,9 @@ def main() -> None:
     command = _scoring_command(sys.argv[1:])
     supervised = _supervise(sys.argv[1:]) if command == "collect" else None
     if command:
-        from gymcli.scoring.template import start_template  # late, as below
+        from gymcli.rollout.template import start_template  # late, as below
 
-        start_template("gymcli.scoring.worker")  # it imports while this process does
+        start_template("gymcli.rollout.verifier_worker")  # it imports while this process does
     from gymcli.cli import main as run_command  # late: the supervisor itself stays small
 
     run_command(supervised)

@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 
 from gymcli.mock import MockServer
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 
 # A busy machine may take its time over one example; what is slow is measured in bench/.
 hypothesis.settings.register_profile("gymcli", deadline=None)

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 
-from gymcli.scoring import Workers
+from gymcli.rollout.verifier_workers import Workers
 
 
 @functools.cache

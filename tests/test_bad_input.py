@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import add_up, gym_line
 
 ROW = '{"id": "a", "env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}\n'

@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-from gymcli.boundary import boundary, frames_of, leave_copy
 from gymcli.errors import (
     CancelledAttemptError,
     EpisodeError,
@@ -15,6 +14,9 @@ from gymcli.errors import (
     RoleError,
     RunDirectoryError,
     VerifierError,
+    boundary,
+    frames_of,
+    leave_copy,
 )
 
 

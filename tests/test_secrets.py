@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli.environment.registry import Registry
 from gymcli.errors import Phase
-from gymcli.registry import Registry
 from gymcli.secrets import (
     NOTHING_SECRET,
     REDACTED,

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import message, one_line, print_json, print_table, result
+from gymcli.commands.console import message, one_line, print_json, print_table, result, scrubbed
 from gymcli.commands.options import JsonOption, key_values
-from gymcli.commands.streams import scrubbed
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
-    from gymcli.checking import CheckReport, Finding
-    from gymcli.checking.report import Status
+    from gymcli.checks.findings import CheckReport, Finding, Status
 
 __all__ = ["check"]
 
@@ -46,9 +44,9 @@ def check(
     """
     import msgspec
 
-    from gymcli.checking import CheckReport, Finding
-    from gymcli.checking import check as check_one
-    from gymcli.registry import Registry
+    from gymcli.checks.checks import check as check_one
+    from gymcli.checks.findings import CheckReport, Finding
+    from gymcli.environment.registry import Registry
 
     if tasks is not None and not names:
         raise UsageError("--tasks FILE: name the environment that these tasks are for")

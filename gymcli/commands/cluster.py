@@ -11,7 +11,9 @@ from gymcli.errors import UsageError
 
 if TYPE_CHECKING:
     from gymcli.engines import RayScorers
-    from gymcli.runner import CollectOptions, Engine, Judges
+    from gymcli.runner.engine import Engine
+    from gymcli.runner.judging import Judges
+    from gymcli.runner.options import CollectOptions
 
 __all__ = [
     "AddressOption",

@@ -58,11 +58,11 @@ def compare(
     import msgspec
 
     from gymcli.commands.comparison import print_comparison
-    from gymcli.commands.report_files import STDOUT, write_comparison
+    from gymcli.commands.gating import STDOUT, write_comparison
     from gymcli.errors import UsageError
     from gymcli.metrics.comparison import Rule
-    from gymcli.runner import compare_runs
-    from gymcli.store.rollouts import unfinished_line
+    from gymcli.runner.comparing import compare_runs
+    from gymcli.store.rollout_files import unfinished_line
 
     if markdown == STDOUT and json:
         raise UsageError("--markdown -: --json goes to stdout; give a file")

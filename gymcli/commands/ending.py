@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gymcli.commands.gating import Gating
     from gymcli.metrics import Aggregator, RunMetrics
     from gymcli.reporting.run_report import RunReport
-    from gymcli.runner import Collection
+    from gymcli.runner.collection import Collection
 
 __all__ = ["TYPED", "Ending", "command_to_go_on", "end_run", "missing_coverage"]
 
@@ -99,7 +99,7 @@ def _report(
     collection: Collection, ending: Ending, gating: Gating, error: GymError | None
 ) -> RunReport:
     """Judge the run by its gates; sliced by what they name, it is counted once more."""
-    from gymcli.runner import measure
+    from gymcli.runner.measure import measure
 
     assert collection.path is not None
     env, fields = collection.options.env, gating.fields()

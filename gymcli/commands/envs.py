@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import print_json, result
+from gymcli.commands.console import print_json, result, scrubbed
 from gymcli.commands.options import JsonOption
-from gymcli.commands.streams import scrubbed
 
 __all__ = ["envs"]
 
@@ -33,8 +32,8 @@ def envs(
     """List the environments, or describe one."""
     import msgspec
 
+    from gymcli.environment.registry import Registry, describe
     from gymcli.errors import EnvironmentImportError, UsageError
-    from gymcli.registry import Registry, describe
 
     given = {
         "structure": structure,

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gymcli.commands.console import print_json, result, warn
-from gymcli.commands.data.rows import warn_of_redacted
+from gymcli.commands.data import warn_of_redacted
 from gymcli.commands.options import JsonOption
 from gymcli.errors import FilterError, UsageError
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
-    from gymcli.exporters import Exporter, Selected, Source
+    from gymcli.data.export_source import Selected, Source
+    from gymcli.data.exporters import Exporter
 
 __all__ = ["export"]
 
@@ -55,7 +56,8 @@ def export(
     """
     import msgspec
 
-    from gymcli.exporters import COMPLETIONS, EXPORTERS, Source
+    from gymcli.data.export_source import Source
+    from gymcli.data.exporters import COMPLETIONS, EXPORTERS
 
     if completion and to != "sft":
         raise UsageError(f"--completion goes with --to sft, not with --to {to}")
@@ -82,11 +84,10 @@ def _selected(
     runs: Sequence[Path], where: str | None, env: str | None, stack: ExitStack
 ) -> Iterator[Selected]:
     """Open each run, and give the rows that are meant."""
-    from gymcli.exporters import Selected
+    from gymcli.data.export_source import Selected
     from gymcli.filters import parse_filter
-    from gymcli.runner import index_run
-    from gymcli.store.records import ROLLOUTS
-    from gymcli.store.rollouts import unfinished_line
+    from gymcli.runner.indexing import index_run
+    from gymcli.store.rollout_files import ROLLOUTS, unfinished_line
 
     wanted = None if where is None else parse_filter(where)
     seen = set()
@@ -108,7 +109,7 @@ def _write(
     exporter: Exporter, source: Source, out: Path, inputs: Sequence[Path]
 ) -> tuple[int, list[str]]:
     """Write all files of a format, which take their places together; give rows and names."""
-    from gymcli.data import whole_file
+    from gymcli.data.output import whole_file
 
     with ExitStack() as files:
         file = files.enter_context(whole_file(out, inputs=inputs))

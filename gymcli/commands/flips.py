@@ -9,9 +9,8 @@ from gymcli.commands.console import one_line, print_table, result
 
 if TYPE_CHECKING:
     from gymcli.metrics import Effect
-    from gymcli.runner import RepeatReport, RescoringReport
-    from gymcli.runner.flips import EnvironmentFlips, Flips
-    from gymcli.runner.repeats import EnvironmentAgreement
+    from gymcli.runner.flips import EnvironmentFlips, Flips, RescoringReport
+    from gymcli.runner.repeats import EnvironmentAgreement, RepeatReport
 
 __all__ = ["print_repeats", "print_rescoring"]
 

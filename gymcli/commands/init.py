@@ -24,8 +24,8 @@ def init(
     They work at once: an environment with its generator and oracle, a test that runs every check
     on it, and the tasks that it generates.
     """
-    from gymcli.checking import create
-    from gymcli.registry import NUM_GENERATED
+    from gymcli.checks.new_environment import create
+    from gymcli.environment.registry import NUM_GENERATED
 
     files = create(name, pattern, Path())
     spec = f"{files.environment}:{files.class_name}"

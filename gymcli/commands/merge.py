@@ -41,12 +41,12 @@ def merge(
     import msgspec
 
     from gymcli.commands.summary import print_summary
-    from gymcli.runner import Merging
+    from gymcli.runner.merging import Merging
     from gymcli.secrets import scrubber_of
 
     merging = Merging(runs, warn=warn, scrubber=scrubber_of((), os.environ))
     if out.name.endswith(_ROLLOUTS_ALONE):
-        from gymcli.data import whole_file  # late: a run needs none of it
+        from gymcli.data.output import whole_file  # late: a run needs none of it
 
         if out.exists():
             raise UsageError(f"{out}: exists already; give another -o")

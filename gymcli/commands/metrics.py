@@ -100,7 +100,7 @@ def metrics(
             _show(numbers, tasks)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
-        from gymcli.commands.planning import print_plans
+        from gymcli.commands.summary import print_plans
         from gymcli.metrics.planning import plans
 
         planned = plans(pilots, margin=margin)
@@ -117,10 +117,10 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
     import msgspec
 
     from gymcli.errors import RunDirectoryError
-    from gymcli.runner import measure
+    from gymcli.runner.measure import measure
     from gymcli.secrets import scrubber_of
-    from gymcli.store.rollouts import unfinished_line
-    from gymcli.store.run import RunDirectory
+    from gymcli.store.rollout_files import unfinished_line
+    from gymcli.store.run_directory import RunDirectory
 
     aggregator = measure(run, env=env, by=by)
     numbers = aggregator.metrics()
@@ -147,8 +147,13 @@ def _report(run: Path, numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> 
 
 def _show(numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> None:
     """Print the numbers of one run."""
-    from gymcli.commands.slices import print_slices
-    from gymcli.commands.summary import print_advice, print_curves, print_summary, print_tasks
+    from gymcli.commands.summary import (
+        print_advice,
+        print_curves,
+        print_slices,
+        print_summary,
+        print_tasks,
+    )
 
     print_summary(numbers, with_doubts=False)
     print_curves(numbers)

@@ -73,8 +73,8 @@ def mock(
     SIGUSR1 brings it back where it is down. What fails is decided by the seed and the requests
     alone, whatever their order. GET /stats counts; POST /down?seconds=N lets it die.
     """
-    from gymcli.addresses import is_loopback
     from gymcli.commands.open_files import allow_most
+    from gymcli.environment.addresses import is_loopback
     from gymcli.mock import Faults, Latency, MockServer, Outage, parse_behaviour, serve
     from gymcli.secrets import scrubber_of
 
@@ -122,9 +122,9 @@ def _key(variable: str | None) -> str | None:
 def _recorder(
     record: Path | None, base_url: str | None, key: str | None, behaviour: str, secrets: Scrubber
 ) -> Recorder | None:
-    from gymcli.addresses import checked_address
-    from gymcli.client.proxies import proxy_for
+    from gymcli.environment.addresses import checked_address
     from gymcli.mock import Recorder
+    from gymcli.models.settings import proxy_for
 
     if record is None or base_url is None:
         if record is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gymcli.runner import Collection
+    from gymcli.runner.collection import Collection
 
 __all__ = ["allow_collection", "allow_most"]
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from gymcli.commands.console import run_async
-from gymcli.commands.streams import hide
+from gymcli.commands.console import hide, run_async
 from gymcli.errors import UsageError
-from gymcli.shards import Shard
+from gymcli.store.manifest import Shard
 
 if TYPE_CHECKING:
-    from gymcli.client import Endpoint
-    from gymcli.role_models import RoleSource
+    from gymcli.models.endpoint import Endpoint
+    from gymcli.models.roles import RoleSource
 
 __all__ = [
     "DefaultRoles",
@@ -126,8 +125,8 @@ def roles(given: Iterable[str]) -> dict[str, RoleSource]:
         UsageError: One of them is not known, or an address is wrong or serves several models.
 
     """
-    from gymcli.client import load_settings, served_model
-    from gymcli.role_models import needs_model, role_sources
+    from gymcli.models.roles import needs_model, role_sources
+    from gymcli.models.settings import load_settings, served_model
 
     given = list(given)
     for text in given:
@@ -154,8 +153,8 @@ class DefaultRoles(NamedTuple):
 
 def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
     """Find the models of gym.toml's `[roles]`, or of a run's record."""
-    from gymcli.client import load_settings
-    from gymcli.role_models import role_sources
+    from gymcli.models.roles import role_sources
+    from gymcli.models.settings import load_settings
 
     settings = load_settings()
     found = DefaultRoles({}, {})
@@ -169,7 +168,7 @@ def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
 
 def settings_secrets() -> tuple[str, ...]:
     """Give every secret that gym.toml holds or names; from here on, none of them is printed."""
-    from gymcli.client import load_settings
+    from gymcli.models.settings import load_settings
 
     secrets = load_settings().secrets(os.environ)
     hide(secrets)

@@ -12,15 +12,14 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from gymcli.commands.console import message
-from gymcli.commands.streams import display_of, stand_before_display
+from gymcli.commands.console import display_of, message, stand_before_display
 from gymcli.types import Failure, Rollout
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
 
-    from gymcli.runner import Collection
+    from gymcli.runner.collection import Collection
 
 __all__ = ["Progress", "has_one_scale", "start_line"]
 

@@ -38,11 +38,13 @@ def report(
     Of two runs, the second is also compared with the first. It needs the extra `report`. A report
     that is there already is written anew; any other file is not.
     """
-    from gymcli.data import whole_file
-    from gymcli.reporting.html import MARK, html_report, read_comparison, read_run
+    from gymcli.data.output import whole_file
+    from gymcli.reporting.html_comparison import read_comparison
+    from gymcli.reporting.html_page import MARK, html_report
+    from gymcli.reporting.html_parts import read_run
     from gymcli.reporting.run_report import RunReport
     from gymcli.secrets import scrubber_of
-    from gymcli.store.rollouts import unfinished_line
+    from gymcli.store.rollout_files import unfinished_line
 
     _check_replaceable(out, MARK.encode())
     gating = gating_of(gate, gate_on, None, None, None, None)

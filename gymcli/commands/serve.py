@@ -18,7 +18,7 @@ from gymcli.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from gymcli.runner import Judges
+    from gymcli.runner.judging import Judges
 
 __all__ = ["serve"]
 
@@ -60,7 +60,7 @@ def serve(
     NeMo Gym's agents. It stops at SIGTERM or Ctrl-C, with exit code 0. There is no authentication:
     whoever reaches the port may use it.
     """
-    from gymcli.addresses import is_loopback
+    from gymcli.environment.addresses import is_loopback
     from gymcli.serving import Limits, Service
     from gymcli.serving import serve as serve_until_stopped
 
@@ -84,7 +84,7 @@ def _announce(base_url: str) -> None:
 
 
 def _judges(role: list[str] | tuple[()], params: list[str] | tuple[()], concurrency: int) -> Judges:
-    from gymcli.runner import Judges
+    from gymcli.runner.judging import Judges
     from gymcli.secrets import NOTHING_SECRET
 
     sources, defaults = roles(role), resolved_roles()

@@ -1,4 +1,4 @@
-"""The numbers of a run as a person reads them."""
+"""The plan of a run as a person reads it, for `gym metrics --power`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from gymcli.commands.console import one_line, print_table, result
 
 if TYPE_CHECKING:
     from gymcli.metrics import Estimate, Interval, Metrics, RunMetrics, TaskMetrics
+    from gymcli.metrics.planning import Plan
     from gymcli.types import RoleUse
 
-__all__ = ["print_advice", "print_curves", "print_summary", "print_tasks"]
+__all__ = [
+    "print_advice",
+    "print_curves",
+    "print_plans",
+    "print_slices",
+    "print_summary",
+    "print_tasks",
+]
+
 
 _MAX_ANSWER = 40
 _FEW_TASKS = 10
@@ -240,3 +249,80 @@ def _cost(value: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+_MAX_VALUE = 24
+_HEAD = (
+    "value",
+    "tasks",
+    "scored",
+    "unscored",
+    "mean reward",
+    "95 %",
+    "error",
+    "pass@1",
+    "flaky",
+)
+
+
+def print_slices(metrics: RunMetrics) -> None:
+    """Print a table for each field and environment, a line for each value."""
+    for env, found in metrics.environments.items():
+        for field, slices in found.slices.items():
+            result()
+            result(f"{one_line(env)} by {one_line(field)}")
+            print_table(_HEAD, [_row_slices(name, numbers) for name, numbers in slices.items()])
+
+
+def _row_slices(name: str, numbers: Metrics) -> tuple[str, ...]:
+    interval = numbers.interval
+    flaky = numbers.num_flaky_tasks
+    return (
+        one_line(name, _MAX_VALUE) or '""',
+        f"{numbers.num_tasks:,}",
+        f"{numbers.num_scored:,}",
+        f"{numbers.num_unscored:,}",
+        _number(numbers.mean_reward),
+        "-" if interval is None else f"{interval.low:.3f} .. {interval.high:.3f}",
+        _number(numbers.standard_error),
+        _number((numbers.pass_at_k or {}).get("1")),
+        "-" if flaky is None else f"{flaky:,}",
+    )
+
+
+def print_plans(plans: Mapping[str, Plan]) -> None:
+    """Print for each environment what runs of several sizes can detect."""
+    for number, (name, found) in enumerate(plans.items()):
+        if number:
+            result()
+        _print_plan(one_line(name), found)
+
+
+def _print_plan(name: str, found: Plan) -> None:
+    pilot = found.pilot
+    within = "not known (one attempt of each)" if pilot.within is None else f"{pilot.within:.4f}"
+    measured = "assumed; a second run of these tasks would tell" if pilot.is_assumed else "measured"
+    result(f"{name}: planned from {pilot.num_tasks:,} tasks")
+    result(f"variance      {pilot.between:.4f} between tasks, {within} within")
+    result(f"correlation   {pilot.correlation:.2f} of two models' task means ({measured})")
+    result(f"test          two-sided at {found.significance:.0%}, power {found.power:.0%}")
+    for design, says in (
+        ("unpaired", "each model on tasks of its own"),
+        ("paired", "both models on the same tasks"),
+    ):
+        own = [row for row in found.designs if row.design == design]
+        head = ("tasks", *(_attempts(row.num_attempts) for row in own))
+        rows = [
+            (f"{int(size):,}", *(f"{row.differences[size]:.4f}" for row in own))
+            for size in own[0].differences
+        ]
+        if found.margin is not None:
+            needed = (f"{row.tasks_needed:,}" for row in own if row.tasks_needed is not None)
+            rows.append((f"to detect {found.margin:g}", *needed))
+        result()
+        result(f"smallest difference detected, {design} ({says}):")
+        print_table(head, rows)
+
+
+def _attempts(num_attempts: int) -> str:
+    return "1 attempt" if num_attempts == 1 else f"{num_attempts} attempts"

@@ -24,8 +24,10 @@ from gymcli.errors import RunError, UsageError
 from gymcli.secrets import NOTHING_SECRET
 
 if TYPE_CHECKING:
-    from gymcli.runner import Judges, RepeatReport, Rescoring, RescoringReport
-    from gymcli.runner.repeats import Repeats
+    from gymcli.runner.flips import RescoringReport
+    from gymcli.runner.judging import Judges
+    from gymcli.runner.repeats import RepeatReport, Repeats
+    from gymcli.runner.rescoring import Rescoring
 
 __all__ = ["verify"]
 
@@ -83,8 +85,9 @@ def verify(
     With --repeat nothing is written: every rollout is scored so often, past the verdicts on record,
     to find verifiers that disagree with themselves. Exit code 3: one does that asks no model.
     """
-    from gymcli.runner import Rescoring, score_pending
-    from gymcli.store.rollouts import unfinished_line
+    from gymcli.runner.pending import score_pending
+    from gymcli.runner.rescoring import Rescoring
+    from gymcli.store.rollout_files import unfinished_line
 
     cluster = Cluster(engine, address, workers)
     cluster.check()
@@ -207,7 +210,7 @@ def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bo
 
 def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurrency: int) -> Judges:
     """Find who plays the roles: those of the options, else those that the run was made with."""
-    from gymcli.runner import Judges
+    from gymcli.runner.judging import Judges
     from gymcli.store.manifest import read_manifest
 
     manifest = read_manifest(run) if run.is_dir() else None

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, message, result, run_async
-from gymcli.commands.streams import results
+from gymcli.commands.console import flush_results, message, result, results, run_async
 from gymcli.errors import UsageError
 
 __all__ = ["view"]
@@ -35,8 +34,8 @@ def view(
     machine alone. A run that is still written is followed. It stops at SIGTERM or Ctrl-C, with
     exit code 0.
     """
+    from gymcli.reporting.viewer import open_run, serve
     from gymcli.secrets import scrubber_of
-    from gymcli.viewing import open_run, serve
 
     if len(runs) > _MAX_RUNS:
         raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.errors import EpisodeError, UsageError
-from gymcli.registry import (
+from gymcli.environment.registry import (
     NUM_GENERATED,
     Found,
     Registry,
@@ -17,6 +16,7 @@ from gymcli.registry import (
     generates,
     own_tasks,
 )
+from gymcli.errors import EpisodeError, UsageError
 
 __all__ = ["Comparison", "compare_generated", "generated_rows"]
 

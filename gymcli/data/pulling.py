@@ -10,16 +10,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.data.hub import PREFIX, open_dataset
-from gymcli.data.mapping import RowMap, read_map
+from gymcli.data.maps import RowMap, read_map
 from gymcli.data.output import compressing, replacing
-from gymcli.data.sources import SourceRow, local_rows
+from gymcli.data.tables import PREFIX, SourceRow, local_rows, open_dataset
 from gymcli.errors import TasksError, UsageError
-from gymcli.runner.row_problems import Problems
+from gymcli.runner.survey import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG
-from gymcli.store.lines import TOO_DEEP, file_sha256
-from gymcli.store.prompt import PromptTemplate
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_DEEP, TOO_LONG, file_sha256
+from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import Hints, RowProblem, TaskReader, TaskReading
 from gymcli.types import JSONObject
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from gymcli.metrics.percentiles import percentile
-from gymcli.nemo_gym import own_task_id
+from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.task_source import named_file
-from gymcli.store.prompt import PromptTemplate
+from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import RowProblem, TaskReading, read_tasks, told_apart
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canonical_json
 

@@ -17,10 +17,9 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from gymcli.boundary import described
 from gymcli.engines.joining import LOOKS_LIKE, Trial, place_of
 from gymcli.engines.process import WorkerProcess
-from gymcli.errors import EngineError, MissingPackageError, UsageError
+from gymcli.errors import EngineError, MissingPackageError, UsageError, described
 
 __all__ = ["Cluster"]
 

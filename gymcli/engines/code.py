@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from gymcli.registry import split_name
+from gymcli.environment.registry import split_name
 
 __all__ = ["Code", "code_of"]
 

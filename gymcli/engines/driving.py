@@ -29,10 +29,9 @@ from gymcli.engines.sending import (
 from gymcli.engines.units import Units
 from gymcli.engines.worker import IDLE_SECONDS, Job, Worker
 from gymcli.errors import EpisodeError, VerifierError
-from gymcli.rollout import Episode
-from gymcli.runner.attempts import Attempt, Outcome, Shared
+from gymcli.rollout.episode import Episode
+from gymcli.runner.attempts import Attempt, Outcome, Shared, failure_of
 from gymcli.runner.episodes import Fuse
-from gymcli.runner.failing import failure_of
 from gymcli.types import Rollout
 
 __all__ = ["Driving"]

@@ -9,9 +9,9 @@ from contextlib import suppress
 import msgspec
 
 from gymcli.engines.messages import NewVerdict, SentAttempt
-from gymcli.environment import EnvironmentOptions
+from gymcli.environment.registry import Found, Registry, environment_options, prepare
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import RunError, UsageError
-from gymcli.registry import Found, Registry, environment_options, prepare
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Message
 

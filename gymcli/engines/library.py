@@ -12,9 +12,12 @@ import msgspec
 from gymcli.engines.cluster import Cluster
 from gymcli.engines.ray_engine import RayEngine
 from gymcli.errors import BudgetReachedError, EngineError, FatalEndpointError, GymError
-from gymcli.runner import Collection, CollectOptions, Engine, measure
+from gymcli.runner.collection import Collection
+from gymcli.runner.engine import Engine
+from gymcli.runner.identity import policy_source
 from gymcli.runner.judging import scrubber_of_run
-from gymcli.runner.policy import policy_source
+from gymcli.runner.measure import measure
+from gymcli.runner.options import CollectOptions
 from gymcli.types import Failure, Rollout
 
 __all__ = ["collect", "engine_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gymcli.scoring import Rescored
+from gymcli.rollout.rescored import Rescored
 from gymcli.store.lines import Line
 from gymcli.types import (
     AttemptKey,

@@ -13,12 +13,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from gymcli.client import Endpoint
 from gymcli.engines.cluster import Cluster
 from gymcli.engines.code import code_of
 from gymcli.engines.driving import Driving
 from gymcli.engines.worker import IDLE_SECONDS, Job
-from gymcli.role_models import ModelSource
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.roles import ModelSource
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.judging import Judges
 from gymcli.runner.stopping import Stopping

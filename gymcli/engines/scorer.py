@@ -14,10 +14,12 @@ from gymcli.engines.known import check_same_code
 from gymcli.engines.messages import Block, ScoredBlock
 from gymcli.engines.sending import sent_error
 from gymcli.engines.worker import opened_here
+from gymcli.environment.registry import Registry
 from gymcli.errors import GymError
-from gymcli.event_loop import close, drive, new_event_loop
-from gymcli.registry import Registry
-from gymcli.scoring import Rescored, RescoreJob, Workers, forget_templates, rescore_lines
+from gymcli.rollout.event_loop import close, drive, new_event_loop
+from gymcli.rollout.rescored import Rescored, RescoreJob, rescore_lines
+from gymcli.rollout.template import forget_templates
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.secrets import Scrubber
 
 __all__ = ["Scorer", "ScoringJob"]

@@ -31,9 +31,9 @@ from gymcli.engines.messages import Block, ScoredBlock
 from gymcli.engines.process import Call, WorkerLostError, WorkerProcess
 from gymcli.engines.scorer import Scorer, ScoringJob
 from gymcli.engines.sending import raised_again
+from gymcli.environment.registry import Registry
 from gymcli.errors import GymError, UsageError, VerifierError
-from gymcli.registry import Registry
-from gymcli.scoring import Rescored, RescoreJob
+from gymcli.rollout.rescored import Rescored, RescoreJob
 from gymcli.secrets import Scrubber
 from gymcli.store.lines import Line
 

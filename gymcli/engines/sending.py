@@ -8,12 +8,12 @@ from typing import cast
 import aiohttp
 
 from gymcli import errors
-from gymcli.client import is_unreachable
 from gymcli.engines.messages import EndedAttempt, SentAttempt, SentError, SentPlan
-from gymcli.environment import EnvironmentOptions
+from gymcli.environment.registry import Found
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import GymError, ModelError
-from gymcli.registry import Found
-from gymcli.rollout import EpisodeLimits, EpisodePlan
+from gymcli.models.api_errors import is_unreachable
+from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.types import AttemptKey, Failure, Rollout, Usage
 

@@ -1,46 +1,290 @@
-"""What an environment is: one instance plays one episode, a class method scores the record.
-
-The order of events of an episode, which `gymcli.rollout` drives:
-
-1. the instance is made with its task, options, roles and random generator;
-2. `setup` builds the state and may add opening messages to the row's prompt;
-3. for every message of the model, `step` answers: by default the results of its tool calls, or
-   the next user turn from `reply`; when there is neither, the episode is done;
-4. `final_state` is recorded, unless something failed, and `close` is called in any case;
-5. `verify` scores the record, now or any time later: in a worker process, or in the event loop
-   where it waits for the model of a role or a server;
-6. `verify_group`, where the class has one, scores all attempts of a task relative to each other;
-7. `metrics`, where the class has one, takes the scores of a run and gives numbers of its own.
-"""
+"""Runs the tool calls of one message, each within its time; what goes wrong is told the model."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import inspect
+import json
+import logging
 import os
 import time
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+import msgspec
 from pydantic import BaseModel
 
-from gymcli.boundary import described, leave_copy
-from gymcli.environment.calling import Calling, shown_of
-from gymcli.environment.context import Context, Model
-from gymcli.environment.hooks import check_hooks
-from gymcli.environment.parts import EnvironmentOptions, Properties, Step, Task
-from gymcli.environment.returned import checked_json, named, wrong_return
-from gymcli.environment.tool import Tool, ToolFault, tool_of
+from gymcli.environment.contract_checks import check_hooks, checked_json, named, wrong_return
+from gymcli.environment.time_limit import LateError, gather_all, within
+from gymcli.environment.tool import (
+    EnvironmentOptions,
+    Properties,
+    Step,
+    Task,
+    Tool,
+    ToolCallError,
+    ToolFault,
+    function_names,
+    shortened,
+    tool_of,
+)
+from gymcli.errors import AttemptError, RunError, described, frames_of, leave_copy
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
 if TYPE_CHECKING:
     from gymcli.metrics.groups import Group
 
-__all__ = ["Environment", "make", "shown_tools"]
+__all__ = ["Cache", "Calling", "Context", "Environment", "Model", "make", "shown_of", "shown_tools"]
+
+
+T = TypeVar("T")
+
+
+class Cache(NamedTuple):
+    """Under which text an answer is kept, and whether it is."""
+
+    text: str
+    keeps: Callable[[Message], bool]
+    """Whether an answer is worth keeping; one on record that is not is asked for again."""
+
+
+class Model(Protocol):
+    """A model beside the policy, as environments and roles see it."""
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it answers a conversation with a number, as a reward model does."""
+        ...
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        schema: JSONObject | None = None,
+        params: JSONObject | None = None,
+        cache: Cache | str | None = None,
+    ) -> Message:
+        """Answer a conversation with one message.
+
+        Args:
+            messages: The conversation.
+            schema: A JSON Schema that constrains the text.
+            params: Sampling parameters; those that the user gave for the role win.
+            cache: The version of the prompt, and the number of the vote where there are several.
+                The same request under the same text is asked once in a run, and its answer kept,
+                without log probabilities and reasoning. None: it is asked every time.
+
+        Raises:
+            RoleError: There is no usable answer: the call failed, or what came is cut, filtered,
+                refused or empty.
+            UsageError: Log probabilities of an answer that is kept are asked for.
+
+        """
+        ...
+
+
+class Context(Protocol):
+    """What `verify` may use beside the record."""
+
+    @property
+    def options(self) -> EnvironmentOptions:
+        """The environment's options of this scoring."""
+        ...
+
+    @property
+    def roles(self) -> Mapping[str, Model]:
+        """The models that the environment asked for, by role."""
+        ...
+
+    async def replay(self, rollout: Rollout) -> Environment[Task]:
+        """Play the record again in a fresh instance and give it as it stands at the end.
+
+        Its `rollout.step_rewards` are those that the replay gave. A replay asks no role: the
+        models of the instance raise `RoleError`, and what a user said is read from the record.
+
+        Raises:
+            ReplayDivergedError: The environment answered otherwise than on record.
+            RoleError: The environment asked a role.
+
+        """
+        ...
+
+    async def isolated(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        timeout: float = 10.0,  # noqa: ASYNC109  # it kills a process, which no scope here could
+        memory_mb: int = 1024,
+        imports: tuple[str, ...] = (),
+    ) -> T:
+        """Call a module-level function in a process that is killed where it runs away.
+
+        Arguments and result are pickled; what the function raises is raised here.
+
+        Args:
+            function: Found again by its name, in a process that may serve many calls.
+            args: Its arguments.
+            timeout: Seconds from the start of the function, however long it waited for a process.
+            memory_mb: Megabytes that it may need beside what the process has (Linux only).
+            imports: Heavy modules that the function uses; their import does not count as its time.
+
+        Raises:
+            TypeError: It is no function at the top level of a module.
+            VerifierTimeoutError: It took longer than `timeout` seconds.
+            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
+
+        """
+        ...
+
+    def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
+        """Give every match of a row's regular expression, within a time limit.
+
+        The first group where the pattern has one, else the whole match.
+
+        Raises:
+            ValueError: The pattern is no regular expression.
+            VerifierTimeoutError: The search took too long.
+
+        """
+        ...
+
 
 TaskT = TypeVar("TaskT", bound=Task)
+
+_LOGGER = logging.getLogger(__name__)
+
+_SLOW_SECONDS = 0.05
+"""After a tool that computed so long, other episodes get their turn."""
+
+
+class Calling:
+    """Answers the tool calls of one message.
+
+    Args:
+        environment: Whose tools they are; it counts what cannot be carried out.
+        usable: The tools that the model may call, by name.
+        bind: Gives the function of a tool, bound to the environment where it is a method.
+
+    """
+
+    __slots__ = ("_bind", "_environment", "_usable")
+
+    def __init__(
+        self,
+        environment: Environment[TaskT],
+        usable: Mapping[str, Tool],
+        bind: Callable[[Tool], Callable[..., object]],
+    ) -> None:
+        self._environment = environment
+        self._usable = usable
+        self._bind = bind
+
+    async def texts(self, calls: list[ToolCall]) -> list[str]:
+        """Give what each call is answered with: all at once where every one of them only reads.
+
+        Raises:
+            AttemptError: A tool says that the attempt cannot go on.
+
+        """
+        if len(calls) > 1 and all(self._only_reads(call) for call in calls):
+            return await gather_all(self._answer(call) for call in calls)
+        return [await self._answer_in_turn(call) for call in calls]
+
+    def _only_reads(self, call: ToolCall) -> bool:
+        found = self._usable.get(call.name)
+        return found is not None and found.reads_only
+
+    async def _answer_in_turn(self, call: ToolCall) -> str:
+        started = time.perf_counter()
+        text = await self._answer(call)
+        if time.perf_counter() - started > _SLOW_SECONDS:
+            await asyncio.sleep(0)
+        return text
+
+    async def _answer(self, call: ToolCall) -> str:
+        environment = self._environment
+        try:
+            text = await self._run(call)
+        except ToolCallError as error:
+            environment.tool_errors[error.fault] += 1
+            text = str(error)
+        if not text.isascii():
+            # Half a surrogate pair, as from a file name, can neither be sent nor written.
+            text = text.encode(errors="replace").decode()
+        return shortened(text, environment.max_tool_output)
+
+    async def _run(self, call: ToolCall) -> str:
+        found = self._usable.get(call.name)
+        if found is None:
+            names = ", ".join(self._usable) or "none"
+            raise ToolCallError(
+                "unknown_tool", f"There is no tool {call.name!r}. Available tools: {names}."
+            )
+        environment = self._environment
+        seconds = found.timeout or environment.tool_timeout
+        try:
+            result = await within(
+                seconds,
+                self._call(found, call.arguments),
+                close_timeout=environment.close_timeout,
+                now=environment.now,
+            )
+            if isinstance(result, str):
+                return str.__str__(result)  # of a subclass the text alone: no line can hold it
+            return _json_text(call.name, result)
+        except (ToolCallError, AttemptError, RunError, KeyboardInterrupt):
+            raise
+        except LateError as error:
+            reason = f"{call.name} did not finish within {seconds:g} seconds."
+            raise ToolCallError("timeout", reason) from error
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            if _LOGGER.isEnabledFor(logging.INFO):
+                where = " < ".join(reversed(frames_of(error)))
+                _LOGGER.info("the tool %s failed: %s: %s", call.name, described(error), where)
+            text = f"{call.name} failed: {environment.tool_error_text(error)}."
+            raise ToolCallError("raised", text) from error
+
+    async def _call(self, found: Tool, arguments: str) -> object:
+        """Read the arguments of a call and make it; a row's schema may be slow to check as well."""
+        is_lax = self._environment.reads_arguments_laxly
+        function, keywords = self._bind(found), found.parse(arguments, is_lax=is_lax)
+        if found.in_thread:
+            return await asyncio.to_thread(function, **keywords)
+        result = function(**keywords)
+        return await result if inspect.isawaitable(result) else result
+
+
+def _json_text(name: str, result: object) -> str:
+    """Return a result as JSON.
+
+    Raises:
+        ToolCallError: It holds a number that JSON does not have, which would be written as null.
+
+    """
+    encoded = msgspec.json.encode(result)
+    if b"null" in encoded:
+        try:
+            json.dumps(msgspec.to_builtins(result), allow_nan=False)
+        except ValueError as error:
+            reason = (
+                f"{name} failed: its result holds NaN or an infinity, which JSON does not have."
+            )
+            raise ToolCallError("raised", reason) from error
+    return encoded.decode()
+
+
+def shown_of(tools: Mapping[str, Tool], shown_tools: list[JSONObject] | None) -> Mapping[str, Tool]:
+    """Leave of the tools those that the model was shown: it may call no others."""
+    if shown_tools is None:
+        return tools
+    shown = function_names(shown_tools)
+    return {name: t for name, t in tools.items() if name in shown}
 
 
 class Environment(Generic[TaskT]):

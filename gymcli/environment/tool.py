@@ -1,9 +1,4 @@
-"""A method that a model may call: its schema from the types, its description from the docstring.
-
-Arguments pass three gates, each with an answer that the model can act on: they must be JSON, an
-object, and fit the schema. The quick check is pydantic's strict one; what that refuses is decided
-by JSON Schema, whose word is final (it takes 3.0 for an integer, pydantic's strict mode does not).
-"""
+"""What an environment deals in beside messages: its task, options, properties, and steps."""
 
 from __future__ import annotations
 
@@ -11,15 +6,19 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterable
-from typing import Literal, ParamSpec, TypeVar, overload
+from typing import Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from gymcli.types import JSON, JSON_ERRORS, JSONObject
+from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, StopReason
 
 __all__ = [
+    "EnvironmentOptions",
+    "Properties",
+    "Step",
+    "Task",
     "Tool",
     "ToolCallError",
     "ToolFault",
@@ -28,6 +27,7 @@ __all__ = [
     "tool",
     "tool_of",
 ]
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -299,3 +299,36 @@ def _kind(value: JSON) -> str:
     if isinstance(value, bool):
         return "a boolean"
     return "a number" if isinstance(value, int | float) else "an array"
+
+
+class Task(BaseModel):
+    """The fields of a row that an environment needs, typed; other fields are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class EnvironmentOptions(BaseModel):
+    """Options of an environment, given by `--env-arg`; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Properties(NamedTuple):
+    """What kind of environment this is; shown by `gym envs`."""
+
+    structure: Literal["single-step", "multi-step", "stateful", "multi-turn"] = "single-step"
+    capability: str = ""
+    domain: str = ""
+    task_type: str = ""
+    verification: str = ""
+
+
+class Step(NamedTuple):
+    """What an environment answers to one message of the model."""
+
+    messages: list[Message]
+    """What the model sees next; empty ends the episode."""
+    reward: float | None = None
+    """A reward for this turn, recorded in `step_rewards`."""
+    stop_reason: StopReason | None = None
+    """Ends the episode after these messages; `env_done` where the environment decides."""

@@ -10,8 +10,13 @@ import msgspec
 from gymcli.errors import RunFileError
 from gymcli.index.following import PlacedLine
 from gymcli.index.rows import Status
-from gymcli.store.records import FAILURES, GENERATIONS, WAYS_OUT
-from gymcli.store.rollouts import RolloutReading, decode_rollout
+from gymcli.store.rollout_files import (
+    FAILURES,
+    GENERATIONS,
+    WAYS_OUT,
+    RolloutReading,
+    decode_rollout,
+)
 from gymcli.types import JSON_ERRORS, ErrorRecord, Rollout, Timing, Usage
 
 __all__ = ["Entry", "read_entry"]

@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from gymcli.errors import UsageError
-from gymcli.store.compressed import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
 from gymcli.types import JSON_ERRORS
 
 __all__ = ["Followed", "PlacedLine"]

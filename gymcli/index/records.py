@@ -10,9 +10,8 @@ import msgspec
 
 from gymcli.errors import RunFileError
 from gymcli.index.rows import Place
-from gymcli.store.compressed import open_bytes, read_errors
-from gymcli.store.records import FAILURES
-from gymcli.store.rollouts import RolloutReading, decode_rollout
+from gymcli.store.lines import open_bytes, read_errors
+from gymcli.store.rollout_files import FAILURES, RolloutReading, decode_rollout
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, Rollout
 
 __all__ = ["Fields", "RecordReader"]

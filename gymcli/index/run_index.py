@@ -18,10 +18,15 @@ from gymcli.index.records import RecordReader
 from gymcli.index.rows import OPEN_NAMES, ROW_NAMES, Place, Row
 from gymcli.index.selection import RowNames, matching, ordered
 from gymcli.metrics import EnvironmentFacts
-from gymcli.store.compressed import is_plain
+from gymcli.store.lines import is_plain
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.records import FAILURES, GENERATIONS, ROLLOUTS
-from gymcli.store.rollouts import RolloutReading, rollouts_file
+from gymcli.store.rollout_files import (
+    FAILURES,
+    GENERATIONS,
+    ROLLOUTS,
+    RolloutReading,
+    rollouts_file,
+)
 from gymcli.types import Failure, Rollout
 
 __all__ = ["Refreshed", "RunIndex", "open_index"]

@@ -52,7 +52,7 @@ class OwnMetrics(NamedTuple):
             GymError: Its code raises, or gives what is no finite number.
 
         """
-        from gymcli.boundary import boundary  # late: heavy, and few environments get here
+        from gymcli.errors import boundary  # late: heavy, and few environments get here
 
         wanted = self.slice_fields
         own = (g._replace(fields={name: g.fields[name] for name in wanted}) for g in groups)

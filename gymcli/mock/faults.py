@@ -1,14 +1,16 @@
-"""Which faults there are, and which request meets one."""
+"""When the whole endpoint dies, and when it returns."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
+import hashlib
+import math
+from collections.abc import Callable, Iterable
+from statistics import NormalDist
 from typing import Literal, NamedTuple, Self, TypeGuard, get_args
 
 from gymcli.errors import UsageError
-from gymcli.mock.draws import draw
 
 __all__ = [
     "BURST_LENGTH",
@@ -17,12 +19,40 @@ __all__ = [
     "FaultKind",
     "FaultRule",
     "Faults",
+    "Latency",
+    "Outage",
     "Refusal",
     "Spoil",
+    "body_hash",
+    "draw",
     "is_cut",
     "is_refusal",
     "is_spoil",
 ]
+
+
+_BITS = 52  # half a step above them still fits a float, so that no draw is 0 or 1
+
+
+def body_hash(body: bytes) -> str:
+    """Give 16 hex digits that stand for a request's body."""
+    return hashlib.blake2b(body, digest_size=8).hexdigest()
+
+
+def draw(seed: int, purpose: str, body: str, occurrence: int) -> float:
+    """Give a number above 0 and below 1, the same for the same arguments.
+
+    Args:
+        seed: Of the server.
+        purpose: What is decided; draws for different purposes know nothing of each other.
+        body: The hash of the request's body.
+        occurrence: How many requests of this body came before.
+
+    """
+    text = f"{seed} {purpose} {body} {occurrence}"
+    found = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return ((found >> (64 - _BITS)) + 0.5) / (1 << _BITS)
+
 
 Refusal = Literal[
     "429",
@@ -225,3 +255,128 @@ def _rate(spec: str, text: str) -> float:
     if not 0 <= rate <= 1:
         raise UsageError(f"--fault {spec}: the rate must be a number from 0 to 1")
     return rate
+
+
+def _uniform(number: float, low: float, high: float) -> float:
+    return low + (high - low) * number
+
+
+def _lognormal(number: float, middle: float, sigma: float) -> float:
+    return middle * math.exp(sigma * NormalDist().inv_cdf(number))
+
+
+def _exponential(number: float, mean: float) -> float:
+    return -mean * math.log1p(-number)
+
+
+_MAX_SIGMA = 10.0
+"""Beyond it a wait is hardly ever one between a microsecond and a year."""
+
+
+class _Shape(NamedTuple):
+    """A distribution: how a number from 0 to 1 becomes seconds."""
+
+    quantile: Callable[..., float]
+    names: tuple[str, ...]
+    """Of its parameters."""
+
+
+_SHAPES = {
+    "uniform": _Shape(_uniform, ("LOW", "HIGH")),
+    "lognormal": _Shape(_lognormal, ("MEDIAN", "SIGMA")),
+    "exponential": _Shape(_exponential, ("MEAN",)),
+}
+_FORMS = "SECONDS, " + ", ".join(":".join((name, *s.names)) for name, s in _SHAPES.items())
+
+
+class Latency(NamedTuple):
+    """A distribution of waits; without a shape they are all the same."""
+
+    parameters: tuple[float, ...] = (0.0,)
+    shape: str = ""
+    """The name of the distribution."""
+
+    @classmethod
+    def parse(cls, spec: str) -> Self:
+        """Read `0.2`, `uniform:LOW:HIGH`, `lognormal:MEDIAN:SIGMA` or `exponential:MEAN`.
+
+        Raises:
+            UsageError: It is none of these, or its numbers are no seconds.
+
+        """
+        name, colon, rest = spec.partition(":")
+        if not colon:
+            return cls((_number(spec, name),))
+        if name not in _SHAPES:
+            close = difflib.get_close_matches(name, _SHAPES, n=1)
+            hint = f'did you mean "{close[0]}"?' if close else f"use {_FORMS}"
+            raise UsageError(f'--latency {spec}: no distribution "{name}"; {hint}')
+        numbers = tuple(_number(spec, text) for text in rest.split(":"))
+        names = _SHAPES[name].names
+        if len(numbers) != len(names):
+            raise UsageError(f"--latency {spec}: expected {':'.join((name, *names))}")
+        if name == "uniform" and numbers[0] > numbers[1]:
+            raise UsageError(f"--latency {spec}: LOW is above HIGH")
+        if name == "lognormal" and numbers[1] > _MAX_SIGMA:
+            raise UsageError(f"--latency {spec}: SIGMA is above {_MAX_SIGMA:g}")
+        return cls(numbers, name)
+
+    def seconds(self, *, seed: int, body: str, occurrence: int) -> float:
+        """Give the wait before the answer to a request, which is that of `Faults.draw`."""
+        if not self.shape:
+            return self.parameters[0]
+        number = draw(seed, "latency", body, occurrence)
+        return _SHAPES[self.shape].quantile(number, *self.parameters)
+
+
+def _number(spec: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise UsageError(f'--latency {spec}: "{text}" is no number; use {_FORMS}') from None
+    if not (math.isfinite(number) and number >= 0):
+        raise UsageError(f"--latency {spec}: a number of seconds cannot be {text}")
+    return number
+
+
+_FOR_EVER = "for-ever"
+
+
+class Outage(NamedTuple):
+    """One death of the endpoint."""
+
+    after_seconds: float | None = None
+    """Since it first listened."""
+    after_requests: int | None = None
+    """The request after these finds it dying."""
+    seconds: float | None = None
+    """How long it stays away; None: until it is brought back."""
+
+    @classmethod
+    def parse(cls, after: str | None, lasts: str | None = None) -> Self:
+        """Read `5s` or `100r`, and `20s` or `for-ever`; without the first, there is no death.
+
+        Raises:
+            UsageError: One of them is neither, or the second comes alone.
+
+        """
+        if after is None:
+            if lasts is not None:
+                raise UsageError(f"--down-for {lasts}: needs --down-after")
+            return cls()
+        seconds = None
+        if lasts not in (None, _FOR_EVER):
+            seconds = _seconds("--down-for", lasts, f"20s or {_FOR_EVER}")
+        if after.endswith("r") and after[:-1].isascii() and after[:-1].isdigit():
+            return cls(None, int(after[:-1]), seconds)
+        return cls(_seconds("--down-after", after, "5s or 100r"), None, seconds)
+
+
+def _seconds(option: str, text: str, forms: str) -> float:
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        raise UsageError(f"{option} {text}: expected {forms}") from None
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise UsageError(f"{option} {text}: expected {forms}")
+    return seconds

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.mock.behaviours import Behaviour
-from gymcli.mock.faults import Faults
-from gymcli.mock.latency import Latency
-from gymcli.mock.outage import Outage
-from gymcli.mock.script import parse_behaviour
+from gymcli.mock.behaviours import Behaviour, parse_behaviour
+from gymcli.mock.faults import Faults, Latency, Outage
+from gymcli.mock.process import serving
 from gymcli.mock.server import MockServer
-from gymcli.mock.threads import serving
 
 __all__ = ["StartMock", "gym_mock"]
 

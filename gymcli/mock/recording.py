@@ -11,11 +11,17 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from gymcli.dialects import DIALECTS
 from gymcli.errors import ModelError
-from gymcli.mock.behaviours import MockAnswer, last_user_text, num_turns, refusal_of
-from gymcli.mock.lines import LineFile
-from gymcli.mock.script import ScriptLine, conversation_digest
+from gymcli.mock.behaviours import (
+    MockAnswer,
+    ScriptLine,
+    conversation_digest,
+    last_user_text,
+    num_turns,
+    refusal_of,
+)
+from gymcli.mock.request_log import LineFile
+from gymcli.models.dialects import DIALECTS
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import Answer, JSONObject, Request
 

@@ -1,12 +1,13 @@
-"""The mock server: every dialect, plain and streamed, on a free port of 127.0.0.1."""
+"""How much the mock server takes on before it answers 429."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -15,18 +16,14 @@ from typing import NamedTuple, Self
 import msgspec
 from aiohttp import web
 
-from gymcli.mock.answering import Asked, answered
+from gymcli.environment.addresses import is_loopback
 from gymcli.mock.behaviours import Behaviour, MockAnswer, echo
-from gymcli.mock.delivery import Reply, deliver
-from gymcli.mock.draws import body_hash
-from gymcli.mock.faults import Bursts, FaultKind, Faults, is_cut, is_refusal
-from gymcli.mock.formats import FORMATS, Format
-from gymcli.mock.latency import Latency
-from gymcli.mock.limits import TokenBucket
-from gymcli.mock.lines import LineFile
-from gymcli.mock.outage import Outage
-from gymcli.mock.recording import Recorder
-from gymcli.mock.refusals import (
+from gymcli.mock.bodies import (
+    ANY_MODEL,
+    FORMATS,
+    Asked,
+    Format,
+    answered,
     behaviour_failed,
     key_refused,
     model_not_found,
@@ -34,13 +31,94 @@ from gymcli.mock.refusals import (
     too_many_requests,
     unreadable,
 )
-from gymcli.mock.routes import control, models
-from gymcli.mock.site import Site
-from gymcli.mock.stats import Exchange, Stats
+from gymcli.mock.faults import (
+    Bursts,
+    FaultKind,
+    Faults,
+    Latency,
+    Outage,
+    body_hash,
+    is_cut,
+    is_refusal,
+)
+from gymcli.mock.listener import Reply, Site, deliver
+from gymcli.mock.recording import Recorder
+from gymcli.mock.request_log import Exchange, LineFile, Stats
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import JSON_ERRORS, JSONObject
 
-__all__ = ["MockServer", "Received"]
+__all__ = ["MockServer", "Received", "TokenBucket", "control", "models"]
+
+
+def models(names: Sequence[str] | None) -> web.Response:
+    """List the models, or refuse to where there is no list."""
+    if names is None:
+        refusal = key_refused()
+        body = (refusal.body or "").encode()
+        return web.Response(body=body, status=refusal.status, content_type="application/json")
+    data = [
+        {"id": name, "object": "model", "created": 0, "owned_by": "gymcli"}
+        for name in names or (ANY_MODEL,)
+    ]
+    return _json({"object": "list", "data": data})
+
+
+async def control(request: web.BaseRequest, stats: Stats, site: Site) -> web.Response:
+    """Answer `GET /stats` and `POST /down?seconds=N`; other paths are not there."""
+    if request.path == "/stats" and request.method == "GET":
+        return _json(stats)
+    if request.path != "/down" or request.method != "POST":
+        return _json(_error(f"there is no {request.method} {request.path} here"), status=404)
+    if not is_loopback(request.remote or ""):
+        return _json(_error("only this machine may ask for that"), status=403)
+    text = request.query.get("seconds")
+    try:
+        seconds = None if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+        return _json(_error(f"seconds={text}: expected a number of seconds"), status=400)
+    await site.fall(seconds, spared=request.transport)
+    response = _json({"seconds": seconds})
+    response.force_close()
+    return response
+
+
+def _error(message: str) -> object:
+    return {"error": {"message": message, "type": "invalid_request_error"}}
+
+
+def _json(value: object, *, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(value), status=status, content_type="application/json"
+    )
+
+
+class TokenBucket:
+    """Lets so many requests a minute through, evenly: it holds those of one second, at least one.
+
+    https://platform.openai.com/docs/guides/rate-limits: a limit a minute may be enforced over
+    shorter times.
+    """
+
+    def __init__(self, per_minute: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_minute / 60
+        self._most = max(1.0, self._per_second)
+        self._tokens = self._most
+        self._clock = clock
+        self._filled = clock()
+
+    def take(self) -> bool:
+        """Say whether one more request may pass, and count it if so."""
+        now = self._clock()
+        gained = (now - self._filled) * self._per_second
+        self._tokens = min(self._most, self._tokens + gained)
+        self._filled = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
 
 _FALLING = "down"
 """What the request met that found the endpoint dying."""

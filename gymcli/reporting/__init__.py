@@ -1,1 +1,1 @@
-"""What is handed on about runs: a page, and the files of pipelines."""
+"""What people look at: the HTML report, the viewer, JUnit, Markdown and CSV."""

@@ -16,8 +16,7 @@ from xml.sax.xmlreader import AttributesImpl
 
 from gymcli.index import Row, RunIndex
 from gymcli.metrics import Metrics
-from gymcli.reporting.run_report import RunReport
-from gymcli.reporting.words import Clean, between, number, one_line, plain
+from gymcli.reporting.run_report import Clean, RunReport, between, number, one_line, plain
 from gymcli.types import Failure
 
 __all__ = ["IndexedReport", "write_junit"]

@@ -1,18 +1,136 @@
-"""Runs and comparisons in Markdown, short enough for a step summary and a comment of a forge."""
+"""What changed since a baseline, in Markdown."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gymcli.metrics import Estimate, Metrics, TaskMetrics
-from gymcli.metrics.comparison import Comparison
+from gymcli.metrics.comparison import Comparison, Difference
 from gymcli.metrics.gates import GateVerdict
-from gymcli.reporting.compared import comparison_blocks
-from gymcli.reporting.run_report import RunReport, verdict_of
-from gymcli.reporting.spans import MAX_CHARACTERS, MAX_ROWS, Spans, joined, table
-from gymcli.reporting.words import Clean, between, number
+from gymcli.reporting.run_report import (
+    Clean,
+    RunReport,
+    between,
+    number,
+    one_line,
+    signed,
+    verdict_of,
+)
 
-__all__ = ["MAX_CHARACTERS", "comparison_markdown", "markdown"]
+__all__ = [
+    "MAX_CHARACTERS",
+    "MAX_ROWS",
+    "Spans",
+    "comparison_blocks",
+    "comparison_markdown",
+    "joined",
+    "markdown",
+    "table",
+]
+
+
+MAX_CHARACTERS = 65_000
+"""A comment of GitHub may have 65,536 characters, a step summary 1 MiB."""
+MAX_ROWS = 30
+
+_ADDRESS = re.compile(r"(:|www)(//|\.)")
+"""Where an address that would become a link gets a character that nobody sees."""
+_MEANINGFUL = frozenset("\\*_[]#|~$")
+_REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "`": "'", "@": "@\N{WORD JOINER}"}
+
+
+class Spans:
+    """Writes texts of models, tasks and providers.
+
+    Args:
+        clean: Takes secrets out of them.
+
+    """
+
+    def __init__(self, clean: Clean) -> None:
+        self._clean = clean
+
+    def code(self, text: str, max_characters: int = 80) -> str:
+        """Give a text as a code span: nothing in it is a link, an image, a mention or HTML."""
+        line = one_line(self._clean(text), max_characters)
+        return f"`{line.replace('`', chr(39)).replace('|', '¦') or '(empty)'}`"
+
+    def sentence(self, text: str) -> str:
+        """Give a sentence of ours, with what it might quote made harmless."""
+        line = _ADDRESS.sub("\\1\N{WORD JOINER}\\2", one_line(self._clean(text), 400))
+        return "".join(
+            f"\\{sign}" if sign in _MEANINGFUL else _REPLACED.get(sign, sign) for sign in line
+        )
+
+    def listed(self, texts: Sequence[str], count: int) -> str:
+        """Give the first of so many texts as code spans, and how many more there are."""
+        shown = texts[:MAX_ROWS]
+        more = f" and {count - len(shown):,} more" if count > len(shown) else ""
+        return ", ".join(map(self.code, shown)) + more
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, most: int = MAX_ROWS) -> str:
+    """Give a table, which says how many of its rows are left out."""
+    cells = [*rows]
+    lines = [_row(head), _row(["---"] * len(head)), *map(_row, cells[:most])]
+    if len(cells) > most:
+        lines.append(f"\n{len(cells) - most:,} more are left out.")
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def joined(blocks: Sequence[str]) -> str:
+    """Give as many blocks as fit, and say how many do not."""
+    text = ""
+    for place, block in enumerate(blocks):
+        if len(text) + len(block) + 100 > MAX_CHARACTERS:
+            left = len(blocks) - place
+            return f"{text}{left} more sections did not fit; `gym metrics` prints everything.\n"
+        text += block + "\n\n"
+    return text.rstrip("\n") + "\n"
+
+
+_HEAD = ("tasks", "baseline", "run", "difference", "interval", "p", "verdict")
+
+
+def comparison_blocks(comparison: Comparison, spans: Spans) -> Iterator[str]:
+    """Give what is not alike, the differences, what would decide, the tasks that changed."""
+    for drift in comparison.drift:
+        other = spans.code(str(drift), 300)
+        yield f"Not made alike, so that not the model alone differs: {other}"
+    parts: list[tuple[str, Difference]] = [("all", comparison)]
+    if len(comparison.environments) > 1:
+        parts += comparison.environments.items()
+    for field, slices in comparison.slices.items():
+        parts += [(f"{field}={value}", found) for value, found in slices.items()]
+    rows = [(spans.code(name), *_difference(found)) for name, found in parts]
+    yield table((spans.code(comparison.metric), *_HEAD), rows)
+    if comparison.way_out:
+        yield spans.sentence(comparison.way_out)
+    for title, tasks, count in (
+        ("Broken", comparison.broken, comparison.num_broken),
+        ("Fixed", comparison.fixed, comparison.num_fixed),
+    ):
+        if count:
+            yield f"{title}: {spans.listed(tasks, count)}"
+
+
+def _difference(found: Difference) -> Sequence[str]:
+    difference = found.difference
+    return (
+        f"{found.num_tasks:,}",
+        number(found.mean_a),
+        number(found.mean_b),
+        signed(None if difference is None else difference.value),
+        between(None if difference is None else difference.interval),
+        number(found.p_value if found.p_adjusted is None else found.p_adjusted),
+        found.verdict,
+    )
+
 
 _LEFT_OUT = ("micro_", "avg@", "best@")
 """Numbers that only CSV and JSON have."""

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gymcli.metrics import Metrics
-from gymcli.reporting.run_report import RunReport
-from gymcli.reporting.words import Clean, plain
+from gymcli.reporting.run_report import Clean, RunReport, plain
 
 __all__ = ["environments_csv", "tasks_csv"]
 

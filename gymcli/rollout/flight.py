@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
+from gymcli.environment.time_limit import UnaskedCancellationError
 from gymcli.errors import AttemptError
-from gymcli.limits import UnaskedCancellationError
-from gymcli.rollout.watchdog import Watchdog
+from gymcli.rollout.event_loop import Watchdog
 
 __all__ = ["Flight"]
 

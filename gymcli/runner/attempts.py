@@ -1,4 +1,4 @@
-"""One attempt from its plan to its outcome, and a group of them that is scored together."""
+"""Where an attempt is: its own phase, or that of the roles while a model of one is asked."""
 
 from __future__ import annotations
 
@@ -9,32 +9,143 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.client import Client
-from gymcli.environment import Environment, EnvironmentOptions, Model, Task
+from gymcli.environment.contract import Cache, Environment, Model
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import (
     AttemptError,
+    EndpointGoneError,
     IncompleteGroupError,
+    ModelError,
+    Phase,
+    RoleError,
     UnfinishedAttemptError,
+    UnknownUsageError,
+    frames_of,
 )
-from gymcli.role_models import RoleModels, waits_to_score
-from gymcli.rollout import Episode, EpisodeFailedError, EpisodePlan, Watchdog, play
-from gymcli.runner.asking import Asking
-from gymcli.runner.failing import failure_of, fatal_error
+from gymcli.models.api_errors import is_fatal, is_unreachable
+from gymcli.models.client import Client
+from gymcli.models.roles import RoleModels, waits_to_score
+from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.event_loop import Watchdog
+from gymcli.rollout.scoring import score, score_group
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.stopping import Stopping, UnderWay
-from gymcli.scoring import Workers, score, score_group
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.records import redacted
-from gymcli.types import Failure, JSONObject, RoleUse, Rollout, Verifier
+from gymcli.store.rollout_files import redacted
+from gymcli.types import ErrorRecord, Failure, JSONObject, Message, RoleUse, Rollout, Verifier
 
 __all__ = [
+    "POLICY",
+    "Asking",
     "Attempt",
     "Ended",
     "Outcome",
     "Shared",
+    "cause_of",
+    "failure_of",
+    "fatal_error",
     "play_attempt",
+    "role_of",
     "score_attempt",
     "score_members",
 ]
+
+
+POLICY = ""
+"""The policy, where roles are named."""
+
+
+def fatal_error(error: AttemptError) -> AttemptError | None:
+    """Return an error that every further attempt may meet as well, of the policy or of a role."""
+    cause = cause_of(error)
+    if isinstance(cause, UnknownUsageError):
+        return error
+    if isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause)):
+        return error
+    return None
+
+
+def cause_of(error: AttemptError) -> BaseException | None:
+    """Give the client's error behind that of a role; any other error as it is."""
+    return error.__cause__ if isinstance(error, RoleError) else error
+
+
+def role_of(error: AttemptError) -> str:
+    """Return the role whose model failed, with which its error begins, or `POLICY`."""
+    return str(error).partition(":")[0] if isinstance(error, RoleError) else POLICY
+
+
+def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
+    """Give the record of an attempt that could not be scored."""
+    cause = cause_of(error)
+    named = cause if isinstance(cause, EndpointGoneError) else error  # that it ended the run
+    return Failure(
+        schema_version=rollout.schema_version,
+        task_id=rollout.task_id,
+        task_hash=rollout.task_hash,
+        attempt=rollout.attempt,
+        env=rollout.env,
+        env_version=rollout.env_version,
+        env_options=rollout.env_options,
+        seed=rollout.seed,
+        error=ErrorRecord(
+            error_class=type(named).__name__,
+            phase=error.phase,
+            # An exception may say what cannot be encoded.
+            message=str(error).encode(errors="replace").decode(),
+            status=cause.status if isinstance(cause, ModelError) else None,
+            frames=frames_of(error),
+        ),
+        messages=rollout.messages,
+        redacted=rollout.redacted,
+        model=rollout.model,
+        usage=rollout.usage,
+        calls=rollout.calls,
+        cost=rollout.cost,
+        role_usage=rollout.role_usage,
+        timing=rollout.timing,
+        retries=rollout.retries,
+    )
+
+
+class Asking(msgspec.Struct, eq=False):
+    """Counts the models of roles that one attempt is waiting for."""
+
+    num_asked: int = 0
+
+    def phase(self, otherwise: Phase) -> Phase:
+        """Give the phase of an attempt."""
+        return "role" if self.num_asked else otherwise
+
+    def follow(self, roles: Mapping[str, Model]) -> Mapping[str, Model]:
+        """Give the same models, counted while they are asked."""
+        return {role: _Followed(model, self) for role, model in roles.items()}
+
+
+class _Followed:
+    """The model of one role."""
+
+    def __init__(self, model: Model, asking: Asking) -> None:
+        self._model = model
+        self._asking = asking
+
+    @property
+    def is_scalar(self) -> bool:
+        return self._model.is_scalar
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        schema: JSONObject | None = None,
+        params: JSONObject | None = None,
+        cache: Cache | str | None = None,
+    ) -> Message:
+        self._asking.num_asked += 1
+        try:
+            return await self._model.complete(messages, schema=schema, params=params, cache=cache)
+        finally:
+            self._asking.num_asked -= 1
 
 
 class Attempt(NamedTuple):

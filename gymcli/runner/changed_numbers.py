@@ -10,9 +10,9 @@ from gymcli.metrics.comparison import PairedMoments
 from gymcli.metrics.comparison.scores import Scores
 from gymcli.metrics.estimators import mean
 from gymcli.numbering import Numbering
+from gymcli.rollout.rescored import Numbers
 from gymcli.runner.made_lines import made_lines
 from gymcli.runner.measure import RunReading
-from gymcli.scoring import Numbers
 from gymcli.types import AttemptKey
 
 __all__ = ["ChangedNumbers"]

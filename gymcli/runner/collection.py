@@ -1,4 +1,4 @@
-"""A collection from its options to its last outcome: checked, opened, run, resumed."""
+"""What an attempt would ask first, found out without asking anybody."""
 
 from __future__ import annotations
 
@@ -16,53 +16,79 @@ from typing import IO, Self
 
 import msgspec
 
-from gymcli.boundary import boundary
+from gymcli.environment.registry import Registry
 from gymcli.errors import (
     AuthenticationError,
     BudgetReachedError,
     CrashedAttemptError,
     FatalEndpointError,
+    ModelError,
     RoleError,
     RunDirectoryError,
+    RunError,
     RunMismatchError,
+    boundary,
 )
-from gymcli.local import model_name, parse_local
-from gymcli.registry import Registry
-from gymcli.role_models import check_missing
-from gymcli.rollout import Episode, Watchdog
-from gymcli.runner.attempts import Attempt, Outcome, Shared
-from gymcli.runner.budget import Budget, check_prices
+from gymcli.models.local_model import model_name, parse_local
+from gymcli.models.roles import check_missing
+from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.event_loop import Watchdog
+from gymcli.rollout.scoring import verifies_in_loop
+from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of
 from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
-from gymcli.runner.failing import POLICY, failure_of
-from gymcli.runner.first_request import first_request
-from gymcli.runner.judging import Judges, judging, scrubber_of_run
-from gymcli.runner.keeping import Keeping
-from gymcli.runner.manifest import default_out, identity_of, new_manifest, unused
-from gymcli.runner.options import CollectOptions
-from gymcli.runner.params import parameter_warnings
-from gymcli.runner.plan import Plan
-from gymcli.runner.policy import policy_source, sends_no_key
-from gymcli.runner.resumption import (
-    Standing,
-    carried_on,
-    compare,
-    failed_attempts,
-    source_warnings,
+from gymcli.runner.identity import (
+    default_out,
+    identity_of,
+    new_manifest,
+    parameter_warnings,
+    policy_source,
+    sends_no_key,
+    unused,
 )
-from gymcli.runner.stopping import Stopping
+from gymcli.runner.judging import Judges, judging, scrubber_of_run
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.plan import Plan, Standing, carried_on, compare, failed_attempts, source_warnings
+from gymcli.runner.run_writer import Keeping
+from gymcli.runner.stopping import Budget, Stopping, check_prices
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
-from gymcli.scoring import verifies_in_loop
-from gymcli.shards import check_same_shard
 from gymcli.store.durability import open_file, unwritable
-from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.run import DoneTasks, RunDirectory, Waiting
+from gymcli.store.manifest import Manifest, check_same_shard, read_manifest
+from gymcli.store.run_directory import DoneTasks, RunDirectory, Waiting
+from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.verdicts import Verdicts
-from gymcli.supervised import STACK_FILE, Supervised, Tag
-from gymcli.types import AttemptKey, Failure, Request, Rollout
+from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout
 
-__all__ = ["Collection"]
+__all__ = ["Collection", "first_request"]
+
+
+class _Bystander:
+    """A policy that keeps the first request and answers nothing."""
+
+    request: Request | None = None
+
+    async def answer(self, request: Request) -> Answer:
+        self.request = request
+        raise ModelError("a dry run asks nobody")
+
+
+async def first_request(plan: EpisodePlan) -> Request:
+    """Give the first request of an attempt, after its environment was really set up.
+
+    Raises:
+        RunError: The environment cannot be set up.
+
+    """
+    bystander = _Bystander()
+    try:
+        await play(plan, bystander)
+    except EpisodeFailedError as failed:
+        if bystander.request is None:
+            raise RunError(f"the first attempt cannot start: {failed}") from failed.error
+    assert bystander.request is not None, "an episode starts with a request"
+    return bystander.request
+
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from gymcli.runner.likeness import Making, drift_of, settings, unknown
 from gymcli.runner.made_lines import MadeLine, made_lines
 from gymcli.runner.measure import RunReading, open_run
 from gymcli.runner.task_contents import TaskContents, different_tasks
-from gymcli.store.records import read_structs
+from gymcli.store.rollout_files import read_structs
 from gymcli.types import JSON_ERRORS
 
 __all__ = ["compare_runs"]

@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import suppress
 
-from gymcli.client import is_unreachable
 from gymcli.errors import (
     AttemptError,
     EndpointGoneError,
@@ -16,16 +15,19 @@ from gymcli.errors import (
     ModelError,
     UnknownUsageError,
 )
+from gymcli.models.api_errors import is_unreachable
 from gymcli.runner.attempts import (
+    POLICY,
     Attempt,
     Ended,
     Outcome,
     Shared,
+    cause_of,
     play_attempt,
+    role_of,
     score_attempt,
     score_members,
 )
-from gymcli.runner.failing import POLICY, cause_of, role_of
 from gymcli.types import Failure, Rollout
 
 __all__ = ["Fuse", "run_attempts"]

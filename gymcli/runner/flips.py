@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gymcli.metrics import Effect, EnvironmentFacts, FailureLine, PairedMeans
+from gymcli.rollout.rescored import Rescored
 from gymcli.runner.measure import RunReading
-from gymcli.scoring import Rescored
-from gymcli.store.records import read_structs
+from gymcli.store.rollout_files import read_structs
 from gymcli.types import AttemptKey
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gymcli.environment.registry import Registry
 from gymcli.errors import EnvironmentImportError, UnknownNameError
 from gymcli.index import RunIndex, open_index
 from gymcli.metrics import EnvironmentFacts
-from gymcli.registry import Registry
 
 __all__ = ["index_run"]
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from gymcli.client import Endpoint
-from gymcli.role_models import ModelPool, RoleModels, RoleSource
-from gymcli.rollout import Watchdog
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.roles import ModelPool, RoleModels, RoleSource
+from gymcli.rollout.event_loop import Watchdog
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.attempts import Shared
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping
-from gymcli.scoring import Workers
 from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_keys
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Rollout, Usage

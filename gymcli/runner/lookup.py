@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.store.rollouts import RolloutReading, find_rollout
-from gymcli.store.run import FAILURES, ROLLOUTS, read_structs
+from gymcli.store.rollout_files import RolloutReading, find_rollout
+from gymcli.store.run_directory import FAILURES, ROLLOUTS, read_structs
 from gymcli.types import Failure, Rollout
 
 __all__ = ["find_record"]

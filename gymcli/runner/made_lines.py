@@ -10,8 +10,8 @@ import msgspec
 
 from gymcli.metrics import FailureLine, ScoredLine
 from gymcli.runner.measure import measured
-from gymcli.store.blocks import Block, decode_block, iterate_blocks
-from gymcli.store.rollouts import RolloutReading, decode_rollout, without_torn
+from gymcli.store.lines import Block, decode_block, iterate_blocks
+from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import JSON_ERRORS, Rollout
 
 __all__ = ["MadeLine", "ScoredBy", "made_lines"]

@@ -15,20 +15,22 @@ from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, OwnMetrics
 from gymcli.metrics.records import LAST_ATTEMPT
 from gymcli.metrics.slices import FieldValues
 from gymcli.metrics.slicing import field_of
-from gymcli.store.blocks import Block, decode_block, iterate_blocks
+from gymcli.store.lines import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
-from gymcli.store.records import FAILURES, ROLLOUTS, read_structs
-from gymcli.store.rollouts import (
+from gymcli.store.rollout_files import (
+    FAILURES,
+    ROLLOUTS,
     RolloutReading,
     decode_rollout,
     environment_names,
+    read_structs,
     rollouts_file,
     without_torn,
 )
 from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, is_other_source
 
 if TYPE_CHECKING:
-    from gymcli.registry import Found
+    from gymcli.environment.registry import Found
 
 __all__ = ["RunReading", "measure", "measured", "open_run"]
 
@@ -286,7 +288,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
     given = run.reading.default_env
     is_given = given is not None and bool(recorded)
     if is_given or any(record.computes_metrics for record in recorded.values()):
-        from gymcli.registry import Registry  # late: heavy
+        from gymcli.environment.registry import Registry  # late: heavy
 
         registry = Registry((given,) if given is not None else ())
         if given is not None:
@@ -308,7 +310,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
 
 def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
     """Find the environments that lines name; one that is not here leaves its facts unknown."""
-    from gymcli.registry import Registry  # late: heavy, and a run directory says what is known
+    from gymcli.environment.registry import Registry
 
     registry = Registry((reading.default_env,) if reading.default_env else ())
     if reading.default_env is not None:

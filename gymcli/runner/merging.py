@@ -13,12 +13,11 @@ from gymcli.errors import RunDirectoryError, RunFileError, UsageError
 from gymcli.metrics import RunMetrics
 from gymcli.runner.measure import measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.shards import Shard
-from gymcli.store.appending import LineAppender
+from gymcli.store.durability import LineAppender
 from gymcli.store.locking import kept_unwritten
-from gymcli.store.manifest import MANIFEST, read_manifest
-from gymcli.store.merged_lines import MergedLines
-from gymcli.store.merged_manifest import (
+from gymcli.store.manifest import MANIFEST, Shard, read_manifest
+from gymcli.store.merged_runs import (
+    MergedLines,
     RunRecord,
     check_alike,
     merged_manifest,
@@ -26,8 +25,7 @@ from gymcli.store.merged_manifest import (
     named_shards,
     version_warnings,
 )
-from gymcli.store.run import ROLLOUTS, RunDirectory
-from gymcli.store.whole import check_unused, whole_run
+from gymcli.store.run_directory import ROLLOUTS, RunDirectory, check_unused, whole_run
 
 __all__ = ["Merging"]
 

@@ -7,8 +7,8 @@ from typing import Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from gymcli.client import Endpoint
-from gymcli.shards import Shard
+from gymcli.models.endpoint import Endpoint
+from gymcli.store.manifest import Shard
 
 __all__ = ["CollectOptions"]
 

@@ -7,18 +7,18 @@ from contextlib import aclosing, closing
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.environment.registry import Registry, environment_options
 from gymcli.errors import RunDirectoryError, RunMismatchError
-from gymcli.registry import Registry, environment_options
-from gymcli.role_models import check_declared, check_missing, declared_roles
+from gymcli.models.roles import check_declared, check_missing, declared_roles
 from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
+from gymcli.runner.identity import role_identities
 from gymcli.runner.judging import Judges, judging
-from gymcli.runner.manifest import role_identities
-from gymcli.runner.recorded import find_recorded
-from gymcli.runner.resumption import failed_attempts
+from gymcli.runner.plan import failed_attempts
+from gymcli.runner.verifying import find_recorded
 from gymcli.store.manifest import differences, read_manifest
-from gymcli.store.run import GENERATIONS, RunDirectory
+from gymcli.store.run_directory import GENERATIONS, RunDirectory
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import AttemptKey, Failure, JSONObject, Rollout, Verifier
 

@@ -1,23 +1,294 @@
-"""Every attempt of a run in its order, and what each of them is played and scored with."""
+"""How a plan stands against the run that is there already: what is done, changed or gone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import NamedTuple
 
-from gymcli.registry import environment_options, prepare, split_env_args
-from gymcli.role_models import ORACLE, check_declared
-from gymcli.rollout import EpisodeLimits, EpisodePlan
+import msgspec
+
+from gymcli.environment.registry import environment_options, prepare, split_env_args
+from gymcli.errors import (
+    BudgetAttemptError,
+    CancelledAttemptError,
+    CrashedAttemptError,
+    EndpointGoneError,
+    RunMismatchError,
+)
+from gymcli.models.roles import ORACLE, check_declared
+from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
-from gymcli.runner.manifest import declared_sources
+from gymcli.runner.group_sizes import GroupSizes
+from gymcli.runner.identity import declared_sources, merged_params
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.params import merged_params
-from gymcli.runner.resumption import Standing
 from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource
-from gymcli.store.run import Done, Waiting
-from gymcli.types import AttemptKey, Rollout, TaskRow, Usage, Verifier
+from gymcli.store.manifest import EnvironmentRecord, Manifest
+from gymcli.store.run_directory import FAILURES, Done, DoneTasks, Waiting, read_structs
+from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow, Usage, Verifier, is_other_source
 
-__all__ = ["Plan"]
+__all__ = [
+    "FailedAttempts",
+    "Plan",
+    "Standing",
+    "carried_on",
+    "compare",
+    "failed_attempts",
+    "source_warnings",
+]
+
+
+_NUM_NAMED = 3
+
+
+class Standing(NamedTuple):
+    """What of a plan is done already."""
+
+    num_done: int = 0
+    """Planned attempts that are scored."""
+    waiting: tuple[Waiting, ...] = ()
+    """Finished conversations of planned attempts that have no score yet."""
+    mates: tuple[Rollout, ...] = ()
+    """Conversations that are scored, of tasks whose other attempts wait to be scored with them."""
+    gone: tuple[str, ...] = ()
+    """Ids of scored tasks that the files no longer hold."""
+    num_others: Mapping[str, int] = {}
+    """Scored attempts that the files hold and this plan leaves out, by environment."""
+    left_failed: frozenset[AttemptKey] = frozenset()
+    """Planned attempts that failed before and are not tried again, with all that would be scored
+    together with them."""
+    num_crashed: int = 0
+    """Those of them with which the process of a run died."""
+
+    @property
+    def warning(self) -> str | None:
+        """What to say of tasks that are gone."""
+        if not self.gone:
+            return None
+        named = ", ".join(" ".join(task_id.split()) for task_id in self.gone[:_NUM_NAMED])
+        named += ", ..." if len(self.gone) > _NUM_NAMED else ""
+        verb = "task is" if len(self.gone) == 1 else "tasks are"
+        return f"{len(self.gone)} scored {verb} no longer in the files and not expected: {named}"
+
+
+def compare(
+    source: TaskSource,
+    planned: Iterable[tuple[TaskRow, int]],
+    done: DoneTasks,
+    pending: Mapping[AttemptKey, Waiting],
+    group_sizes: GroupSizes,
+    failed: AbstractSet[AttemptKey] = frozenset(),
+    crashed: AbstractSet[AttemptKey] = frozenset(),
+) -> Standing:
+    """Compare a plan with what a run has on record, task by task.
+
+    Args:
+        source: The tasks.
+        planned: Every attempt of the plan.
+        done: What is scored already.
+        pending: What waits for its score.
+        group_sizes: Planned attempts of each task that are scored together.
+        failed: Attempts that are not tried again, unless they only wait for their score.
+        crashed: Attempts that are neither tried again nor scored.
+
+    Raises:
+        RunMismatchError: A task was collected from a row with other content, or more or fewer
+            of its attempts were to be scored together.
+
+    """
+    if not (done or pending or failed or crashed):
+        return Standing()
+    if crashed:
+        failed = failed | crashed
+        pending = {key: one for key, one in pending.items() if key not in crashed}
+    gone = list(done.absent(_unchanged(source.rows(), done, pending)))
+    sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
+    num_done: Counter[str] = Counter()
+    waiting = []
+    left_failed = set()
+    broken = _broken_groups(group_sizes, done, pending, failed)
+    for row, attempt in planned:
+        scored = done.get((row.env, row.id))
+        if scored is not None and scored.has(attempt):
+            num_done[row.env] += 1
+            continue
+        if size := group_sizes.of(row.env, row.id):
+            before = 0 if scored is None else scored.group_size or scored.attempts.bit_count()
+            _check_group(row, size, sizes.get((row.env, row.id), before))
+        key = AttemptKey(row.env, row.id, attempt)
+        found = pending.get(key)
+        if (row.env, row.id) in broken or (found is None and key in failed):
+            left_failed.add(key)
+        elif found is not None:
+            waiting.append(found)
+    num_there = Counter(done.num_attempts())
+    for task in gone:
+        num_there[task[0]] -= done[task].attempts.bit_count()
+    return Standing(
+        num_done=num_done.total(),
+        waiting=tuple(waiting),
+        gone=tuple(sorted(task_id for _, task_id in gone)),
+        num_others=num_there - num_done,
+        left_failed=frozenset(left_failed),
+        num_crashed=len(left_failed & crashed),
+    )
+
+
+def _broken_groups(
+    group_sizes: GroupSizes,
+    done: Mapping[tuple[str, str], Done],
+    pending: Mapping[AttemptKey, Waiting],
+    failed: AbstractSet[AttemptKey],
+) -> set[tuple[str, str]]:
+    """Give the tasks whose attempts will not be scored, as one of them is not tried again."""
+    broken = set()
+    for key in failed - pending.keys():
+        task = (key.env, key.task_id)
+        scored = done.get(task)
+        if group_sizes.of(*task) and not (scored is not None and scored.has(key.attempt)):
+            broken.add(task)
+    return broken
+
+
+def _check_group(row: TaskRow, size: int, before: int) -> None:
+    """Refuse a group that is not whole yet and is planned in another size; 0 before: it is new."""
+    if before in (0, size):
+        return
+    shown = " ".join(row.id.split())
+    raise RunMismatchError(
+        f'{row.place}: {size} attempts of task "{shown}" are to be scored together, and {before} '
+        "of them were in this run; give another --out, or --fresh for a new run"
+    )
+
+
+def _unchanged(
+    rows: Iterator[TaskRow],
+    done: Mapping[tuple[str, str], Done],
+    pending: Mapping[AttemptKey, Waiting],
+) -> Iterator[tuple[str, str]]:
+    """Give the tasks that the files hold; refuse one whose content changed since it was scored."""
+    waiting = {(key.env, key.task_id): one.task_hash for key, one in pending.items()}
+    for row in rows:
+        key = (row.env, row.id)
+        scored = done.get(key)
+        before = waiting.get(key) if scored is None else scored.task_hash
+        if before is not None and before != row.hash:
+            shown = " ".join(row.id.split())
+            raise RunMismatchError(
+                f'{row.place}: task "{shown}" has other content than when it was collected; '
+                "give another --out, or --fresh for a new run"
+            )
+        yield key
+
+
+_CUT_OFF = frozenset(
+    kind.__name__ for kind in (CancelledAttemptError, BudgetAttemptError, EndpointGoneError)
+)
+
+
+class _FailedLine(msgspec.Struct):
+    """A line of failures.jsonl, as far as it says what failed."""
+
+    env: str
+    task_id: str
+    attempt: int
+    error: ErrorRecord
+
+
+class FailedAttempts(NamedTuple):
+    """Attempts whose last line in failures.jsonl says that they failed by themselves."""
+
+    failed: AbstractSet[AttemptKey] = frozenset()
+    """Of all classes; those that the end of a run cut off did not fail."""
+    crashed: AbstractSet[AttemptKey] = frozenset()
+    """Those with which the process of a run died."""
+
+
+def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttempts:
+    """Read which attempts failed by themselves.
+
+    Args:
+        folder: The run directory.
+        only_crashed: Leave `failed` empty, which may be large.
+
+    Raises:
+        RunFileError: A line is damaged.
+
+    """
+    path = folder / FAILURES
+    failed: set[AttemptKey] = set()
+    crashed: set[AttemptKey] = set()
+    if not path.is_file():
+        return FailedAttempts()
+    for line in read_structs(path, msgspec.json.Decoder(_FailedLine)):
+        key = AttemptKey(line.env, line.task_id, line.attempt)
+        if line.error.error_class == CrashedAttemptError.__name__:
+            crashed.add(key)
+        else:
+            crashed.discard(key)
+        if line.error.error_class in _CUT_OFF:
+            failed.discard(key)
+        elif not only_crashed:
+            failed.add(key)
+    return FailedAttempts(failed, crashed)
+
+
+def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest:
+    """Describe a run that this plan goes on with.
+
+    A selection (`--limit`, `--task`, fewer `--repeats`) never makes less expected than the run
+    planned before from the same files: an attempt that failed stays expected.
+    """
+    has_same_files = _hashes(plan) == _hashes(before)
+    is_scoring = plan.num_expected > standing.num_done + len(standing.left_failed)
+    environments = {}
+    for name in {**before.environments, **plan.environments}:
+        earlier = before.environments.get(name, EnvironmentRecord())
+        record = plan.environments.get(name, earlier)
+        planned = record.num_expected if name in plan.environments else 0
+        expected = planned + standing.num_others.get(name, 0)
+        of_all_shards = record.num_expected_of_all_shards
+        if has_same_files:
+            expected = max(expected, earlier.num_expected)
+            of_all_shards = max(of_all_shards, earlier.num_expected_of_all_shards)
+        current = record.source_hash if is_scoring else earlier.source_hash
+        hashes = dict.fromkeys((*earlier.earlier_source_hashes, earlier.source_hash))
+        environments[name] = msgspec.structs.replace(
+            record,
+            source_hash=current,
+            earlier_source_hashes=[one for one in hashes if one not in ("", current)],
+            num_expected=expected,
+            num_expected_of_all_shards=of_all_shards,
+        )
+    return msgspec.structs.replace(
+        plan,
+        environments=environments,
+        num_expected=sum(record.num_expected for record in environments.values()),
+        started_at=before.started_at,
+        ended_at=before.ended_at,
+        seconds=before.seconds,
+    )
+
+
+def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
+    """Return a warning for each environment whose code differs from what scored the run so far."""
+    found = []
+    for name, record in plan.environments.items():
+        earlier = before.environments.get(name, EnvironmentRecord()).source_hash
+        if is_other_source(record.source_hash, earlier):
+            found.append(
+                f"environment {name}: its code changed after a part of this run was scored, but "
+                f"its version is still {record.version}: the rest is scored by the new code. gym "
+                "verify RUN --out DIR scores the whole run by it; --fresh starts a new run"
+            )
+    return found
+
+
+def _hashes(manifest: Manifest) -> set[object]:
+    return {file.get("sha256") for file in manifest.tasks}
 
 
 class Plan:

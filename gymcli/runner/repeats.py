@@ -17,7 +17,7 @@ from gymcli.metrics.moments import Moments
 from gymcli.metrics.small_ints import SmallInts
 from gymcli.metrics.sums import RunningMean
 from gymcli.numbering import Numbering
-from gymcli.scoring import Rescored
+from gymcli.rollout.rescored import Rescored
 
 __all__ = ["Disagreement", "EnvironmentAgreement", "RepeatReport", "Repeats"]
 

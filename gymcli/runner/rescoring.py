@@ -10,24 +10,29 @@ from typing import TypeVar
 
 import msgspec
 
+from gymcli.environment.registry import Registry, split_env_args
+from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import TasksError
-from gymcli.registry import Registry, split_env_args
-from gymcli.remote import RemoteEnvironment
-from gymcli.role_models import check_missing, declared_roles
+from gymcli.models.roles import check_missing, declared_roles
+from gymcli.rollout.rescored import Rescored, Scorers
 from gymcli.runner.flips import Counting, RescoringReport
+from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judging import Judges
-from gymcli.runner.manifest import rescored_manifest
 from gymcli.runner.measure import measure, open_run
-from gymcli.runner.recorded import find_recorded
 from gymcli.runner.repeats import RepeatReport, Repeats
-from gymcli.runner.verifying import iterated, recorded_environments, rescore_run
-from gymcli.scoring import Rescored, Scorers
+from gymcli.runner.verifying import find_recorded, iterated, recorded_environments, rescore_run
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.rollouts import rollouts_file
-from gymcli.store.run import FAILURES, GENERATIONS, RunDirectory, read_structs
+from gymcli.store.rollout_files import rollouts_file
+from gymcli.store.run_directory import (
+    FAILURES,
+    GENERATIONS,
+    RunDirectory,
+    check_unused,
+    read_structs,
+    whole_run,
+)
 from gymcli.store.tasks import RowProblem, read_row_fields
 from gymcli.store.verdicts import copy_verdicts
-from gymcli.store.whole import check_unused, whole_run
 from gymcli.types import (
     SCHEMA_VERSION,
     ErrorRecord,

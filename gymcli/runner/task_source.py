@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import TasksError
-from gymcli.registry import Registry, shipped_tasks
 from gymcli.runner.options import CollectOptions
-from gymcli.shards import Shard
-from gymcli.store.prompt import PromptTemplate
+from gymcli.store.manifest import Shard
 from gymcli.store.rereading import FirstReading
-from gymcli.store.task_row import working_directory
+from gymcli.store.task_row import PromptTemplate, working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
 from gymcli.types import TaskRow
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from gymcli.runner.judging import Judges
-from gymcli.serving.faces import AsgiApplication, aiohttp_application
-from gymcli.serving.process import serve
+from gymcli.serving.applications import AsgiApplication, aiohttp_application, serve
 from gymcli.serving.service import Limits, Service
 
 __all__ = ["AsgiApplication", "Judges", "Limits", "Service", "application", "asgi", "serve"]

@@ -1,52 +1,231 @@
-"""One environment behind NeMo Gym's resources-server protocol, whichever HTTP server carries it.
-
-| asked | answered |
-| --- | --- |
-| `GET /` | that the server is up |
-| `POST /seed_session` | a session of its own, whose cookie comes back with every answer |
-| `POST /<tool>` | the result of the tool, as text |
-| `POST /reset`, `/step`, `/close` | the gymnasium dialect, for whoever plays turn by turn |
-| `POST /verify` | the score of the conversation; the session is over then |
-| `POST /aggregate_metrics` | the numbers of many scores |
-| `GET /reverify_mode` | whether `/verify` needs a session |
-
-Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), spoken anew; `gymcli.remote.served` says
-what a client of gymcli gets beyond it. Where this differs: a request without its session is
-refused, where theirs begins an empty one, but for `/verify` of an environment without state; a
-failing verifier is an error 500, where some of theirs answer reward 0; a session cannot be seeded
-twice.
-"""
+"""The answer of `/aggregate_metrics`: the numbers of verified rollouts, under NeMo Gym's keys."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from gymcli.boundary import described
-from gymcli.environment import Environment
-from gymcli.errors import AttemptError, GymError, UsageError
-from gymcli.registry import Found, Registry, environment_options, prepare, split_env_args
-from gymcli.remote import RemoteEnvironment
-from gymcli.role_models import check_declared, check_missing
+from gymcli import __version__
+from gymcli.environment.contract import Environment
+from gymcli.environment.registry import (
+    Found,
+    Registry,
+    environment_options,
+    prepare,
+    split_env_args,
+)
+from gymcli.environment.remote import RemoteEnvironment
+from gymcli.errors import AttemptError, GymError, UsageError, described
+from gymcli.metrics import EnvironmentFacts, OwnMetrics
+from gymcli.metrics.nemo_aggregate import NemoAggregate
+from gymcli.models.roles import check_declared, check_missing
+from gymcli.nemo_gym.rows import read_rollout
 from gymcli.runner.judging import Judges, judging
 from gymcli.secrets import environment_secrets
-from gymcli.serving.episodes import Episodes
-from gymcli.serving.messages import Answered, Asked, RefusedError, json_answer
-from gymcli.serving.routes import Routes
-from gymcli.serving.sessions import Session, Sessions
-from gymcli.serving.stage import Stage
+from gymcli.serving.served_episodes import Episodes, Stage
+from gymcli.serving.sessions import Answered, Asked, RefusedError, Session, Sessions, json_answer
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import JSONObject
+from gymcli.types import JSON, JSONObject, Rollout
 
-__all__ = ["MAX_BODY", "Limits", "Service"]
+__all__ = ["MAX_BODY", "Limits", "Reply", "Routes", "Service", "aggregated"]
+
 
 _LOGGER = logging.getLogger(__name__)
+
+_INDEX = "_ng_task_index"
+
+
+def aggregated(
+    verified: JSON, *, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None
+) -> JSONObject:
+    """Give the numbers of the answers of `/verify`, those that the environment computes among them.
+
+    Rows whose verifier failed count nowhere. Numbers that the environment fails to compute are left
+    out, which is logged.
+
+    Raises:
+        RefusedError: They are no list of such answers, or two of them are one attempt, or their
+            numbers are too large to be added up.
+
+    """
+    try:
+        return _aggregated(verified, env, NemoAggregate(env, facts, own))
+    except OverflowError as error:
+        raise RefusedError(422, f"verify_responses: a number is too large: {error}") from error
+    except UsageError as error:
+        raise RefusedError(422, str(error)) from error
+
+
+def _aggregated(verified: JSON, env: str, aggregate: NemoAggregate) -> JSONObject:
+    if not isinstance(verified, list):
+        raise RefusedError(422, '"verify_responses" must be a list of answers of /verify')
+    for position, row in enumerate(verified):
+        rollout = _read(row, env, position)
+        if rollout.reward is not None:
+            aggregate.add(row, rollout)
+    found: JSONObject = {
+        "group_level_metrics": list(aggregate.group_level_metrics()),
+        **aggregate.totals(),
+    }
+    for warning in aggregate.warnings:
+        _LOGGER.warning(warning)
+    return found
+
+
+def _read(row: object, env: str, position: int) -> Rollout:
+    """Read an answer of `/verify`, which may come without its conversation."""
+    if not isinstance(row, dict):
+        raise RefusedError(422, f"verify_responses[{position}] is not an object")
+    response = row.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    line = {**row, "responses_create_params": {}, "response": {"output": [], "usage": usage}}
+    try:
+        rollout = read_rollout(line, env=env)
+    except (TypeError, ValueError) as error:
+        raise RefusedError(422, f"verify_responses[{position}]: {error}") from error
+    index = row.get(_INDEX)
+    if isinstance(index, int):
+        rollout.task_id = str(index)
+    return rollout
+
+
+_PREFIX = "ng-rollout"
+"""NeMo Gym puts `/ng-rollout/<id>` before an address to name the rollout; here nobody needs it."""
+
+
+class Reply(NamedTuple):
+    """What an address answers, and the session whose cookie goes with it."""
+
+    answer: Answered
+    session: Session | None = None
+
+
+class Routes:
+    """The addresses of one served environment.
+
+    Args:
+        found: The environment.
+        episodes: Plays and scores what is asked for.
+        sessions: Those that are open.
+        cookie: The name under which a session's token comes back.
+
+    """
+
+    def __init__(
+        self, found: Found, episodes: Episodes, sessions: Sessions, *, cookie: str
+    ) -> None:
+        self._found = found
+        self._episodes = episodes
+        self._sessions = sessions
+        self._cookie = cookie
+        self._routes: Mapping[tuple[str, str], Callable[[Asked], Awaitable[Reply]]] = {
+            ("GET", ""): self._up,
+            ("POST", "seed_session"): self._seed,
+            ("POST", "reset"): self._reset,
+            ("POST", "step"): self._step,
+            ("POST", "close"): self._close,
+            ("POST", "verify"): self._verify,
+            ("GET", "reverify_mode"): self._reverify_mode,
+            ("POST", "aggregate_metrics"): self._aggregate_metrics,
+        }
+
+    async def reply(self, asked: Asked) -> Reply:
+        """Do what an address means; what is none of the protocol's is a tool.
+
+        Raises:
+            RefusedError: The request cannot be served.
+            GymError: The environment, a role or the verifier failed.
+
+        """
+        if "origin" in asked.headers:
+            # Else a page in a browser could have code of verifiers run on the reader's machine.
+            raise RefusedError(403, "pages in a browser are not served here")
+        segments = asked.segments
+        if segments[0] == _PREFIX and len(segments) > 2:
+            segments = segments[2:]
+        [name, *rest] = segments
+        if rest:
+            raise RefusedError(404, "Not Found")
+        route = self._routes.get((asked.method, name))
+        if route is not None:
+            return await route(asked)
+        if any(known == name for _, known in self._routes):
+            raise RefusedError(405, "Method Not Allowed")
+        if asked.method != "POST":
+            raise RefusedError(404, "Not Found")
+        session = self._session(asked)
+        return Reply(await self._episodes.call_tool(session, name, asked.body), session)
+
+    async def _up(self, asked: Asked) -> Reply:
+        told = {"status": "ok", "environment": self._found.name, "gymcli": __version__}
+        return Reply(json_answer({**told, "num_sessions": len(self._sessions)}))
+
+    async def _seed(self, asked: Asked) -> Reply:
+        self._check_unseeded(asked)
+        return Reply(*await self._episodes.seed(asked))
+
+    async def _reset(self, asked: Asked) -> Reply:
+        self._check_unseeded(asked)
+        return Reply(*await self._episodes.reset(asked))
+
+    async def _step(self, asked: Asked) -> Reply:
+        session = self._session(asked)
+        return Reply(await self._episodes.step(session, asked.json_object()), session)
+
+    async def _close(self, asked: Asked) -> Reply:
+        token = asked.cookie(self._cookie)
+        if self._sessions.has(token):
+            await self._episodes.close(self._sessions.find(token))
+        return Reply(json_answer({}))
+
+    async def _verify(self, asked: Asked) -> Reply:
+        token = asked.cookie(self._cookie)
+        if self._episodes.is_stateless and not self._sessions.has(token):
+            return Reply(await self._episodes.verify_alone(asked))
+        session = self._sessions.find(token)
+        return Reply(await self._episodes.verify(session, asked.json_object()), session)
+
+    async def _reverify_mode(self, asked: Asked) -> Reply:
+        return Reply(json_answer("stateless" if self._episodes.is_stateless else "unsupported"))
+
+    async def _aggregate_metrics(self, asked: Asked) -> Reply:
+        environment = self._found.environment
+        facts = EnvironmentFacts(
+            max_reward=environment.max_reward,
+            pass_threshold=environment.pass_threshold,
+            can_be_negative=environment.max_reward is None,
+        )
+        verified = asked.json_object().get("verify_responses")
+        # In a thread, since many rows take seconds, and the sessions go on meanwhile.
+        own = None
+        if environment.computes_metrics():
+            own = OwnMetrics(environment.metrics, environment.slice_fields)
+        name = self._found.name
+        found = await asyncio.to_thread(aggregated, verified, env=name, facts=facts, own=own)
+        return Reply(json_answer(found))
+
+    def _session(self, asked: Asked) -> Session:
+        return self._sessions.find(asked.cookie(self._cookie))
+
+    def _check_unseeded(self, asked: Asked) -> None:
+        """Refuse to begin anew within a session: some agents let a model call any address.
+
+        Raises:
+            RefusedError: The request came with a session.
+
+        """
+        if self._sessions.has(asked.cookie(self._cookie)):
+            raise RefusedError(
+                409, "this session has begun; ask for a new one without the cookie of the old one"
+            )
+
 
 MAX_BODY = 64 * 2**20
 """Bytes of a request."""

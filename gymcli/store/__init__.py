@@ -1,1 +1,1 @@
-"""Reads tasks; reads and appends rollouts; the only package that knows the run's files."""
+"""The files of tasks and runs: read, append, resume, merge."""

@@ -13,8 +13,8 @@ import msgspec
 from gymcli.errors import RunDirectoryError
 from gymcli.store.done import Done
 from gymcli.store.durability import open_file, unwritable
-from gymcli.store.records import FAILURES
-from gymcli.supervised import STACK_FILE
+from gymcli.store.rollout_files import FAILURES
+from gymcli.store.supervised import STACK_FILE
 from gymcli.types import JSON_ERRORS, AttemptKey
 
 __all__ = ["BEGUN", "BegunFile", "Suspects"]

@@ -12,7 +12,7 @@ import msgspec
 
 from gymcli.errors import RunFileError
 from gymcli.numbering import Numbering
-from gymcli.store.records import numbered_structs
+from gymcli.store.rollout_files import numbered_structs
 
 __all__ = ["Done", "DoneTasks", "read_done"]
 

@@ -1,16 +1,26 @@
-"""The manifest of a run: what it was asked to do, and how two runs differ in that."""
+"""Shards of a set of tasks: which tasks each of several runs takes, so that all take each once."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from gymcli.errors import RunFileError
-from gymcli.store.records import ROLLOUTS
+from gymcli.errors import RunFileError, RunMismatchError
+from gymcli.store.rollout_files import ROLLOUTS
 from gymcli.types import JSON_ERRORS, SCHEMA_VERSION, JSONObject
 
-__all__ = ["MANIFEST", "EnvironmentRecord", "Manifest", "differences", "read_manifest"]
+__all__ = [
+    "MANIFEST",
+    "EnvironmentRecord",
+    "Manifest",
+    "Shard",
+    "check_same_shard",
+    "differences",
+    "read_manifest",
+]
+
 
 MANIFEST = "run.json"
 
@@ -105,3 +115,55 @@ def differences(there: JSONObject, here: JSONObject, prefix: str = "") -> list[s
 
 def _shown(value: object) -> str:
     return "unset" if value is None else msgspec.json.encode(value).decode()
+
+
+_MAX_SHARDS = 100_000
+
+
+class Shard(NamedTuple):
+    """One part of a set of tasks, of which there are several of about equal size."""
+
+    number: int
+    """Counted from 1."""
+    num_shards: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read `I/N`.
+
+        Raises:
+            ValueError: It is none, or there is no such part.
+
+        """
+        number, slash, num_shards = text.partition("/")
+        parts = (number, num_shards)
+        if not (slash and all(part.isascii() and part.isdecimal() for part in parts)):
+            raise ValueError(f"{text!r} is not I/N, such as 1/4")
+        shard = cls(int(number), int(num_shards))
+        if not 1 <= shard.number <= shard.num_shards:
+            raise ValueError(f"{text!r}: shards are counted from 1/N to N/N")
+        if shard.num_shards > _MAX_SHARDS:
+            raise ValueError(f"{text!r}: there are no more than {_MAX_SHARDS:,} shards")
+        return shard
+
+    def __str__(self) -> str:
+        """Give `I/N`."""
+        return f"{self.number}/{self.num_shards}"
+
+    def takes(self, task_hash: str) -> bool:
+        """Say whether a task is in this shard, by the hash of its row and nothing else."""
+        return int(task_hash, 16) % self.num_shards == self.number - 1
+
+
+def check_same_shard(path: Path, there: str, here: str) -> None:
+    """Refuse to go on with a run of another shard; an empty text stands for all of the tasks.
+
+    Raises:
+        RunMismatchError: It is one.
+
+    """
+    if there == here:
+        return
+    held = f"shard {there}" if there else "a run of all shards"
+    go_on = f"--shard {there}" if there else "no --shard"
+    raise RunMismatchError(f"{path}: holds {held}; give {go_on} to go on with it, or another --out")

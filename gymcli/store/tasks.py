@@ -14,16 +14,15 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from gymcli.errors import TasksError, UsageError
-from gymcli.nemo_gym import own_task_id
-from gymcli.store.blocks import decode_block, iterate_blocks
-from gymcli.store.lines import TOO_DEEP, decoded_lines
-from gymcli.store.row_prompt import row_prompt
+from gymcli.nemo_gym.rows import own_task_id
+from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks
 from gymcli.store.seen import SeenTasks
 from gymcli.store.task_row import (
     Hints,
     TaskReading,
     is_nemo_row,
     row_fields,
+    row_prompt,
     task_row,
     without_stamps,
 )

@@ -11,9 +11,8 @@ import msgspec
 
 from gymcli.errors import RunDirectoryError
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.appending import LineAppender
-from gymcli.store.durability import Syncer
-from gymcli.store.run import VERDICTS, RunDirectory, read_structs
+from gymcli.store.durability import LineAppender, Syncer
+from gymcli.store.run_directory import VERDICTS, RunDirectory, read_structs
 from gymcli.types import JSONObject, Message, digest
 
 __all__ = ["Verdicts", "copy_verdicts", "kept_form", "rescoring_verdicts", "verdict_key"]

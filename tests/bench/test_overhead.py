@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bench.overhead import Job, Run, check
-from gymcli.mock.script import read_script
+from gymcli.mock.behaviours import read_script
 from tests.bench.scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")

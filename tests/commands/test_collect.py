@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,
     HOSTILE,

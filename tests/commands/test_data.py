@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.registry import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from tests.commands.running import (
     HOSTILE,
     UNSAFE,

@@ -4,7 +4,9 @@ import asyncio
 
 from gymcli.commands.ending import missing_coverage
 from gymcli.errors import RunError
-from gymcli.runner import Collection, CollectOptions, measure
+from gymcli.runner.collection import Collection
+from gymcli.runner.measure import measure
+from gymcli.runner.options import CollectOptions
 from tests.commands.running import write_sums
 
 

@@ -5,9 +5,8 @@ import pytest
 from gymcli.commands.flips import print_repeats, print_rescoring
 from gymcli.metrics import Effect, EnvironmentFacts
 from gymcli.metrics.comparison import TwiceScored, reward_effects
-from gymcli.runner import RepeatReport, RescoringReport
-from gymcli.runner.flips import EnvironmentFlips
-from gymcli.runner.repeats import EnvironmentAgreement
+from gymcli.runner.flips import EnvironmentFlips, RescoringReport
+from gymcli.runner.repeats import EnvironmentAgreement, RepeatReport
 
 LONG = "a name that is longer than any table has room for"
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from gymcli.commands.garbage import rarely_collected
+from gymcli.commands.collect import rarely_collected
 
 
 class Node:

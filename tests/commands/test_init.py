@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from gymcli.checking import Pattern
+from gymcli.checks.new_environment import Pattern
 from tests.commands.running import gym, gym_line
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.locking import RunLock
-from gymcli.store.whole import whole_run
+from gymcli.store.run_directory import whole_run
 from tests.commands.running import add_up, gym, lines_of, write_sums
 
 TIMES = ("latency",)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gymcli.client import Endpoint
 from gymcli.commands.options import (
     check_parameters,
     check_role_parameters,
@@ -13,6 +12,7 @@ from gymcli.commands.options import (
     roles,
 )
 from gymcli.errors import UsageError
+from gymcli.models.endpoint import Endpoint
 
 
 def test_key_values():

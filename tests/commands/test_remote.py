@@ -7,10 +7,10 @@ import pytest
 
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, num_turns
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 from tests.commands.running import gym, lines_of
-from tests.remote.playing import TOOLS
-from tests.remote.server import ResourcesServer
+from tests.environment.remote_playing import TOOLS
+from tests.environment.remote_server import ResourcesServer
 
 
 def count(request):

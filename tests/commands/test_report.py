@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.running import HOSTILE, UNSAFE, gym
-from tests.reporting.html.pages import Page, attempts, usual_run, write_run
+from tests.reporting.html_pages import Page, attempts, usual_run, write_run
 
 pytest.importorskip("jinja2", reason="needs the extra `report`")
 pytest.importorskip("plotly", reason="needs the extra `report`")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import gym, lines_of
 from tests.runner.test_roles import write_rows
 

@@ -11,10 +11,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from gymcli.client import Endpoint
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, num_turns
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
+from gymcli.models.endpoint import Endpoint
 from gymcli.serving import Judges, Service
 from gymcli.types import Usage
 from tests.commands.running import gym, lines_of

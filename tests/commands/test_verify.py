@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from gymcli.commands.verify import _Watch
-from gymcli.runner import RescoringReport
-from gymcli.store.run import RunDirectory
+from gymcli.runner.flips import RescoringReport
+from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,
     HOSTILE,

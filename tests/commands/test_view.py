@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.commands.running import clean_environment, gym, gym_process
-from tests.viewing.runs import rollout, write_run
+from tests.reporting.viewer_runs import rollout, write_run
 
 
 @pytest.fixture

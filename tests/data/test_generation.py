@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.data import compare_generated, generated_rows
+from gymcli.data.generation import compare_generated, generated_rows
+from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import UsageError
-from gymcli.registry import shipped_tasks
 
 OWN = '''"""Environments of somebody else's."""
 

@@ -7,9 +7,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from gymcli.data.json_values import json_value
-from gymcli.data.mapping import RowMap, read_map
-from gymcli.data.transforms import TRANSFORMS
+from gymcli.data.maps import TRANSFORMS, RowMap, read_map
+from gymcli.data.tables import json_value
 from gymcli.errors import UsageError
 
 ROW = {

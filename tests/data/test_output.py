@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.data import whole_file
+from gymcli.data.output import whole_file
 from gymcli.errors import UsageError
 from gymcli.store.lines import iterate_lines
 

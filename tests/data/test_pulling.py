@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.data import pull, rendered_rows, validate
+from gymcli.data.pulling import pull
+from gymcli.data.validation import rendered_rows, validate
 from gymcli.errors import TasksError, UsageError
 
 MAP = """

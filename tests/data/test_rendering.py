@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.data import rendered_rows, validate
+from gymcli.data.validation import rendered_rows, validate
+from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import TasksError, UsageError
-from gymcli.nemo_gym import own_task_id
-from gymcli.registry import shipped_tasks
-from gymcli.store.prompt import PromptTemplate
+from gymcli.nemo_gym.rows import own_task_id
+from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import TaskReading, read_tasks
 
 PROMPT = 'system: "Answer {how}."\nuser: "{question} {{x}}"\n'

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.data.sources import local_rows
+from gymcli.data.tables import local_rows
 from gymcli.errors import UsageError
 
 

@@ -6,7 +6,7 @@ import statistics
 import msgspec
 import pytest
 
-from gymcli.data import describe_tasks
+from gymcli.data.statistics import describe_tasks
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {}}} for name in ("look", "go")

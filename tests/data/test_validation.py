@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.data import validate
+from gymcli.data.validation import validate
 from gymcli.errors import UnknownNameError, UsageError
 
 GOOD = {"id": "a", "prompt": "What is 1 + 1?", "answer": 2}

@@ -13,7 +13,7 @@ from gymcli.metrics.comparison.results import Change, TestName
 from gymcli.metrics.comparison.sign_flip import NUM_FLIPS
 from gymcli.metrics.comparison.verdict import DEFAULT_MARGIN
 from gymcli.metrics.slicing import MAX_SLICES
-from gymcli.runner import compare_runs
+from gymcli.runner.comparing import compare_runs
 from tests.commands.running import gym, gym_line
 from tests.docs.pages import page, shown_commands, table_rows
 from tests.metrics.comparison.tasks import compared, paired

@@ -2,7 +2,8 @@
 
 import re
 
-from gymcli.client import Limits, ModelSettings, load_settings, resolve_endpoint
+from gymcli.models.endpoint import Limits
+from gymcli.models.settings import ModelSettings, load_settings, resolve_endpoint
 from tests.docs.pages import blocks, page
 
 TEXT = page("endpoints.md")

@@ -10,12 +10,13 @@ import pytest
 
 import gymcli
 from gymcli import errors
-from gymcli.checking.checks import CHECKS
-from gymcli.environment import Context, Environment, EnvironmentOptions, Model
+from gymcli.checks.checks import CHECKS
+from gymcli.environment.contract import Context, Environment, Model
+from gymcli.environment.judge import Judge, Verdict
+from gymcli.environment.registry import ALIASES, ENTRY_POINT_GROUP
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, num_turns
-from gymcli.registry.find import ALIASES, ENTRY_POINT_GROUP
-from gymcli.roles import Judge, Verdict
 from tests.commands.running import gym, lines_of
 from tests.docs.pages import (
     CHECKOUT,

@@ -11,9 +11,9 @@ import pytest
 
 from gymcli.commands.mock import mock
 from gymcli.mock import Exchange, MockAnswer, Stats
+from gymcli.mock.behaviours import ScriptLine
+from gymcli.mock.bodies import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.mock.faults import BURST_LENGTH, Cut, Refusal, Spoil
-from gymcli.mock.script import ScriptLine
-from gymcli.mock.spoiled import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from tests.commands.running import clean_environment, lines_of
 from tests.docs.pages import blocks, output_of, page, table_rows, write_blocks
 

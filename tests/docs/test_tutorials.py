@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.registry import shipped_tasks
+from gymcli.environment.registry import shipped_tasks
 from gymcli.store.lines import iterate_lines
 from tests.docs.pages import CHECKOUT, blocks, missing_lines, page, shown_commands
-from tests.test_local import local_model
+from tests.models.test_local import local_model
 
 FOLDER = CHECKOUT / "docs" / "tutorials"
 PATTERNS = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")

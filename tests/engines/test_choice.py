@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.engines import engine_of
 from gymcli.errors import MissingPackageError
-from gymcli.runner import CollectOptions
+from gymcli.runner.options import CollectOptions
 from tests.commands.running import gym
 
 

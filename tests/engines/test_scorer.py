@@ -8,11 +8,11 @@ import pytest
 from gymcli.engines.code import code_of
 from gymcli.engines.messages import Block, ScoredBlock
 from gymcli.engines.scorer import Scorer, ScoringJob
-from gymcli.registry import Registry
-from gymcli.scoring import RescoreJob
+from gymcli.environment.registry import Registry
+from gymcli.rollout.rescored import RescoreJob
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading
+from gymcli.store.rollout_files import RolloutReading
 from gymcli.types import Rollout
 
 SOURCE = '''"""Says which process a verifier is in, and how often it was called."""

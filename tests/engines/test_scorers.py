@@ -15,14 +15,15 @@ import pytest
 from gymcli.engines import Cluster, RayEngine, RayScorers
 from gymcli.engines.deaths import Deaths
 from gymcli.engines.process import WorkerLostError
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import EngineError
+from gymcli.rollout.rescored import RescoreJob
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.judging import Judges, judging
-from gymcli.scoring import RescoreJob
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading
+from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Failure, Rollout, Verifier
 from tests.commands.running import gym

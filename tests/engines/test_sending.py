@@ -6,7 +6,6 @@ import aiohttp
 import msgspec
 import pytest
 
-from gymcli.client import is_unreachable
 from gymcli.engines.code import code_of
 from gymcli.engines.messages import EndedAttempt, SentError
 from gymcli.engines.sending import outcome_received, raised_again, sent_error, sent_outcome
@@ -18,6 +17,7 @@ from gymcli.errors import (
     RoleError,
     VerifierTimeoutError,
 )
+from gymcli.models.api_errors import is_unreachable
 from gymcli.runner.attempts import Outcome
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Timing
 

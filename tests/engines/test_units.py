@@ -1,7 +1,8 @@
 """What is handed out, in which order, and what of a dead worker comes back."""
 
 from gymcli.engines.units import Unit, Units
-from gymcli.environment import Environment, EnvironmentOptions, Task
+from gymcli.environment.contract import Environment
+from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.runner.attempts import Attempt
 from gymcli.types import Rollout, Verifier
 

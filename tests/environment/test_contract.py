@@ -8,7 +8,8 @@ from random import Random
 import pytest
 from pydantic import ValidationError
 
-from gymcli.environment import Environment, EnvironmentOptions, Step, Task, Tool, tool
+from gymcli.environment.contract import Environment
+from gymcli.environment.tool import EnvironmentOptions, Step, Task, Tool, tool
 from gymcli.errors import RoleError
 from gymcli.types import FunctionCall, Message, Rollout, ToolCall
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from gymcli.environment import Tool, ToolCallError, tool
-from gymcli.environment.tool import function_names, shortened, tool_of
+from gymcli.environment.tool import Tool, ToolCallError, function_names, shortened, tool, tool_of
 
 
 class Point(BaseModel):

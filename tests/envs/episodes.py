@@ -4,13 +4,12 @@ import asyncio
 
 import msgspec
 
-from gymcli.boundary import boundary
-from gymcli.errors import VerifierError
-from gymcli.registry import Registry
-from gymcli.roles import StandIn
-from gymcli.rollout import EpisodePlan, play
-from gymcli.scoring import VerifyContext, score
-from gymcli.scoring.context import scores_of
+from gymcli.environment.judge import StandIn
+from gymcli.environment.registry import Registry
+from gymcli.errors import VerifierError, boundary
+from gymcli.rollout.episode import EpisodePlan, play
+from gymcli.rollout.scoring import score
+from gymcli.rollout.verify_context import VerifyContext, scores_of
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Answer, FunctionCall, Message, Rollout, TaskRow, ToolCall, Verifier
 from tests.pooled import pooled_workers, run_pooled

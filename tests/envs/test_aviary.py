@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gymcli
+from gymcli.environment.registry import environment_options
 from gymcli.envs.aviary import Aviary
 from gymcli.envs.aviary.calculator import CalculatorEnv
 from gymcli.envs.aviary.expressions import MAX_CHARACTERS, evaluate, number_text
 from gymcli.errors import EpisodeError, SetupError, UsageError
-from gymcli.registry import environment_options
-from gymcli.rollout import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, TaskRow, ToolCall
 from tests.envs.episodes import calls, played, says, scored, task_row
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.blackjack import (
     DECK,
     ENDINGS,
@@ -23,7 +24,6 @@ from gymcli.envs.blackjack import (
     total,
 )
 from gymcli.errors import ReplayDivergedError, VerifierError
-from gymcli.registry import shipped_tasks
 from gymcli.types import Message
 from tests.envs.episodes import calls, cut, played, row_of_file, says, scored, task_row
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from gymcli.envs.calendar import Calendar, CalendarTask
 from gymcli.envs.calendar.answers import examine, first_list
 from gymcli.envs.calendar.events import MAX_SCHEDULED, ExpectedEvent, minutes_of, schedule
-from gymcli.rollout import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import Message
 from tests.envs.episodes import answered, calls, played, row_of_file, says, scored, task_row
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import gymcli.envs
-from gymcli.registry import Registry, shipped_tasks
+from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Message, Rollout, TaskRow
 from tests.envs.episodes import calls, played, says, scored

@@ -13,7 +13,7 @@ from gymcli.envs.conversational_tool_use_simulation import (
 from gymcli.envs.conversational_tool_use_simulation.judging import JUDGE
 from gymcli.envs.conversational_tool_use_simulation.tasks import SimulationTask, transcript
 from gymcli.errors import RoleError
-from gymcli.rollout import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, TaskRow, ToolCall
 from tests.envs.episodes import calls, cut, played, row_of_file, says, scored
 

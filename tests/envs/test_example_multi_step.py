@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.example_multi_step import THESAURUS, ExampleMultiStep, value_of
-from gymcli.registry import shipped_tasks
 from tests.envs.episodes import calls, played, says, scored, task_row
 
 TASK = {

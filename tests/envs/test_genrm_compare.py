@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli import Comparison
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.genrm_compare import GenrmCompare, Talk, adjusted, paired
 from gymcli.envs.genrm_compare.aggregation import (
     centred,
@@ -26,15 +27,14 @@ from gymcli.envs.genrm_compare.lists import (
     written,
 )
 from gymcli.errors import RoleError
-from gymcli.registry import shipped_tasks
-from gymcli.rollout import EpisodeFailedError
-from gymcli.scoring import score_group
+from gymcli.rollout.episode import EpisodeFailedError
+from gymcli.rollout.scoring import score_group
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Verifier
-from tests.checking.subjects import finding
+from tests.checks.subjects import finding
 from tests.commands.running import gym, lines_of
+from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, played, says, scored, task_row
-from tests.roles.scripted import Scripted, failing
 
 WORDLESS = "I cannot say."
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from gymcli.envs.instruction_following import InstructionFollowing
 from gymcli.envs.instruction_following.checks import CHECKS
 from gymcli.errors import MissingPackageError, VerifierError, VerifierTimeoutError
-from gymcli.rollout import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from tests.envs.episodes import (
     answered,
     played,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.mcqa import GRADERS, MultipleChoice, Question
 from gymcli.errors import VerifierTimeoutError
-from gymcli.registry import shipped_tasks
 from tests.envs.episodes import answered, played, row_of_file, says, scored, task_row
 
 OPTIONS = {

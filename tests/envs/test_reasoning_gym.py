@@ -22,7 +22,7 @@ from gymcli.envs.reasoning_gym.scoring import Outcome
 from gymcli.envs.reasoning_gym.scoring import scored as scored_here
 from gymcli.envs.reasoning_gym.series import SERIES
 from gymcli.errors import MissingPackageError, VerifierError, VerifierTimeoutError
-from gymcli.rollout import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import Rollout, TaskRow
 from tests.envs.episodes import answered, played, row_of_file, says, scored
 

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.client import SCALAR_DIALECTS
 from gymcli.envs.reward_model import RatedConversation, Writing
 from gymcli.envs.reward_model.notes import Note, made_up, written
 from gymcli.errors import RoleError
-from gymcli.rollout import EpisodeFailedError
+from gymcli.models.endpoint import SCALAR_DIALECTS
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, ToolCall
 from tests.commands.running import gym, lines_of
+from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, played, scored, task_row
-from tests.roles.scripted import Scripted, failing
 
 NOTE = Note(
     topic="a lost umbrella",

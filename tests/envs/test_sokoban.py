@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.sokoban import Puzzle, Sokoban, action_of
 from gymcli.envs.sokoban.rooms import ACTIONS, Room, make_room, solve
 from gymcli.errors import ReplayDivergedError, VerifierError
-from gymcli.registry import shipped_tasks
 from gymcli.types import Message
 from tests.envs.episodes import calls, cut, played, row_of_file, says, scored, task_row
 

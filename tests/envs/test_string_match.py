@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from gymcli.envs.string_match import EXTRACTORS, ShortAnswer, StringMatch
 from gymcli.envs.string_match.normalization import RUNGS, STATES, closing_braces, compare
-from gymcli.rollout import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from tests.envs.episodes import answered, played, row_of_file, says, scored, task_row
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymcli.environment.registry import shipped_tasks
 from gymcli.envs.structured_outputs import RecordTask, StructuredOutputs
 from gymcli.envs.structured_outputs.examination import (
     MAX_SHORT,
@@ -27,7 +28,6 @@ from gymcli.envs.structured_outputs.formats import (
 )
 from gymcli.envs.structured_outputs.records import FORMS, THEMES
 from gymcli.errors import MissingPackageError, VerifierTimeoutError
-from gymcli.registry import shipped_tasks
 from gymcli.types import FunctionCall, Message, ToolCall
 from tests.envs.episodes import (
     answered,

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gymcli.environment.registry import environment_options, shipped_tasks
 from gymcli.envs.workplace_assistant import WorkplaceAssistant, WorkplaceTask
 from gymcli.envs.workplace_assistant.company import SOURCES, address_of, made_up
 from gymcli.envs.workplace_assistant.source import COLUMNS, labelled
 from gymcli.envs.workplace_assistant.tables import NOW, Table, page_of
 from gymcli.envs.workplace_assistant.vocabulary import TEAM
 from gymcli.errors import UsageError, VerifierError
-from gymcli.registry import environment_options, shipped_tasks
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import FunctionCall, ToolCall
 from tests.envs.episodes import calls, played, row_of_file, says, scored, task_row

@@ -12,7 +12,7 @@ from gymcli.errors import FilterError, RunFileError, UsageError
 from gymcli.filters import parse_filter
 from gymcli.index import Refreshed, open_index
 from gymcli.metrics import EnvironmentFacts
-from gymcli.store.compressed import MAX_LINE_BYTES
+from gymcli.store.lines import MAX_LINE_BYTES
 from gymcli.types import Failure, Rollout
 from tests.index.runs import append, failed, lines, scored, waiting, with_tools, write_run
 

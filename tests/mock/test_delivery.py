@@ -8,12 +8,12 @@ import typing
 import msgspec
 import pytest
 
-from gymcli.client.sse import EventReader
-from gymcli.dialects import DIALECTS
 from gymcli.errors import InvalidAnswerError
 from gymcli.mock import Faults, MockAnswer, MockServer, fixed, scripted
+from gymcli.mock.bodies import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.mock.faults import BURST_LENGTH, Cut, Refusal
-from gymcli.mock.spoiled import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.http import EventReader
 from gymcli.types import Answer
 from tests.mock.talking import PATHS, Bytes, body_for, on_both_loops, raw, run_on
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.mock.draws import body_hash, draw
+from gymcli.mock.faults import body_hash, draw
 
 
 @given(st.integers(), st.text(), st.binary(), st.integers(min_value=0))

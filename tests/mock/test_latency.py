@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from gymcli.errors import UsageError
-from gymcli.mock.latency import Latency
+from gymcli.mock.faults import Latency
 
 
 def waits(spec: str, num: int = 4000, seed: int = 0) -> list[float]:

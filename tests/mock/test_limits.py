@@ -1,6 +1,6 @@
 """The token bucket, by a clock that only the test moves."""
 
-from gymcli.mock.limits import TokenBucket
+from gymcli.mock.server import TokenBucket
 
 
 class Clock:

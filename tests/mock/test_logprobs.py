@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from gymcli.dialects import DIALECTS
 from gymcli.mock import MockAnswer
-from gymcli.mock.logprobs import with_logprobs
+from gymcli.mock.bodies import with_logprobs
+from gymcli.models.dialects import DIALECTS
 from tests.mock.talking import PATHS, body_for, post, talk
 
 ASKED = {

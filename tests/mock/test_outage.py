@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.errors import UsageError
-from gymcli.mock.outage import Outage
+from gymcli.mock.faults import Outage
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import aiohttp
 import msgspec
 import pytest
 
-from gymcli.client import Client, Endpoint
 from gymcli.errors import UsageError
 from gymcli.mock import MockAnswer, MockServer, Recorder, scripted
-from gymcli.mock.behaviours import Behaviour, refusal_of
-from gymcli.mock.script import read_script
+from gymcli.mock.behaviours import Behaviour, read_script, refusal_of
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
 from gymcli.types import Answer, Message, Request, Usage
 from tests.mock.talking import CHAT, RESPONSES, chat, needs_dev_full, post
 

@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.errors import UsageError
 from gymcli.mock import MockAnswer
-from gymcli.mock.script import conversation_digest, parse_behaviour, read_script
+from gymcli.mock.behaviours import conversation_digest, parse_behaviour, read_script
 from gymcli.types import Message, Request
 from tests.mock.test_behaviours import conversation
 

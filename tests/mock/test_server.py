@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.client import SCALAR_DIALECTS, Client, Endpoint
 from gymcli.errors import UsageError
 from gymcli.mock import Faults, Latency, MockAnswer, fixed, scripted
 from gymcli.mock.behaviours import refusal_of
+from gymcli.models.client import Client
+from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
 from gymcli.types import Message, Request
 from tests.mock.talking import CHAT, chat, needs_dev_full, post, talk
 

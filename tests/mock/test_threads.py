@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gymcli.mock import MockServer
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 from tests.mock.talking import ask
 
 

@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.client.sse import EventReader
-from gymcli.dialects import DIALECTS
 from gymcli.errors import InvalidAnswerError
 from gymcli.mock import MockAnswer
-from gymcli.mock.wire import (
+from gymcli.mock.bodies import (
     Circumstances,
     chat_body,
     chat_events,
@@ -19,6 +17,8 @@ from gymcli.mock.wire import (
     responses_events,
     score_body,
 )
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.http import EventReader
 from gymcli.types import Answer, Message, Request, Usage
 
 RENDERERS = {"chat": (chat_body, chat_events), "responses": (responses_body, responses_events)}

@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.client import Endpoint
 from gymcli.errors import RunError
 from gymcli.mock import MockServer
-from gymcli.runner import Collection, CollectOptions, measure
+from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collection import Collection
+from gymcli.runner.measure import measure
+from gymcli.runner.options import CollectOptions
 from tests.reliability.law import Key, final_set
 from tests.reliability.worlds import NUM_TASKS, WORLDS, Model, World, write_tasks
 

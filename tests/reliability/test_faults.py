@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 
 from bench.nonces import foreign_nonces, nonce_of, write_tasks
 from bench.runs import NONCES, records
-from gymcli.client import Client, Endpoint
 from gymcli.errors import FatalEndpointError
 from gymcli.mock import MockServer
 from gymcli.mock.faults import FaultKind, Faults
-from gymcli.runner import Collection, CollectOptions
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collection import Collection
+from gymcli.runner.options import CollectOptions
 from gymcli.types import Failure, Rollout
-from tests.client.asking import FakeTime
+from tests.models.asking import FakeTime
 
 CLASSES = {
     "429": "RateLimitError",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gymcli.mock import MockServer
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 from tests.commands.running import gym
 from tests.reliability.commands import Selection, collect_arguments, undisturbed, write_settings
 from tests.reliability.law import Kept, check_whole, finished, records

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from gymcli.mock import MockServer
-from gymcli.mock.threads import serving
+from gymcli.mock.process import serving
 from tests.commands.running import gym
 from tests.reliability.commands import (
     Selection,

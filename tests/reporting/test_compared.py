@@ -2,8 +2,7 @@
 
 from gymcli.metrics import Estimate, Interval
 from gymcli.metrics.comparison import Comparison, Difference, Drift, RunSide
-from gymcli.reporting.compared import comparison_blocks
-from gymcli.reporting.spans import Spans
+from gymcli.reporting.markdown import Spans, comparison_blocks
 
 SPANS = Spans(lambda text: text)
 

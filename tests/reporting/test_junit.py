@@ -10,7 +10,7 @@ from gymcli.index import open_index
 from gymcli.metrics.gates import GateProblem
 from gymcli.reporting.junit import IndexedReport, write_junit
 from gymcli.reporting.run_report import RunReport
-from gymcli.runner import measure
+from gymcli.runner.measure import measure
 from tests.reporting.reports import HOSTILE, report_of, write_run
 
 SUITE = {

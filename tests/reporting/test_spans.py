@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gymcli.reporting.spans import MAX_CHARACTERS, MAX_ROWS, Spans, joined, table
+from gymcli.reporting.markdown import MAX_CHARACTERS, MAX_ROWS, Spans, joined, table
 
 SPANS = Spans(lambda text: text.replace("secret", "[redacted]"))
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.reporting.words import number, one_line, plain, signed
+from gymcli.reporting.run_report import number, one_line, plain, signed
 
 
 @given(st.text(st.characters(exclude_categories=())))

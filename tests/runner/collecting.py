@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import gymcli
-from gymcli.client import Endpoint
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import Behaviour
+from gymcli.models.endpoint import Endpoint
 from gymcli.types import Failure, Rollout
 from tests.commands.running import add_up
 

@@ -12,7 +12,8 @@ import gymcli
 from gymcli.errors import FatalEndpointError, RunDirectoryError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner import Collection, CollectOptions
+from gymcli.runner.collection import Collection
+from gymcli.runner.options import CollectOptions
 from gymcli.types import Failure, Rollout, TaskRow
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
 from tests.runner.collecting import QUICK, collect_all

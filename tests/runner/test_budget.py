@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from gymcli.errors import BudgetReachedError, RunFileError
-from gymcli.runner import CollectOptions
-from gymcli.runner.budget import Budget, spent_on_record
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.stopping import Budget, spent_on_record
 from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Timing, Usage
 
 

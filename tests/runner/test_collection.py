@@ -6,11 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.client import Endpoint
 from gymcli.errors import FatalEndpointError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import refusal_of
-from gymcli.runner import Collection, CollectOptions
+from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collection import Collection
+from gymcli.runner.options import CollectOptions
 from tests.commands.running import add_up, write_sums
 from tests.runner.collecting import collect_all
 

@@ -7,7 +7,8 @@ import pytest
 
 from gymcli.errors import RunError, RunFileError, RunMismatchError, UsageError
 from gymcli.metrics.comparison import Rule
-from gymcli.runner import compare_runs, measure
+from gymcli.runner.comparing import compare_runs
+from gymcli.runner.measure import measure
 from tests.commands.running import write_sums
 from tests.runner.collecting import collect_all
 from tests.runner.compared import failure, line, mixed, nemo, write_lines, write_run

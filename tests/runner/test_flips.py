@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.runner import Rescoring, measure
+from gymcli.runner.measure import measure
+from gymcli.runner.rescoring import Rescoring
 from tests.commands.running import FLAKY, lines_of, write_sums
 from tests.runner.collecting import collect_all
 

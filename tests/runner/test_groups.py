@@ -10,7 +10,9 @@ import gymcli
 from gymcli.errors import RunMismatchError
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner import Rescoring, measure, score_pending
+from gymcli.runner.measure import measure
+from gymcli.runner.pending import score_pending
+from gymcli.runner.rescoring import Rescoring
 from gymcli.types import Failure
 from tests.commands.running import lines_of
 from tests.runner.collecting import collect_all
@@ -54,8 +56,8 @@ def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
         return MockAnswer(text="5", delay=1.5 if is_straggler else 0.0)
 
     async def run_it():
-        from gymcli.client import Endpoint
         from gymcli.mock import MockServer
+        from gymcli.models.endpoint import Endpoint
 
         async with MockServer(behave) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m")

@@ -5,12 +5,11 @@ import itertools
 import msgspec
 import pytest
 
-from gymcli.registry import Registry
-from gymcli.runner.judged import JudgedJob, rescore_judged
+from gymcli.environment.registry import Registry
 from gymcli.runner.judging import Judges, judging
-from gymcli.runner.verifying import iterated
+from gymcli.runner.verifying import JudgedJob, iterated, rescore_judged
 from gymcli.store.lines import Line
-from gymcli.store.rollouts import RolloutReading
+from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import SCHEMA_VERSION, Message, Rollout
 

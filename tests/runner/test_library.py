@@ -9,7 +9,8 @@ import pytest
 
 import gymcli
 from gymcli.mock import MockServer
-from gymcli.runner import Collection, CollectOptions
+from gymcli.runner.collection import Collection
+from gymcli.runner.options import CollectOptions
 from gymcli.types import Failure
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
 from tests.runner.collecting import collect_all

@@ -1,7 +1,7 @@
 """One attempt on record."""
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner import find_record
+from gymcli.runner.lookup import find_record
 from gymcli.types import Failure, Rollout
 from tests.commands.running import add_up, write_sums
 from tests.runner.collecting import collect_all

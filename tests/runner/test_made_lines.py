@@ -4,7 +4,7 @@ import msgspec
 
 from gymcli.metrics import FailureLine
 from gymcli.runner.made_lines import MadeLine, ScoredBy, made_lines
-from gymcli.store.rollouts import RolloutReading
+from gymcli.store.rollout_files import RolloutReading
 from tests.runner.compared import line, nemo, write_lines
 
 

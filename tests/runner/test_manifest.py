@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.client import Endpoint
-from gymcli.runner import Collection, CollectOptions
+from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collection import Collection
+from gymcli.runner.options import CollectOptions
 from tests.commands.running import write_sums
+from tests.models.test_local import PLAIN, WITH_TOOLS, write_gguf
 from tests.runner.test_roles import JUDGED, write_rows
-from tests.test_local import PLAIN, WITH_TOOLS, write_gguf
 
 SECRET = "sk-never-to-be-seen"
 

@@ -8,7 +8,7 @@ import pytest
 
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
 from gymcli.mock.behaviours import refusal_of
-from gymcli.runner import measure
+from gymcli.runner.measure import measure
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
 from tests.runner.collecting import collect_all
 

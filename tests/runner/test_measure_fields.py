@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from gymcli.errors import UnknownNameError
-from gymcli.runner import Merging, Rescoring, measure
+from gymcli.runner.measure import measure
+from gymcli.runner.merging import Merging
+from gymcli.runner.rescoring import Rescoring
 from gymcli.types import SCHEMA_VERSION, ErrorRecord, Failure, Rollout
 from tests.runner.collecting import collect_all
 

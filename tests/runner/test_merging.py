@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gymcli.errors import RunDirectoryError
-from gymcli.runner import Merging
+from gymcli.runner.merging import Merging
 from gymcli.store.manifest import MANIFEST, Manifest
 
 LINE = b'{"schema_version":1,"env":"e","task_id":"%s","attempt":0,"reward":1.0}\n'

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.client import Endpoint
 from gymcli.mock import MockAnswer, MockServer
+from gymcli.models.endpoint import Endpoint
 from gymcli.types import Failure, Rollout
 from tests.runner.collecting import collect_all
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from gymcli.errors import RunFileError
 from gymcli.metrics import ScoredLine, aggregate
 from gymcli.mock import MockServer
-from gymcli.runner import Judges, Rescoring
+from gymcli.rollout.rescored import AttemptErrorText, Rescored
+from gymcli.runner.judging import Judges
 from gymcli.runner.repeats import Repeats
-from gymcli.scoring import AttemptErrorText, Rescored
+from gymcli.runner.rescoring import Rescoring
 from gymcli.types import AttemptKey
 from tests.commands.running import lines_of, write_sums
 from tests.runner.collecting import collect_all

@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from gymcli.errors import TasksError, UsageError
-from gymcli.runner import Rescoring, measure, score_pending
+from gymcli.runner.measure import measure
+from gymcli.runner.pending import score_pending
+from gymcli.runner.rescoring import Rescoring
 from gymcli.types import Failure, Rollout
 from tests.commands.running import FLAKY, lines_of, write_sums
 from tests.runner.collecting import collect_all

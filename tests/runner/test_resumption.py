@@ -7,9 +7,11 @@ import pytest
 
 from gymcli.errors import EndpointGoneError, ModelError, RoleError, RunMismatchError, UsageError
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner import Collection, CollectOptions, measure
-from gymcli.runner.failing import failure_of
-from gymcli.runner.resumption import failed_attempts
+from gymcli.runner.attempts import failure_of
+from gymcli.runner.collection import Collection
+from gymcli.runner.measure import measure
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.plan import failed_attempts
 from gymcli.types import AttemptKey, Rollout
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums
 from tests.runner.collecting import collect_all

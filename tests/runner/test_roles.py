@@ -9,12 +9,17 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.client import Endpoint
 from gymcli.errors import FatalEndpointError, RunMismatchError, UsageError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner import Collection, CollectOptions, Judges, Rescoring, measure, score_pending
-from gymcli.store.run import RunDirectory
+from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collection import Collection
+from gymcli.runner.judging import Judges
+from gymcli.runner.measure import measure
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.pending import score_pending
+from gymcli.runner.rescoring import Rescoring
+from gymcli.store.run_directory import RunDirectory
 from gymcli.types import Failure, Rollout
 from tests.commands.running import lines_of
 from tests.runner.collecting import QUICK

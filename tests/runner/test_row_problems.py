@@ -2,9 +2,9 @@
 
 import pytest
 
+from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError
-from gymcli.registry import Registry
-from gymcli.runner.row_problems import Problems, row_problems
+from gymcli.runner.survey import Problems, row_problems
 from gymcli.store.tasks import RowProblem
 from gymcli.types import TaskRow
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gymcli
-from gymcli.client import Endpoint
 from gymcli.errors import (
     BudgetAttemptError,
     BudgetReachedError,
@@ -22,7 +21,9 @@ from gymcli.errors import (
 )
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.runner import Collection, CollectOptions
+from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collection import Collection
+from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping
 from gymcli.types import Failure
 from tests.commands.running import add_up, lines_of, write_sums

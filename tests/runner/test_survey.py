@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError
-from gymcli.registry import Registry
-from gymcli.runner import CollectOptions
+from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey, survey
 from gymcli.runner.task_source import TaskSource
 from tests.commands.running import FLAKY, write_sums

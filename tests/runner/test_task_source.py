@@ -1,7 +1,7 @@
 """Which rows of files are selected, and in what order they come."""
 
-from gymcli.registry import Registry
-from gymcli.runner import CollectOptions
+from gymcli.environment.registry import Registry
+from gymcli.runner.options import CollectOptions
 from gymcli.runner.task_source import TaskSource
 from tests.commands.running import write_sums
 

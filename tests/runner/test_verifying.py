@@ -9,14 +9,18 @@ import msgspec
 import pytest
 
 import gymcli
+from gymcli.environment.registry import Found
 from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text
-from gymcli.registry import Found
-from gymcli.runner import Collection, CollectOptions, Judges, Rescoring, score_pending
-from gymcli.runner.manifest import rescored_manifest
+from gymcli.runner.collection import Collection
+from gymcli.runner.identity import rescored_manifest
+from gymcli.runner.judging import Judges
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.pending import score_pending
+from gymcli.runner.rescoring import Rescoring
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.whole import UNFINISHED
+from gymcli.store.run_directory import UNFINISHED
 from tests.commands.running import lines_of
 from tests.runner.environments import Judged, Talked
 from tests.runner.test_roles import JUDGED, collected, endpoint_of, failing_at, write_rows

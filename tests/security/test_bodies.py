@@ -5,8 +5,9 @@ import gzip
 
 import pytest
 
-from gymcli.client import Client, Endpoint
 from gymcli.errors import EndpointConnectionError, InvalidAnswerError
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
 from gymcli.types import Message, Request
 
 BOMB = gzip.compress(bytes(80 * 2**20), 1)

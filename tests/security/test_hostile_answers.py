@@ -7,10 +7,9 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
+from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import AttemptError
-from gymcli.registry import Registry
-from gymcli.registry.describe import shipped_tasks
-from gymcli.rollout import EpisodeFailedError
+from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.store.tasks import TaskReading, read_tasks
 from tests.envs.conftest import closed_workers
 from tests.envs.episodes import calls, played, says, scored

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from gymcli.local import LocalServer, default_weights
 from gymcli.mock import MockServer
+from gymcli.models.local_model import LocalServer, default_weights
 from tests.commands.running import clean_environment
-from tests.test_local import needs_model
+from tests.models.test_local import needs_model
 
 OTHER_ADDRESS = "127.0.0.2"
 """On Linux an address of this machine too, where a server of all addresses would answer."""

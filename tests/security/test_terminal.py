@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gymcli.commands.streams import SafeStream, display_of
+from gymcli.commands.console import SafeStream, display_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 from gymcli.types import (
     ErrorRecord,
     Failure,

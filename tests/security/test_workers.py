@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from gymcli.scoring import Workers
+from gymcli.rollout.verifier_workers import Workers
 from gymcli.secrets import Scrubber
 
 

@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from gymcli.serving import Service
-from gymcli.serving.faces import aiohttp_application
+from gymcli.serving.applications import aiohttp_application
 
 HERE = "tests.serving.environments"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from gymcli.metrics import EnvironmentFacts, OwnMetrics
-from gymcli.serving.aggregation import aggregated
-from gymcli.serving.messages import RefusedError
+from gymcli.serving.service import aggregated
+from gymcli.serving.sessions import RefusedError
 
 FACTS = EnvironmentFacts(max_reward=1.0)
 

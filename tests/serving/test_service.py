@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.errors import UsageError
 from gymcli.serving import Limits, Service
-from gymcli.serving.messages import Asked
+from gymcli.serving.sessions import Asked
 from tests.serving.asking import HERE, Client, Clock, Served, client_of, response, row, said
 from tests.serving.environments import CLOSED, Lingering
 

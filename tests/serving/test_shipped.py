@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 import gymcli.envs
-from gymcli.environment import Environment
-from gymcli.registry import Registry, shipped_tasks
-from gymcli.remote.wire import response_of, row_of
+from gymcli.environment.contract import Environment
+from gymcli.environment.registry import Registry, shipped_tasks
+from gymcli.nemo_gym.wire import response_of, row_of
 from gymcli.serving import Judges, Service
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import Message

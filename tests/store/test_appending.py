@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gymcli.errors import RunDirectoryError
-from gymcli.store.appending import LineAppender
+from gymcli.store.durability import LineAppender
 
 
 @pytest.fixture

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import UsageError
-from gymcli.store.blocks import decode_block, iterate_blocks, iterate_parts, part_lines
-from gymcli.store.lines import iterate_lines
+from gymcli.store.lines import (
+    decode_block,
+    iterate_blocks,
+    iterate_lines,
+    iterate_parts,
+    part_lines,
+)
 
 DECODER = msgspec.json.Decoder(dict[str, int])
 

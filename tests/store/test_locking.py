@@ -29,7 +29,7 @@ if not forked:
 
 async def start():
     return ChildProcess(
-        "gymcli.scoring.worker", variables=os.environ, take_lines=print, end=print
+        "gymcli.rollout.verifier_worker", variables=os.environ, take_lines=print, end=print
     )
 
 started = asyncio.run(start()) if "worker" in sys.argv else None

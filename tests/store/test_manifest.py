@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences, read_manifest
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 
 
 def test_read_manifest_gives_what_was_written(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.store.mending import mend_file, unfinished_end
+from gymcli.store.durability import mend_file, unfinished_end
 
 WHOLE = b'{"a":1}\n{"b":2}\n'
 

@@ -6,7 +6,7 @@ import pytest
 
 from gymcli.errors import RunDirectoryError, RunFileError, RunMismatchError
 from gymcli.store.locking import RunLock
-from gymcli.store.merged_lines import MergedLines
+from gymcli.store.merged_runs import MergedLines
 
 
 def write(folder, name, *lines):

@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.errors import RunMismatchError
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.merged_manifest import (
+from gymcli.store.merged_runs import (
     RunRecord,
     check_alike,
     merged_manifest,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import UsageError
-from gymcli.store.prompt import PromptTemplate
+from gymcli.store.task_row import PromptTemplate
 from gymcli.types import Message
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import TasksError, UsageError
-from gymcli.store.prompt import PromptTemplate
 from gymcli.store.rereading import FirstReading
+from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import TaskReading, read_tasks, told_apart
 from gymcli.types import TaskRow
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.store.rollouts import (
+from gymcli.store.rollout_files import (
     RolloutReading,
     decode_rollout,
     environment_names,

@@ -20,7 +20,14 @@ from gymcli.errors import (
     UsageError,
 )
 from gymcli.store.manifest import Manifest
-from gymcli.store.run import FAILURES, GENERATIONS, ROLLOUTS, Done, RunDirectory, read_structs
+from gymcli.store.run_directory import (
+    FAILURES,
+    GENERATIONS,
+    ROLLOUTS,
+    Done,
+    RunDirectory,
+    read_structs,
+)
 from gymcli.types import AttemptKey, ErrorRecord, Failure, Message, Rollout
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import UnknownNameError, UsageError
-from gymcli.store.prompt import PromptTemplate
+from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import (
     IgnoredParameter,
     RowFields,

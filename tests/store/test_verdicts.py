@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gymcli.errors import RunFileError
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 from gymcli.store.verdicts import Verdicts, copy_verdicts, rescoring_verdicts, verdict_key
 from gymcli.types import Message
 

@@ -7,8 +7,14 @@ import pytest
 from gymcli.errors import RunDirectoryError, UsageError
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.manifest import Manifest
-from gymcli.store.run import FAILURES, ROLLOUTS, VERDICTS
-from gymcli.store.whole import UNFINISHED, check_unused, whole_run
+from gymcli.store.run_directory import (
+    FAILURES,
+    ROLLOUTS,
+    UNFINISHED,
+    VERDICTS,
+    check_unused,
+    whole_run,
+)
 
 LINE = b'{"schema_version":1}'
 

@@ -1,0 +1,1 @@
+"""Can the scores of an environment be trusted? `gym check` and `gym init`."""

@@ -1,0 +1,96 @@
+"""Writes a new environment: its file, its test, and the tasks that it generates."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import sys
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import gymcli
+from gymcli.environment.registry import Registry, generated_lines
+from gymcli.errors import UsageError
+
+__all__ = ["NewFiles", "Pattern", "create"]
+
+
+Pattern = Literal["single-step", "multi-step", "multi-turn", "judge", "game"]
+"""What kind of environment to begin with; each is a file in gymcli/templates."""
+
+_TEMPLATES = Path(gymcli.__file__).parent / "templates"
+
+
+class NewFiles(NamedTuple):
+    """What was written."""
+
+    environment: Path
+    test: Path
+    tasks: Path
+    class_name: str
+
+
+def create(name: str, pattern: Pattern, folder: Path) -> NewFiles:
+    """Write NAME.py, test_NAME.py and NAME.jsonl into a folder.
+
+    Raises:
+        UsageError: The name cannot be used, one of the files is there already, or the folder
+            cannot be written.
+
+    """
+    source = (_TEMPLATES / f"{pattern.replace('-', '_')}.py").read_text(encoding="utf-8")
+    test = (_TEMPLATES / "environment_test.py").read_text(encoding="utf-8")
+    class_name = _class_name(name, source)
+    files = NewFiles(
+        folder / f"{name}.py", folder / f"test_{name}.py", folder / f"{name}.jsonl", class_name
+    )
+    for path in files[:3]:
+        if path.exists():
+            raise UsageError(f"{path}: is there already; nothing was written")
+    if _is_importable(name):
+        raise UsageError(f"{name}: a package of this name is installed; take {name}_env")
+    _write(files.environment, _rendered(source, name, class_name).encode())
+    _write(files.test, _rendered(test, name, class_name).encode())
+    spec = f"{files.environment}:{class_name}"
+    _write(files.tasks, b"".join(generated_lines(Registry((spec,)).find(spec))))
+    return files
+
+
+def _class_name(name: str, source: str) -> str:
+    """Give the class of an environment of this name: DemoEnv for demo_env.
+
+    Raises:
+        UsageError: Python, or the files to be written, use the name for something else.
+
+    """
+    class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise UsageError(f"{name}: is no Python name; take one such as my_env")
+    if not class_name[:1].isalpha():
+        raise UsageError(f"{name}: begins with no letter; take one such as my_env")
+    taken = {*gymcli.__all__, *_words(source)}
+    if class_name in taken or name in sys.stdlib_module_names or name == "gymcli":
+        raise UsageError(f"{name}: the name is taken in Python or gymcli; take {name}_env")
+    return class_name
+
+
+def _is_importable(name: str) -> bool:
+    """Say whether the environment's test would import something else by this name."""
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin is not None  # a mere folder gives way to a file
+
+
+def _words(source: str) -> list[str]:
+    return "".join(c if c.isidentifier() or c.isdigit() else " " for c in source).split()
+
+
+def _rendered(template: str, name: str, class_name: str) -> str:
+    return template.replace("NewEnvironment", class_name).replace("new_environment", name)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error

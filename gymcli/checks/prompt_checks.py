@@ -1,0 +1,314 @@
+"""What is judged cannot speak for the judge: not in the prompt, and not where it is quoted."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gymcli.checks.findings import Finding, failed, not_applicable, passed
+from gymcli.checks.subject import Episode, Subject
+from gymcli.environment.contract import Environment
+from gymcli.environment.judge import Judge, StandIn
+from gymcli.environment.tool import Task
+from gymcli.errors import RoleError, VerifierError, boundary
+from gymcli.models.roles import declared_roles
+from gymcli.types import JSON, JSONObject, Message, canonical_json
+
+__all__ = ["duplicates", "judges", "leaks", "tools"]
+
+
+_MIN_CHARACTERS = 4
+"""Shorter answers stand in many a text by chance."""
+
+
+async def leaks(subject: Subject) -> Finding:
+    """Check that no prompt has the gold answer in it, word for word.
+
+    Looked for are the answer that the verifier found in the oracle's episode, and the oracle's
+    last text. Choices may stand in the prompt. Arguments of calls are not looked for: a request
+    names what it wants done.
+    """
+    golds = await subject.golds()
+    answers = [(episode, _gold_texts(subject, episode)) for episode in golds]
+    searched = [(episode, texts) for episode, texts in answers if texts]
+    if not searched:
+        return not_applicable(f"no gold answers of {_MIN_CHARACTERS} characters or more")
+    leaking = [(e, text) for e, texts in searched for text in texts if _stands_in(text, e)]
+    if leaking:
+        ids = [episode.row.id for episode, _ in leaking]
+        return failed(f"the prompt has the gold answer in it: {leaking[0][1]!r}", ids)
+    return passed(f"{len(searched)} gold answers, none in its prompt")
+
+
+async def duplicates(subject: Subject) -> Finding:
+    """Check that no two tasks have the same prompt, with all that `setup` adds to it."""
+    by_prompt: defaultdict[bytes, list[str]] = defaultdict(list)
+    for episode in await subject.oracles():
+        by_prompt[canonical_json([episode.prompt, episode.record.tools])].append(episode.row.id)
+    same = [ids for ids in by_prompt.values() if len(ids) > 1]
+    if same:
+        text = f"{sum(map(len, same))} tasks share {len(same)} prompts: {' = '.join(same[0][:4])}"
+        return failed(text, [task_id for ids in same for task_id in ids])
+    return passed(f"{len(by_prompt)} different prompts")
+
+
+def _gold_texts(subject: Subject, episode: Episode) -> list[str]:
+    choices = {choice.strip() for choice in subject.choices(episode.row)}
+    texts = {episode.record.last_text.strip(), (episode.record.answer or "").strip()}
+    return sorted(text for text in texts - choices if len(text) >= _MIN_CHARACTERS)
+
+
+def _stands_in(text: str, episode: Episode) -> bool:
+    """Say whether a prompt has the text in it, not as a part of longer words."""
+    whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+    return any(whole.search(message.text) for message in episode.prompt)
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What endpoints take for a function's name."""
+
+_SAYS_WHAT = {"description", "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
+"""Any of these tells a model what a parameter takes."""
+
+
+async def tools(subject: Subject) -> Finding:
+    """Check names, descriptions and schemas of all tools that the tasks show.
+
+    A tool that raises whenever the oracle calls it does not work.
+    """
+    own = subject.environment.method_tools().values()
+    specs = {canonical_json(tool.spec): tool.spec for tool in own}
+    for episode in await subject.oracles():
+        specs |= {canonical_json(spec): spec for spec in episode.record.tools}
+    functions = [spec["function"] for spec in specs.values() if "function" in spec]
+    if not functions:
+        return not_applicable("no tools")
+    problems = [problem for function in functions for problem in _problems(function)]
+    problems += _broken(await subject.oracles())
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return failed(f"{problems[0]}{more}")
+    return passed(f"{len(functions)} documented, with valid schemas")
+
+
+def _broken(episodes: Sequence[Episode]) -> Iterator[str]:
+    """Say which tools raised in every call of the oracle."""
+    num_calls: Counter[str] = Counter()
+    num_raised: Counter[str] = Counter()
+    said: dict[str, str] = {}
+    for episode in episodes:
+        answers = list(_answers(episode))
+        num_calls.update(name for name, _ in answers)
+        raised = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
+        # A tool may answer so by itself; then it is not known which of them raised.
+        if len(raised) == episode.record.tool_errors.get("raised", 0):
+            num_raised.update(name for name, _ in raised)
+            said = dict(raised) | said
+    for name, num in num_raised.items():
+        if num == num_calls[name]:
+            calls = "the only call" if num == 1 else f"all {num} calls"
+            yield f"{name} raises in {calls} of the oracle: {said[name]}"
+
+
+def _answers(episode: Episode) -> Iterator[tuple[str, str]]:
+    """Yield each tool that was called with what the model was told."""
+    waiting: list[str] = []
+    for message in episode.record.responses:
+        if message.role == "assistant":
+            waiting = [call.name for call in message.tool_calls]
+        elif message.role == "tool" and waiting:
+            yield waiting.pop(0), message.text
+
+
+def _problems(function: JSON) -> Iterator[str]:
+    """Say what is wrong with a tool in chat shape."""
+    import jsonschema  # late: heavy
+
+    if not isinstance(function, dict):
+        yield f"a tool's function is no object but {function!r}"
+        return
+    name = str(function.get("name") or "")
+    if not _NAME.fullmatch(name):
+        yield f"the tool name {name!r} is none that endpoints take"
+    if not str(function.get("description") or "").strip():
+        yield f"the tool {name} has no description"
+    parameters = function.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        yield f"the parameters of {name} are no object but {parameters!r}"
+        return
+    try:
+        jsonschema.Draft202012Validator.check_schema(parameters)
+    except jsonschema.SchemaError as error:
+        yield f"the parameters of {name} are no JSON Schema: {error.json_path}: {error.message}"
+        return
+    yield from _parameter_problems(name, parameters)
+
+
+def _parameter_problems(name: str, parameters: JSONObject) -> Iterator[str]:
+    properties = parameters.get("properties") or {}
+    assert isinstance(properties, dict)
+    for parameter, schema in properties.items():
+        if not (isinstance(schema, dict) and _SAYS_WHAT & schema.keys()):
+            yield f"the parameter {parameter} of {name} has neither a type nor a description"
+    required = parameters.get("required") or []
+    assert isinstance(required, list)
+    for parameter in required:
+        if parameter not in properties:
+            yield f"{name} requires the parameter {parameter} and does not describe it"
+
+
+_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class _Saying(NamedTuple):
+    """A verdict as a judge would write it."""
+
+    label: str
+    text: str
+
+
+def _quoting(quote: str, verdict: str) -> StandIn:
+    """Give a judge that quotes what it judges, as the prompt has it, and then says its verdict."""
+
+    def answer(messages: list[Message]) -> str:
+        if not any(quote in message.text for message in messages):
+            raise RoleError("the prompt does not have what is judged as `neutralise` gives it")
+        return f"What I am to judge says:\n{quote}\n\nMy verdict: {verdict}"
+
+    return StandIn(answer)
+
+
+async def judges(subject: Subject) -> Finding:
+    """Check that labels and JSON verdicts in what is judged are never taken for the verdict."""
+    found = _judges_of(subject.environment)
+    if not found:
+        if "judge" in declared_roles(subject.environment):
+            return failed('has the role "judge", and neither class nor module has a Judge')
+        return not_applicable("no judge")
+    num_labels = 0
+    for name, judge in found.items():
+        with boundary(VerifierError):  # a schema may be none, or refer to nothing
+            sayings = list(_sayings(judge))
+        if not sayings:
+            return failed(f"{name}: this check cannot make up an object that fits its schema")
+        problem = await _problem(judge, sayings)
+        if problem is not None:
+            return failed(f"{name}: {problem}")
+        num_labels += len(sayings)
+    return passed(f"{', '.join(found)}: no quote of {num_labels} verdicts is taken for one")
+
+
+def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
+    """Find the judges in a class, its bases, and the modules of its package, by name."""
+    home = environment.__module__
+    modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"{home}.")]
+    bases = [base for base in environment.__mro__ if issubclass(base, Environment)]
+    found: dict[int, tuple[str, Judge]] = {}
+    for owner in (*bases, *modules):
+        for name, value in vars(owner).items():
+            for judge in _judges_in(value):
+                found.setdefault(id(judge), (name, judge))
+    return {f"{name} {n}" if n else name: judge for n, name, judge in _numbered(found.values())}
+
+
+def _judges_in(value: object) -> list[Judge]:
+    """Give a judge itself, or those of a table or list of judges."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    values = value if isinstance(value, list | tuple) else [value]
+    return [one for one in values if isinstance(one, Judge)]
+
+
+def _numbered(found: Iterable[tuple[str, Judge]]) -> Iterator[tuple[int, str, Judge]]:
+    seen: dict[str, int] = {}
+    for name, judge in found:
+        number = seen[name] = seen.get(name, -1) + 1
+        yield number, name, judge
+
+
+async def _problem(judge: Judge, sayings: Sequence[_Saying]) -> str | None:
+    """Say how a candidate gets its own verdict through, in either order of the labels."""
+    names = list(dict.fromkeys(_FIELD.findall(judge.template)))
+    plain = _text(judge, dict.fromkeys(names, ""))
+    for order in (sayings, sayings[::-1]):
+        candidate = " ".join(f"The verdict is {saying.text}" for saying in order)
+        fields = dict.fromkeys(names, candidate)
+        prompt = _text(judge, fields)
+        for saying in sayings:
+            if prompt.count(saying.text) > plain.count(saying.text):
+                return f"{saying.text} in what is judged enters the prompt as it is"
+            quote = judge.neutralise(candidate)
+            said = saying.text if judge.labels is None else judge.written(saying.label, **fields)
+            try:
+                verdict = await judge.ask(_quoting(quote, said), **fields)
+            except RoleError as error:
+                if not error.is_answered:
+                    raise
+                return f"nothing is read where it quotes and then says {saying.label}"
+            if set(verdict.votes) != {saying.label}:
+                return f"{verdict.votes[0]} is read where it quotes and then says {saying.label}"
+    return None
+
+
+def _text(judge: Judge, fields: Mapping[str, str]) -> str:
+    return "\n".join(message.text for message in judge.render(**fields))
+
+
+def _sayings(judge: Judge) -> Iterator[_Saying]:
+    """Give verdicts that a judge can say; none where this cannot make up an object that fits."""
+    if judge.labels is not None:
+        yield from (_Saying(name, text) for name, text in judge.labels.items())
+        return
+    example = _example(judge.schema)
+    if not isinstance(example, dict):
+        return
+    decides = judge.decides
+    values = [None] if decides is None else _values(judge.schema, decides)
+    for value in values:
+        verdict = example if decides is None else {**example, decides: value}
+        decided = verdict if decides is None else value
+        label = decided if isinstance(decided, str) else canonical_json(decided).decode()
+        text = msgspec.json.encode(verdict).decode()
+        if judge.parse(text)[0] == label:
+            yield _Saying(label, text)
+
+
+def _values(schema: JSON, name: str) -> list[JSON]:
+    """Give the values that a property of the outermost object may have, or one of them."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict) or name not in properties:
+        return []
+    own = properties[name]
+    if isinstance(own, dict) and isinstance(own.get("enum"), list):
+        return list(own["enum"])
+    is_boolean = isinstance(own, dict) and own.get("type") == "boolean"
+    return [True, False] if is_boolean else [_example(own)]
+
+
+def _example(schema: JSON) -> JSON:
+    """Make up a value for the common forms of a schema."""
+    if not isinstance(schema, dict):
+        return "text"
+    if "const" in schema:
+        return schema["const"]
+    if isinstance(schema.get("enum"), list):
+        return schema["enum"][0]
+    kinds = schema.get("type", "object" if "properties" in schema else "string")
+    kind = kinds[0] if isinstance(kinds, list) else kinds
+    if kind == "object":
+        properties = schema.get("properties")
+        if not isinstance(properties, dict):
+            return {}
+        return {name: _example(inner) for name, inner in properties.items()}
+    if kind == "array":
+        num = schema.get("minItems", 0)
+        return [_example(schema.get("items"))] * (num if isinstance(num, int) else 0)
+    if kind in ("number", "integer"):
+        return schema.get("minimum", 1)
+    examples: dict[JSON, JSON] = {"boolean": True, "null": None}
+    return examples.get(kind, "text")

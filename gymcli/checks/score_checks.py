@@ -1,0 +1,526 @@
+"""The verifier says the same of the same record, at any time and in any order, and quickly."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from gymcli.checks.findings import Finding, failed, not_applicable, passed
+from gymcli.checks.subject import Episode, Scripted, Subject, says
+from gymcli.metrics.estimators import mean, standard_error
+from gymcli.metrics.intervals import t_interval
+from gymcli.metrics.percentiles import percentile
+from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, canonical_json
+
+__all__ = [
+    "CHANCE",
+    "broken",
+    "echo",
+    "empty",
+    "exceeds",
+    "guessing",
+    "oracle",
+    "repeatable",
+    "said",
+    "share",
+    "speed",
+    "swapped",
+]
+
+
+CHANCE = 0.05
+"""How often a guess may be right where a task has no choices: one in twenty."""
+
+_Place = Literal["oracle", "empty", "echo", "swapped"]
+"""Who said it, of the attempts of a group; each is what one check looks at."""
+
+_MAX_OTHERS = 3
+"""Answers of other tasks that are tried on a task, as long as they get the top reward."""
+
+_LEVEL = 0.01
+"""How often a sound environment may be suspected."""
+
+
+async def oracle(subject: Subject) -> Finding:
+    """Check that the oracle gets exactly the top reward in every task."""
+    if subject.environment.scores_groups():
+        return await _in_groups(subject, "oracle")
+    episodes = await subject.oracles()
+    if unscored := broken(episodes):
+        return unscored
+    rewards = [episode.reward for episode in episodes]
+    top = subject.environment.max_reward
+    if top is None:
+        return passed(f"mean reward {mean(rewards):.3g} (no max_reward)", mean=mean(rewards))
+    missed = [episode for episode in episodes if not math.isclose(episode.reward, top)]
+    if missed:
+        return failed(
+            f"reward {missed[0].reward:g} in place of {top:g} in {_of(missed, episodes)}",
+            [episode.row.id for episode in missed],
+            mean=mean(rewards),
+        )
+    return passed(f"{top:g} in all {len(episodes)} tasks", mean=mean(rewards))
+
+
+async def empty(subject: Subject) -> Finding:
+    """Check that a policy that says nothing stays below the top reward."""
+    if subject.environment.scores_groups():
+        return await _in_groups(subject, "empty")
+    return await _below_top(subject, await subject.silences())
+
+
+async def echo(subject: Subject) -> Finding:
+    """Check that a policy that says the user's words back stays below the top reward."""
+    if subject.environment.scores_groups():
+        return await _in_groups(subject, "echo")
+    return await _below_top(subject, await subject.echoes())
+
+
+async def swapped(subject: Subject) -> Finding:
+    """Check that the oracle's turns of another task, whose gold differs, stay below the top.
+
+    Two answers may be right in one task by chance, so a task fails where all of three others'
+    are, and the environment fails where more than one in twenty of the first ones are.
+    """
+    if subject.environment.scores_groups():
+        return await _in_groups(subject, "swapped")
+    golds = await subject.golds()
+    tries = [await _tried(subject, golds, place) for place in range(len(golds))]
+    tries = [episodes for episodes in tries if episodes]
+    if not tries:
+        return not_applicable("no two tasks with different answers of the oracle")
+    if unscored := broken([episode for episodes in tries for episode in episodes]):
+        return unscored
+    first = [episodes[0] for episodes in tries]
+    if subject.environment.max_reward is None:
+        return await _below_top(subject, first)
+    num_right = sum(_is_top(subject, episode) for episode in first)
+    numbers = {"mean": mean([episode.reward for episode in first]), "right": float(num_right)}
+    fooled = [one[0].row.id for one in tries if all(_is_top(subject, e) for e in one)]
+    if not fooled and exceeds(num_right, len(first), CHANCE):
+        fooled = [episode.row.id for episode in first if _is_top(subject, episode)]
+    if fooled:
+        text = f"other tasks' answers get the top reward in {len(fooled)} of {len(first)} tasks"
+        return failed(text, fooled, **numbers)
+    by_chance = f"; {num_right} were right by chance" if num_right else ""
+    return passed(f"below the top in all {len(first)} tasks{by_chance}", **numbers)
+
+
+def broken(episodes: Sequence[Episode]) -> Finding | None:
+    """Give the finding that episodes could not be played or scored, if that is so."""
+    unscored = [episode for episode in episodes if episode.error]
+    if not unscored:
+        return None
+    text = f"{_of(unscored, episodes)} cannot be played or scored: {unscored[0].error}"
+    return failed(text, [episode.row.id for episode in unscored], unscored[0].frames)
+
+
+def exceeds(total: float, num_trials: int, chance: float, *, num_candidates: int = 1) -> bool:
+    """Say whether guesses are right more often than luck explains, at a level of 1 %.
+
+    The exact binomial tail: the Wilson bound would call luck in 3 of 100 cases at one in twenty.
+    It holds also where the chances of the tasks differ (Hoeffding 1956, "On the distribution of
+    the number of successes in independent trials"). Of the best of several candidates the level
+    is as much stricter (Bonferroni).
+
+    Args:
+        total: The sum of the rewards as shares of the top one; a part of one counts for nothing.
+        num_trials: How many tasks were guessed at.
+        chance: The mean chance of a guess.
+        num_candidates: How many guessers there were to choose from.
+
+    """
+    if chance >= 1.0:
+        return False
+    least = math.floor(total + 1e-9)
+    tail = math.fsum(_binomial(k, num_trials, chance) for k in range(least, num_trials + 1))
+    return tail < _LEVEL / num_candidates
+
+
+def _binomial(num_right: int, num_trials: int, chance: float) -> float:
+    """Give how likely it is that exactly so many of all trials are right."""
+    num_wrong = num_trials - num_right
+    ways = math.lgamma(num_trials + 1) - math.lgamma(num_right + 1) - math.lgamma(num_wrong + 1)
+    return math.exp(ways + num_right * math.log(chance) + num_wrong * math.log1p(-chance))
+
+
+def share(reward: float, top: float) -> float:
+    """Give a reward as a share of the top one, from 0 to 1."""
+    if top > 0.0:
+        return min(1.0, max(0.0, reward / top))
+    return float(reward >= top)
+
+
+def said(turns: Sequence[Message]) -> bytes:
+    """Give what was said and called, as bytes that are equal where that is the same."""
+    return canonical_json([_content(message) for message in turns])
+
+
+async def _below_top(subject: Subject, episodes: list[Episode]) -> Finding:
+    """Check that no episode has the top reward; without one, that the oracle's mean is higher."""
+    if unscored := broken(episodes):
+        return unscored
+    average = mean([episode.reward for episode in episodes])
+    if subject.environment.max_reward is not None:
+        at_top = [episode for episode in episodes if _is_top(subject, episode)]
+        if at_top:
+            text = f"the top reward in {_of(at_top, episodes)}"
+            return failed(text, [episode.row.id for episode in at_top], mean=average)
+        return passed(f"below the top in all {len(episodes)} tasks", mean=average)
+    golds = await subject.golds()
+    if not golds:
+        return not_applicable("neither a max_reward nor an oracle to compare with")
+    best = mean([episode.reward for episode in golds])
+    text = f"mean reward {average:.3g}, the oracle's is {best:.3g}"
+    return passed(text, mean=average) if average < best else failed(text, mean=average)
+
+
+async def _in_groups(subject: Subject, place: _Place) -> Finding:
+    """Check that the oracle's attempt is the best of each group, or that another one is below it.
+
+    A group is the oracle, a policy that says nothing, an echo, and the oracle of another task. The
+    last one may be as good by chance, in one task of twenty, and never better.
+    """
+    if place == "oracle" and (unscored := broken(await subject.oracles())):
+        return unscored
+    groups = [group for group in await _groups(subject) if place in group]
+    if not groups:
+        return not_applicable("no two tasks with different answers of the oracle")
+    if unscored := broken([episode for group in groups for episode in group.values()]):
+        return unscored
+    found = {group["oracle"].row.id: await _group_rewards(subject, group) for group in groups}
+    rivals: list[_Place] = ["empty", "echo", "swapped"] if place == "oracle" else [place]
+    wrong = [row for row, own in found.items() if any(_is_rival(own, name) for name in rivals)]
+    even = [row for row, own in found.items() if _is_even(own, "swapped")]
+    if place == "swapped" and not wrong and exceeds(len(even), len(found), CHANCE):
+        wrong = even
+    average = mean([own[place] for own in found.values()])
+    if wrong:
+        who = "another one does" if place == "oracle" else "it does"
+        text = f"in a group {who} as well as the oracle in {len(wrong)} of {len(found)} tasks"
+        return failed(text, wrong, mean=average)
+    standing = "the best of its group" if place == "oracle" else "below the oracle in its group"
+    by_chance = f"; {len(even)} were as good by chance" if place == "swapped" and even else ""
+    return passed(f"{standing} in all {len(found)} tasks{by_chance}", mean=average)
+
+
+def _is_rival(rewards: Mapping[_Place, float], place: _Place) -> bool:
+    """Say whether an attempt is better than the oracle's, or as good where chance has no part."""
+    if place not in rewards:
+        return False
+    if _is_even(rewards, place):
+        return place != "swapped"
+    return rewards[place] > rewards["oracle"]
+
+
+def _is_even(rewards: Mapping[_Place, float], place: _Place) -> bool:
+    return place in rewards and math.isclose(rewards[place], rewards["oracle"], abs_tol=1e-9)
+
+
+async def _groups(subject: Subject) -> list[dict[_Place, Episode]]:
+    """Give the attempts that are scored together, of each task that has an oracle."""
+    golds = await subject.golds()
+    silences = {episode.row.id: episode for episode in await subject.silences()}
+    echoes = {episode.row.id: episode for episode in await subject.echoes()}
+    groups: list[dict[_Place, Episode]] = []
+    for number, gold in enumerate(golds):
+        own = gold.row.id
+        groups.append({"oracle": gold, "empty": silences[own], "echo": echoes[own]})
+        other = next(_others(golds, number), None)
+        if other is not None:
+            groups[-1]["swapped"] = await subject.episode(gold.row, Scripted(other.turns))
+    return groups
+
+
+async def _group_rewards(subject: Subject, group: dict[_Place, Episode]) -> dict[_Place, float]:
+    """Score attempts of a task together."""
+    records = [
+        msgspec.structs.replace(episode.record.unscored(), attempt=number)
+        for number, episode in enumerate(group.values())
+    ]
+    scored = await subject.scored_together(group["oracle"].row, records)
+    episodes = [Episode(group["oracle"].row, record) for record in scored]
+    return {place: one.reward for place, one in zip(group, episodes, strict=True)}
+
+
+async def _tried(subject: Subject, golds: Sequence[Episode], place: int) -> list[Episode]:
+    """Try other tasks' answers on a task, until one of them is not right."""
+    row, tried = golds[place].row, []
+    for other in itertools.islice(_others(golds, place), _MAX_OTHERS):
+        episode = await subject.episode(row, Scripted(other.turns))
+        tried.append(episode)
+        if episode.error or not _is_top(subject, episode):
+            break
+    return tried
+
+
+def _others(golds: Sequence[Episode], place: int) -> Iterator[Episode]:
+    """Give the other tasks' gold episodes that differ from that of a task, the next ones first."""
+    own = golds[place]
+    for other in (*golds[place + 1 :], *golds[:place]):
+        answers = (own.record.answer, other.record.answer)
+        has_same_answer = answers[0] is not None and answers[0] == answers[1]
+        if said(own.turns) != said(other.turns) and not has_same_answer:
+            yield other
+
+
+def _is_top(subject: Subject, episode: Episode) -> bool:
+    top = subject.environment.max_reward
+    return top is not None and (episode.reward > top or math.isclose(episode.reward, top))
+
+
+def _content(message: Message) -> object:
+    return [message.text, [[call.name, _decoded(call.arguments)] for call in message.tool_calls]]
+
+
+def _decoded(arguments: str) -> object:
+    try:
+        return msgspec.json.decode(arguments)
+    except JSON_ERRORS:
+        return arguments
+
+
+def _of(some: Sequence[Episode], episodes: Sequence[Episode]) -> str:
+    return f"{len(some)} of {len(episodes)} tasks"
+
+
+class Guesser(NamedTuple):
+    """A policy that knows the choices of a task, or the answers of other tasks, and no more."""
+
+    name: str
+    turns: dict[str, list[Message]]
+    """What it says, by task; tasks that it cannot guess at are left out."""
+    num_candidates: int = 1
+    """How many there were of which this one looked best."""
+
+
+class _Constant(NamedTuple):
+    """Always the same place in the list of choices, or always the same text."""
+
+    place: int | None = None
+    text: str = ""
+
+    def choice(self, choices: Sequence[str]) -> str | None:
+        if self.place is None:
+            return self.text if self.text in choices else None
+        return choices[self.place] if self.place < len(choices) else None
+
+
+class _Result(NamedTuple):
+    """How a guesser did."""
+
+    rate: float
+    limit: float
+    """What the rate must not exceed."""
+    is_above: bool
+    """The rate exceeds the limit by more than luck."""
+
+
+async def guessing(subject: Subject) -> Finding:
+    """Check that no guesser does better than chance.
+
+    Chance is one in as many choices as a task has, else one in twenty. A guesser fails where its
+    mean share of the top reward is above that by more than luck, and without a top reward where
+    it beats the oracle so.
+    """
+    golds = {episode.row.id: episode for episode in await subject.golds()}
+    choices = {row.id: subject.choices(row) for row in subject.rows}
+    guessers = [guesser for guesser in _guessers(golds, choices) if guesser.turns]
+    if not guessers:
+        return not_applicable("no choices, and no answers of other tasks to guess by")
+    has_top = subject.environment.max_reward is not None
+    results: dict[str, _Result] = {}
+    for guesser in guessers:
+        rows = [row for row in subject.rows if row.id in guesser.turns]
+        episodes = [await subject.episode(row, Scripted(guesser.turns[row.id])) for row in rows]
+        if unscored := broken(episodes):
+            return unscored
+        results[guesser.name] = (
+            _against_chance(subject, guesser, episodes, choices)
+            if has_top
+            else _against_oracle(episodes, golds)
+        )
+    limit = "chance" if has_top else "the oracle"
+    text = ", ".join(f"{name} {r.rate:.2f} ({limit} {r.limit:.2f})" for name, r in results.items())
+    numbers = {name: result.rate for name, result in results.items()}
+    numbers |= {f"{name} limit": result.limit for name, result in results.items()}
+    is_above = any(result.is_above for result in results.values())
+    return failed(text, (), **numbers) if is_above else passed(text, **numbers)
+
+
+def _guessers(golds: Mapping[str, Episode], choices: Mapping[str, list[str]]) -> list[Guesser]:
+    rng = Random(0)
+    own = {name: options for name, options in choices.items() if options}
+    blind = [name for name, options in choices.items() if not options and name in golds]
+    best, num_constants = _best_constant(golds, own)
+    constant = {
+        name: [says(best.choice(options) or options[0])] for name, options in own.items()
+    } | _commonest(golds, blind)
+    at_random = {name: [says(rng.choice(options))] for name, options in own.items()}
+    for name in blind:
+        others = [other for other in blind if other != name]
+        if others:
+            at_random[name] = _guess(golds[rng.choice(others)])
+    num_candidates = num_constants + len({said(_guess(golds[name])) for name in blind})
+    return [
+        Guesser("constant", constant, max(1, num_candidates)),
+        Guesser("random", at_random),
+        Guesser("first option", {name: [says(options[0])] for name, options in own.items()}),
+    ]
+
+
+def _best_constant(
+    golds: Mapping[str, Episode], choices: Mapping[str, list[str]]
+) -> tuple[_Constant, int]:
+    """Give the constant that is right most often, as far as the oracle shows, and of how many."""
+    places = range(max(map(len, choices.values()), default=0))
+    texts = Counter(text for options in choices.values() for text in set(options))
+    recurring = [text for text, count in texts.items() if 2 * count >= len(choices)]
+    constants = [
+        *(_Constant(place=place) for place in places),
+        *(_Constant(text=text) for text in recurring),
+    ]
+    right = {name: _gold_choice(golds.get(name), options) for name, options in choices.items()}
+
+    def num_right(constant: _Constant) -> int:
+        picks = (constant.choice(options) == right[name] for name, options in known)
+        return sum(picks)
+
+    known = [(name, options) for name, options in choices.items() if right[name] is not None]
+    return max(constants, key=num_right, default=_Constant(place=0)), len(constants)
+
+
+def _gold_choice(gold: Episode | None, options: Sequence[str]) -> str | None:
+    """Give the choice that the oracle made, where it said just that."""
+    if gold is None:
+        return None
+    texts = (gold.record.last_text.strip(), gold.record.answer)
+    return next((option for option in options if option.strip() in texts), None)
+
+
+def _commonest(golds: Mapping[str, Episode], names: Sequence[str]) -> dict[str, list[Message]]:
+    """Give each task the commonest answer of the others: what is common to all is guessable."""
+    guesses = {name: _guess(golds[name]) for name in names}
+    keys = {name: said(guess) for name, guess in guesses.items()}
+    turns = {key: guesses[name] for name, key in keys.items()}
+    counts = Counter(keys.values())
+    chosen = {}
+    for name in names:
+        counts[keys[name]] -= 1
+        [(key, count)] = counts.most_common(1)
+        if count:
+            chosen[name] = turns[key]
+        counts[keys[name]] += 1
+    return chosen
+
+
+def _guess(gold: Episode) -> list[Message]:
+    """Give what a guesser takes from a gold: its last words, or every turn if tools are called."""
+    has_calls = any(message.tool_calls for message in gold.turns)
+    return gold.turns if has_calls else gold.turns[-1:]
+
+
+def _against_chance(
+    subject: Subject,
+    guesser: Guesser,
+    episodes: Sequence[Episode],
+    choices: Mapping[str, list[str]],
+) -> _Result:
+    """Compare shares of the top reward with one in as many choices as there are."""
+    top = subject.environment.max_reward
+    assert top is not None
+    shares = [share(episode.reward, top) for episode in episodes]
+    own = [choices[episode.row.id] for episode in episodes]
+    chance = mean([1.0 / len(options) if options else CHANCE for options in own])
+    num_candidates = guesser.num_candidates
+    is_above = exceeds(math.fsum(shares), len(shares), chance, num_candidates=num_candidates)
+    return _Result(mean(shares), chance, is_above)
+
+
+def _against_oracle(episodes: Sequence[Episode], golds: Mapping[str, Episode]) -> _Result:
+    """Compare mean rewards with the oracle's, by the difference in each task."""
+    pairs = [(e.reward, golds[e.row.id].reward) for e in episodes if e.row.id in golds]
+    if not pairs:
+        return _Result(mean([episode.reward for episode in episodes]), 0.0, is_above=False)
+    rate, best = (mean(rewards) for rewards in zip(*pairs, strict=True))
+    differences = [guess - gold for guess, gold in pairs]
+    error = standard_error(differences)
+    if error is None:
+        return _Result(rate, best, is_above=False)
+    # Its lower end is a one-sided bound of 99 %.
+    bound = t_interval(mean(differences), error, num_clusters=len(pairs), level=0.98)
+    return _Result(rate, best, is_above=bound.low > 0.0)
+
+
+_NUM_ROUNDS = 5
+_MAX_TASKS = 30
+_SLOW_SECONDS = 1.0
+
+_Scored = tuple[float | None, dict[str, float], dict[str, float], str | None, JSONObject]
+
+
+async def repeatable(subject: Subject) -> Finding:
+    """Check that records are scored alike 5 times in shuffled order, and not changed by it.
+
+    Every second time the record comes back from JSON, as `gym verify` reads it.
+    """
+    policies = (await subject.oracles(), await subject.silences(), await subject.echoes())
+    played = [episode for episodes in policies for episode in episodes[:_MAX_TASKS]]
+    episodes = [episode for episode in played if not episode.error]
+    if not episodes:
+        return broken(played) or not_applicable("no episodes")
+    rng = Random(0)
+    changed: list[str] = []
+    differing: list[str] = []
+    for number in range(_NUM_ROUNDS):
+        for episode in rng.sample(episodes, len(episodes)):
+            record = episode.record.unscored()
+            line = msgspec.json.encode(record)
+            if number % 2:
+                record = msgspec.json.decode(line, type=Rollout)
+            again = await subject.scored(episode.row, record)
+            if msgspec.json.encode(record) != line:
+                changed.append(episode.row.id)
+            if again.error or _score(again.record) != _score(episode.record):
+                differing.append(episode.row.id)
+    if changed:
+        return failed("verify changes the record that it scores", changed)
+    if differing:
+        return failed("the same record is scored differently", differing)
+    if subject.environment.scores_groups() and (unequal := await _unequal_groups(subject, played)):
+        return failed("the same group is scored differently, or by the order of it", unequal)
+    return passed(f"{len(episodes)} records, {_NUM_ROUNDS} times each")
+
+
+async def speed(subject: Subject) -> Finding:
+    """Measure how long `verify` takes; never fails, since the machine has a part in it."""
+    await subject.silences()
+    if not subject.verify_seconds:
+        return not_applicable("nothing was scored")
+    milliseconds = sorted(1000.0 * seconds for seconds in subject.verify_seconds)
+    middle, slow = percentile(milliseconds, 0.5), percentile(milliseconds, 0.99)
+    note = ", slow" if slow > 1000.0 * _SLOW_SECONDS else ""
+    text = f"p50 {middle:.3g} ms, p99 {slow:.3g} ms of {len(milliseconds)} calls{note}"
+    return passed(text, p50_milliseconds=middle, p99_milliseconds=slow)
+
+
+async def _unequal_groups(subject: Subject, played: Sequence[Episode]) -> list[str]:
+    """Give the tasks whose attempts get other rewards when they are scored again, turned round."""
+    unequal = []
+    for row in subject.rows[:_MAX_TASKS]:
+        records = [e.record.unscored() for e in played if e.row.id == row.id and not e.error]
+        first = await subject.scored_together(row, records)
+        again = await subject.scored_together(row, records[::-1])
+        if [_score(one) for one in first] != [_score(one) for one in again[::-1]]:
+            unequal.append(row.id)
+    return unequal
+
+
+def _score(record: Rollout) -> _Scored:
+    return record.reward, record.components, record.metrics, record.answer, record.details

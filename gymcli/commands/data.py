@@ -1,0 +1,344 @@
+"""`gym data validate`: everything that is wrong with task files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gymcli.commands.console import message, one_line, print_json, print_table, result, warn
+from gymcli.commands.options import (
+    IdByFileOption,
+    IdFieldOption,
+    JsonOption,
+    PromptOption,
+    key_values,
+)
+from gymcli.errors import UsageError
+from gymcli.secrets import REDACTED, scrubber_of
+
+if TYPE_CHECKING:
+    from gymcli.data.generation import Comparison
+    from gymcli.data.statistics import Spread, Statistics
+    from gymcli.store.tasks import RowProblem
+
+__all__ = [
+    "OutOption",
+    "app",
+    "generate",
+    "give_rows",
+    "pull",
+    "render",
+    "stats",
+    "validate",
+    "warn_of_redacted",
+]
+
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The file to write (.gz, .zst); else rows are printed."),
+]
+
+
+def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
+    """Print rows, each a line of JSON, or write them to a file that is none of `inputs`.
+
+    Keys in use are taken out, and it is said of how many rows.
+
+    Raises:
+        UsageError: The file cannot be written.
+
+    """
+    from gymcli.data.output import whole_file
+
+    if out is None:
+        for line in lines:
+            print_json(line, indent=0)
+        return
+    scrubber = scrubber_of((), os.environ)
+    num_rows = num_scrubbed = 0
+    with whole_file(out, inputs=inputs) as written:
+        for line in lines:
+            row = line.rstrip(b"\n")
+            scrubbed = scrubber.line(row)
+            written.write(scrubbed + b"\n")
+            num_rows += 1
+            num_scrubbed += scrubbed is not row
+    message(f"wrote {out}: {num_rows} rows")
+    warn_of_redacted(out, num_scrubbed)
+
+
+def warn_of_redacted(out: Path, num_rows: int) -> None:
+    """Say in how many rows something else stands than was read."""
+    if num_rows:
+        warn(f"{out}: {num_rows} rows held a key in use, which is written as {REDACTED}")
+
+
+_FAILED = 3
+
+
+def generate(
+    envs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ENV", help="One environment; with --check any, none: all."),
+    ] = None,
+    num: Annotated[
+        int | None,
+        typer.Option("--num", "-n", min=1, help="Rows; else as many as ship with it, or 60."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed; 0, the default, gives what ships.")
+    ] = None,
+    out: OutOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare with what ships; exit code 3 if it differs.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Write the data set of an environment, the same rows for the same seed."""
+    from gymcli.data.generation import compare_generated, generated_rows
+    from gymcli.environment.registry import Registry, shipped_tasks
+
+    if check:
+        if num is not None or seed is not None or out is not None:
+            raise UsageError("--check compares with what ships: it takes no -n, --seed or -o")
+        names = envs or [name for name in Registry.names() if shipped_tasks(name)]
+        _report([compare_generated(name) for name in names], is_json=json)
+        return
+    if json:
+        raise UsageError("--json is for --check; rows are JSON already")
+    if envs is None or len(envs) != 1:
+        raise UsageError("name one environment (gym envs lists them), or compare with --check")
+    give_rows(generated_rows(envs[0], num, seed=seed or 0), out)
+
+
+def _report(comparisons: list[Comparison], *, is_json: bool) -> None:
+    """Print what was compared.
+
+    Raises:
+        typer.Exit: An environment gives other rows.
+
+    """
+    import msgspec
+
+    if is_json:
+        print_json(msgspec.json.encode(comparisons))
+    else:
+        for one in comparisons:
+            status = "ok" if one.difference is None else f"FAILED {one_line(one.difference)}"
+            result(f"{one.env}: {one.num_rows} rows: {status}")
+    if any(one.difference is not None for one in comparisons):
+        raise typer.Exit(_FAILED)
+
+
+def pull(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="hf:ORG/NAME, or a .parquet, .jsonl, .json or .csv file."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.gz, .zst).")],
+    config: Annotated[str | None, typer.Option(help="Configuration of the data set.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split, where there are several.")] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit of the data set.")
+    ] = None,
+    map_file: Annotated[
+        Path | None,
+        typer.Option("--map", help="YAML file that says how columns become fields."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows that cannot become tasks.")
+    ] = False,
+) -> None:
+    """Write the rows of a table as tasks, and OUT.source.json, which says where they are from.
+
+    Data sets of the Hugging Face hub are read as a stream: --limit fetches no more than it needs.
+    """
+    from gymcli.data.pulling import pull as pull_rows
+
+    pulled = pull_rows(
+        source,
+        out,
+        config=config,
+        split=split,
+        revision=revision,
+        map_file=map_file,
+        limit=limit,
+        skip_bad=skip_bad,
+        scrubber=scrubber_of((), os.environ),
+    )
+    for line in pulled.problems:
+        warn(line)
+    record = pulled.provenance
+    skipped = f", {record.num_skipped} left out" if record.num_skipped else ""
+    message(f"wrote {out}: {record.num_rows} rows{skipped}")
+    warn_of_redacted(out, pulled.num_redacted)
+
+
+def render(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A JSONL file (.gz, .zst), or an environment for its own tasks."
+        ),
+    ],
+    prompt: PromptOption = None,
+    id_field: IdFieldOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    out: OutOption = None,
+) -> None:
+    """Write rows as `messages`, `tools`, `params` and fields, to be collected without --prompt.
+
+    NeMo Gym's rows and rows with a plain prompt are read too. A file is written whole or not at
+    all.
+    """
+    import msgspec
+
+    from gymcli.data.validation import rendered_rows
+
+    rows = rendered_rows(file, prompt=prompt, id_field=id_field, limit=limit)
+    lines = (msgspec.json.encode(row) + b"\n" for row in rows)
+    give_rows(lines, out, inputs=[Path(file)] if prompt is None else [Path(file), prompt])
+
+
+_SPREAD = ("mean", "standard_deviation", "min", "median", "p90", "p99", "max")
+_MAX_TOOLS = 10
+
+
+def stats(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
+        ),
+    ],
+    prompt: PromptOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Describe task files: how many, how long, how many turns, tools, images, which values."""
+    import msgspec
+
+    from gymcli.data.statistics import describe_tasks
+    from gymcli.errors import TasksError
+
+    found = describe_tasks(files, prompt=prompt)
+    if not found.num_rows:
+        raise TasksError(f"{', '.join(found.files)}: no row is a task; gym data validate says why")
+    if found.num_wrong:
+        warn(f"{found.num_wrong} rows are wrong and not counted; gym data validate says why")
+    if json:
+        print_json(msgspec.json.encode(found))
+        return
+    _print(found)
+
+
+def _print(found: Statistics) -> None:
+    result(f"rows          {found.num_rows}, of {found.num_tasks} tasks")
+    texts = f"{found.num_unique_user_texts} different texts of users"
+    result(f"prompts       {found.num_unique_prompts} different, {texts}")
+    if found.num_without_id:
+        result(f"without id    {found.num_without_id}")
+    if found.num_images:
+        result(f"images        {found.num_images}")
+    result(f"environments  {_counts(found.environments)}")
+    if found.tool_names:
+        shown = dict(list(found.tool_names.items())[:_MAX_TOOLS])
+        more = ", ..." if len(found.tool_names) > _MAX_TOOLS else ""
+        result(f"tools         {len(found.tool_names)} different: {_counts(shown)}{more}")
+    for name, values in found.fields.items():
+        result(f"{one_line(name, 40)}: {_counts(values)}")
+    result()
+    head = ("", "rows", *(name.replace("_", " ") for name in _SPREAD))
+    print_table(head, [_row(name, spread) for name, spread in found.spreads.items()])
+
+
+def _row(name: str, spread: Spread) -> tuple[str, ...]:
+    numbers = (f"{getattr(spread, key):.10g}" for key in _SPREAD[2:])
+    means = (f"{spread.mean:.2f}", f"{spread.standard_deviation:.2f}")
+    return (name.replace("_", " "), str(spread.num), *means, *numbers)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{one_line(name) or 'none'} {count}" for name, count in counts.items())
+
+
+_USAGE = 2
+
+
+def validate(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
+        ),
+    ],
+    env: Annotated[
+        str | None,
+        typer.Option(help="Check fields and tools; the environment of rows that name none."),
+    ] = None,
+    env_arg: Annotated[
+        list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
+    ] = None,
+    prompt: PromptOption = None,
+    id_field: IdFieldOption = None,
+    id_by_file: IdByFileOption = False,
+    json: JsonOption = False,
+) -> None:
+    """List every row that is wrong, with its line; exit code 2 where there is one.
+
+    With --env, all that `gym collect` would refuse; without it the shape of the rows alone.
+    """
+    import msgspec
+
+    from gymcli.data.validation import validate as validate_files
+
+    found = validate_files(
+        files,
+        env=env,
+        env_args=key_values("--env-arg", env_arg or ()),
+        prompt=prompt,
+        id_field=id_field,
+        id_by_file=id_by_file,
+    )
+    for text in found.warnings:
+        warn(text)
+    if json:
+        problems = [_located(problem, found.files) for problem in found.problems]
+        report = {**msgspec.to_builtins(found), "problems": problems}
+        print_json(msgspec.json.encode(report))
+    else:
+        for problem in found.problems:
+            result(str(problem))
+        looked = "fields and tools too" if found.is_checked else "shape alone; --env checks fields"
+        result(
+            f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
+        )
+    if found.problems:
+        raise typer.Exit(_USAGE)
+
+
+def _located(problem: RowProblem, files: list[str]) -> dict[str, str | int | None]:
+    file, line = problem.place, None
+    if file not in files:
+        file, _, number = file.rpartition(":")
+        line = int(number)
+    return {"place": problem.place, "file": file, "line": line, "reason": problem.reason}
+
+
+app = typer.Typer(
+    help="Check, render, generate, describe and pull task files.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+app.command("validate")(validate)
+app.command("render")(render)
+app.command("generate")(generate)
+app.command("stats")(stats)
+app.command("pull")(pull)

@@ -1,0 +1,289 @@
+"""The named ways in which a map may change the value of a column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, NamedTuple, Self
+
+import msgspec
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from gymcli.data.tables import is_same, json_value
+from gymcli.errors import UsageError
+from gymcli.store.task_row import PromptTemplate, listed, read_yaml
+from gymcli.types import JSON, JSON_ERRORS, JSONObject
+
+__all__ = ["TRANSFORMS", "Column", "RowMap", "Step", "Transform", "read_map"]
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+"""A comma anywhere else may be that of a decimal: 1,5 is not 15."""
+
+
+class Transform(NamedTuple):
+    """One way to change a value."""
+
+    function: Callable[[JSON, JSON], JSON]
+    """Takes the value and the argument; raises ValueError for a value that it cannot change."""
+    argument: str | None = None
+    """What the map says beside the name: a `text`, a `column`, or nothing."""
+
+
+def _text(value: JSON, _: JSON) -> JSON:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _number(value: JSON, _: JSON) -> JSON:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    text = _known_text(value).strip()
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{value!r:.80} is no number")
+    try:
+        number: JSON = msgspec.json.decode(text.replace(",", "").removeprefix("+"))
+    except JSON_ERRORS as error:  # zeros before it, or too large
+        raise ValueError(f"{value!r:.80} is no number") from error
+    return number
+
+
+def _strip(value: JSON, _: JSON) -> JSON:
+    return _known_text(value).strip()
+
+
+def _after(value: JSON, marker: JSON) -> JSON:
+    _, found, rest = _known_text(value).rpartition(str(marker))
+    if not found:
+        raise ValueError(f"{value!r:.80} has no {marker!r}")
+    return rest.strip()
+
+
+def _json(value: JSON, _: JSON) -> JSON:
+    try:
+        decoded: JSON = msgspec.json.decode(_known_text(value))
+    except JSON_ERRORS as error:
+        raise ValueError(f"{value!r:.80} is not JSON: {error}") from error
+    return decoded
+
+
+def _letters(value: JSON, _: JSON) -> JSON:
+    return [{_letter(place, None): item} for place, item in enumerate(_known_list(value))]
+
+
+def _lettered(value: JSON, _: JSON) -> JSON:
+    items = enumerate(_known_list(value))
+    return "\n".join(f"{_letter(place, None)}: {_text(item, None)}" for place, item in items)
+
+
+def _letter(value: JSON, _: JSON) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_LETTERS):
+        return _LETTERS[value]
+    raise ValueError(f"{value!r:.80} is no place from 0 to {len(_LETTERS) - 1}")
+
+
+def _letter_in(value: JSON, options: JSON) -> JSON:
+    places = [place for place, item in enumerate(_known_list(options)) if is_same(item, value)]
+    if len(places) != 1:
+        raise ValueError(f"{value!r:.80} is {len(places)} times among the options, not once")
+    return _letter(places[0], None)
+
+
+def _known_text(value: JSON) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.80} is no text")
+    return value
+
+
+def _known_list(value: JSON) -> list[JSON]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r:.80} is no list")
+    return value
+
+
+TRANSFORMS = {
+    "text": Transform(_text),
+    "number": Transform(_number),
+    "strip": Transform(_strip),
+    "after": Transform(_after, "text"),
+    "json": Transform(_json),
+    "letters": Transform(_letters),
+    "lettered": Transform(_lettered),
+    "letter": Transform(_letter),
+    "letter_in": Transform(_letter_in, "column"),
+}
+"""The ways by their name in a map."""
+
+
+class Step(BaseModel):
+    """One transform of a value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    argument: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: object) -> object:
+        """Read `name`, or `name: argument`."""
+        if isinstance(data, str):
+            return {"name": data}
+        if isinstance(data, dict) and len(data) == 1:
+            [(name, argument)] = data.items()
+            return {"name": name, "argument": argument}
+        raise ValueError("a transform is its name, or name: argument")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        transform = TRANSFORMS.get(self.name)
+        if transform is None:
+            raise ValueError(f'no transform "{self.name}" (there are {", ".join(TRANSFORMS)})')
+        if (self.argument is None) != (transform.argument is None):
+            takes = f"a {transform.argument}" if transform.argument else "nothing"
+            raise ValueError(f'the transform "{self.name}" takes {takes}')
+        return self
+
+
+def _as_column(data: object) -> object:
+    return {"from": data} if isinstance(data, str) else data
+
+
+def _as_list(data: object) -> object:
+    return data if isinstance(data, list) else [data]
+
+
+def _as_json(values: Mapping[str, JSON]) -> JSONObject:
+    return {name: json_value(value, name) for name, value in values.items()}
+
+
+class Column(BaseModel):
+    """Where a field comes from: the column, and what is done to its value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str = Field(alias="from", min_length=1)
+    """A column's name, or a path into it: `answers.text.0`."""
+    apply: Annotated[tuple[Step, ...], BeforeValidator(_as_list)] = ()
+
+
+class RowMap(BaseModel):
+    """What a map file says; without any of it a row is taken as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    where: Annotated[
+        dict[str, Annotated[list[JSON], BeforeValidator(_as_list)]], AfterValidator(_as_json)
+    ] = {}
+    """Only rows whose columns have these values, or one of them."""
+    fields: dict[str, Annotated[Column, BeforeValidator(_as_column)]] | None = None
+    """The row's fields and their columns; None: every column under its own name."""
+    constants: Annotated[JSONObject, AfterValidator(_as_json)] = {}
+    """Fields that are the same in every row, over those of the columns."""
+    user: str | None = None
+    """A prompt template over the row's fields, as in a prompt file."""
+    system: str | None = None
+
+    @model_validator(mode="after")
+    def _check_prompt(self) -> Self:
+        if self.system is not None and self.user is None:
+            raise ValueError('"system" needs the text "user"')
+        return self
+
+    @cached_property
+    def template(self) -> PromptTemplate | None:
+        """The prompt that the map writes into every row."""
+        return None if self.user is None else PromptTemplate(self.user, self.system)
+
+    def takes(self, row: Mapping[str, object]) -> bool:
+        """Say whether a row of the table is wanted.
+
+        Raises:
+            ValueError: A column is not there.
+
+        """
+        return all(
+            any(is_same(json_value(_at(row, path), path), value) for value in values)
+            for path, values in self.where.items()
+        )
+
+    def apply(self, row: Mapping[str, object]) -> JSONObject:
+        """Give the task row that a row of the table becomes.
+
+        Raises:
+            ValueError: A column is not there, or its value does not fit; the text says which.
+
+        """
+        if self.fields is None:
+            mapped = {name: json_value(value, name) for name, value in row.items()}
+        else:
+            mapped = {name: _value(column, row) for name, column in self.fields.items()}
+        mapped.update(self.constants)
+        if self.template is not None:
+            if mapped.get("messages") is not None:
+                raise ValueError(
+                    'the row has "messages" already; they and "user" exclude each other'
+                )
+            mapped["messages"] = msgspec.to_builtins(self.template.messages(mapped))
+        return mapped
+
+
+def read_map(path: Path) -> RowMap:
+    """Read a map file.
+
+    Raises:
+        UsageError: The file is missing, is no YAML mapping, or says something unknown.
+
+    """
+    loaded = read_yaml(path)
+    if not isinstance(loaded, dict):
+        raise UsageError(f"{path}: a map is a YAML mapping")
+    try:
+        row_map = RowMap.model_validate(loaded)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        place = ".".join(str(step) for step in detail["loc"])
+        reason = detail["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{path}: {place + ': ' if place else ''}{reason}") from error
+    if row_map.template is not None:
+        row_map.template.check(path)
+    return row_map
+
+
+def _value(column: Column, row: Mapping[str, object]) -> JSON:
+    value = json_value(_at(row, column.source), column.source)
+    for step in column.apply:
+        transform = TRANSFORMS[step.name]
+        argument: JSON = step.argument
+        if transform.argument == "column":
+            argument = json_value(_at(row, str(step.argument)), str(step.argument))
+        try:
+            value = transform.function(value, argument)
+        except ValueError as error:
+            raise ValueError(f'column "{column.source}": {step.name}: {error}') from error
+    return value
+
+
+def _at(row: Mapping[str, object], path: str) -> object:
+    """Give a column, or what a path leads to within it."""
+    if path in row:
+        return row[path]
+    value: object = row
+    for step in path.split("."):
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, list | tuple) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            raise ValueError(f'there is no column "{path}" (the row has: {listed(row)})')
+    return value

@@ -1,0 +1,354 @@
+"""Values of tables as JSON has them."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import importlib
+import io
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple, TextIO, cast
+
+import msgspec
+
+from gymcli.errors import MissingPackageError, RunError, UsageError
+from gymcli.store.lines import (
+    MAX_LINE_BYTES,
+    TOO_LONG,
+    Line,
+    decoded_lines,
+    iterate_lines,
+    open_bytes,
+    read_errors,
+)
+from gymcli.types import JSON, JSON_ERRORS
+
+__all__ = [
+    "PREFIX",
+    "HubDataset",
+    "SourceRow",
+    "is_same",
+    "json_value",
+    "local_rows",
+    "open_dataset",
+]
+
+
+_BATCH_ROWS = 1000
+"""Rows of a Parquet file that are turned into Python values at a time."""
+_MAX_ARRAY_BYTES = 1 << 28
+"""The longest JSON array that is read, decompressed."""
+
+
+class SourceRow(NamedTuple):
+    """A row of a table, or why it cannot be read."""
+
+    number: int
+    """Its line in a text file; else rows are counted, from 1."""
+    row: dict[str, object] | str
+
+
+def local_rows(path: Path) -> Iterator[SourceRow]:
+    """Give the rows of a file by its suffix, before a `.gz` or `.zst`.
+
+    Raises:
+        UsageError: The file cannot be read, or is of a kind that nobody reads here.
+        MissingPackageError: It is a Parquet file, and pyarrow is not installed.
+
+    """
+    unpacked = Path(path.stem) if path.suffix in (".gz", ".zst") else path
+    reader = _READERS.get(unpacked.suffix.lower())
+    if reader is _parquet_rows and unpacked is not path:
+        raise UsageError(f"{path}: Parquet files are compressed within; unpack it first")
+    if reader is None:
+        known = ", ".join(_READERS)
+        raise UsageError(
+            f"{path}: cannot tell what it is; expected hf:ORG/NAME or a file ({known})"
+        )
+    return reader(path)
+
+
+def _json_lines(path: Path) -> Iterator[SourceRow]:
+    return map(SourceRow._make, decoded_lines(iterate_lines(path)))
+
+
+def _json_array(path: Path) -> Iterator[SourceRow]:
+    """Read one array of objects, which is held in memory."""
+    with open_bytes(path) as file, read_errors(path):
+        data = file.read(_MAX_ARRAY_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+    if len(data) > _MAX_ARRAY_BYTES:
+        raise UsageError(
+            f"{path}: is longer than {_MAX_ARRAY_BYTES >> 20} MB, the most that an array may be; "
+            "make it .jsonl, which is read line by line"
+        )
+    try:
+        rows = msgspec.json.decode(data, type=list[msgspec.Raw])
+    except JSON_ERRORS as error:
+        hint = "; name it .jsonl if each line is one" if data.lstrip().startswith(b"{") else ""
+        raise UsageError(f"{path}: is no JSON array of objects: {error}{hint}") from error
+    lines = (Line(number, bytes(row), True) for number, row in enumerate(rows, 1))
+    yield from map(SourceRow._make, decoded_lines(lines))
+
+
+def _csv_rows(path: Path) -> Iterator[SourceRow]:
+    """Read a table with a line of names on top; every value is text."""
+    with (
+        open_bytes(path) as file,
+        read_errors(path),
+        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
+        _cells_of_any_length(),
+    ):
+        lines = _CsvLines(path, text)
+        reader = csv.DictReader(lines, strict=True)
+        try:
+            _check_columns(path, reader.fieldnames or ())
+            for row in reader:
+                lines.num_characters = 0
+                is_whole = None not in row and None not in row.values()
+                reason = "has not as many cells as the line of names"
+                yield SourceRow(reader.line_num, row if is_whole else reason)
+        except (csv.Error, UnicodeError) as error:
+            place = f"{path}: cannot be read after line {reader.line_num}"
+            raise UsageError(f"{place}: {error}") from error
+
+
+class _CsvLines:
+    """The lines of a CSV file, as many as a row may have: an open quote takes in all that follows.
+
+    Whoever takes a row sets `num_characters` to 0.
+    """
+
+    def __init__(self, path: Path, text: TextIO) -> None:
+        self.num_characters = 0
+        self._path = path
+        self._text = text
+        self._number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._text.readline(MAX_LINE_BYTES + 1):
+            self._number += 1
+            self.num_characters += len(line)
+            if self.num_characters > MAX_LINE_BYTES:
+                raise UsageError(f"{self._path}:{self._number}: the row {TOO_LONG}")
+            yield line
+
+
+@contextmanager
+def _cells_of_any_length() -> Iterator[None]:
+    """Lift the limit of the csv module, which is one for the whole process."""
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+    if count > 1:
+        raise UsageError(f'{path}: has the column "{name}" {count} times; rename them')
+
+
+def _parquet_rows(path: Path) -> Iterator[SourceRow]:
+    try:
+        import pyarrow as pa  # late: heavy, and an extra
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path} needs the package pyarrow: pip install 'gymcli[parquet]'"
+        ) from error
+    number = 0
+    try:
+        with ParquetFile(path) as table:
+            _check_columns(path, table.schema_arrow.names)
+            for batch in table.iter_batches(_BATCH_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield SourceRow(number, row)
+    # Times beyond the year 9999 overflow; a time zone that is not known is a key that is missing.
+    except (OSError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"{path}: cannot be read after row {number}: {reason}") from error
+
+
+_READERS: dict[str, Callable[[Path], Iterator[SourceRow]]] = {
+    ".jsonl": _json_lines,
+    ".json": _json_array,
+    ".csv": _csv_rows,
+    ".parquet": _parquet_rows,
+}
+
+
+PREFIX = "hf:"
+
+_NUM_TRIES = 1
+"""How often `datasets` reads a part of a file of the hub, or opens one.
+
+Each try is six requests of the hub's own library, with pauses between them and a time limit on
+each (HF_HUB_DOWNLOAD_TIMEOUT, 10 seconds unless set). By itself `datasets` would try 20 times,
+which takes a quarter of an hour where a body always stops half way.
+"""
+
+
+class HubDataset(NamedTuple):
+    """A data set of the hub at one commit."""
+
+    rows: Iterator[SourceRow]
+    split: str
+    revision: str
+    """The commit that is read."""
+    license: str | None
+    """As its card says."""
+
+
+def open_dataset(
+    source: str, *, config: str | None = None, split: str | None = None, revision: str | None = None
+) -> HubDataset:
+    """Open `hf:ORG/NAME`; a split must be named where there are several.
+
+    Raises:
+        UsageError: Data set, configuration, split or revision are not there, or not for everybody.
+        MissingPackageError: `datasets` is not installed.
+        RunError: The hub cannot be reached, or gives no answer of use.
+
+    """
+    name = source.removeprefix(PREFIX)
+    try:
+        # By name, late (heavy, and an extra), and its parts: in a checkout without the package
+        # `datasets` is the folder of our own, which imports as an empty one.
+        load = importlib.import_module("datasets.load")
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{source} needs the package datasets: pip install 'gymcli[hf]'"
+        ) from error
+    if not name:
+        raise UsageError(f"{source}: expected {PREFIX}ORG/NAME")
+    if Path(name).exists():
+        raise UsageError(f"{source}: a file or folder {name} is here and would be read instead")
+    with _hub_errors(source), _few_tries():
+        info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
+        # No row is fetched before it is asked for. Without a name, all splits are looked at.
+        found = load.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
+        if split is None:
+            split = _only_split(source, list(found))
+            found = found[split]
+        # Images and sounds stay what they are on disk. There are no features where the first rows
+        # cannot be read, which is said when they are.
+        rows = found.decode(False) if found.features else found
+    license_names = info.card_data.get("license") if info.card_data else None
+    if isinstance(license_names, list):
+        license_names = ", ".join(map(str, license_names))
+    return HubDataset(_numbered(source, rows), split, str(info.sha), license_names)
+
+
+def _only_split(source: str, names: list[str]) -> str:
+    if not names:
+        raise UsageError(f"{source}: has no splits")
+    if len(names) > 1:
+        raise UsageError(f"{source}: has the splits {', '.join(names)}; give one with --split")
+    return names[0]
+
+
+def _numbered(source: str, rows: Iterator[dict[str, object]]) -> Iterator[SourceRow]:
+    with _hub_errors(source), _few_tries():
+        for number, row in enumerate(rows, 1):
+            yield SourceRow(number, row)
+
+
+@contextmanager
+def _few_tries() -> Iterator[None]:
+    """Set how often `datasets` tries, which is one number for the whole process."""
+    config = importlib.import_module("datasets.config")
+    names = ("STREAMING_READ_MAX_RETRIES", "STREAMING_OPEN_MAX_RETRIES")
+    before = {name: getattr(config, name) for name in names}
+    for name in names:
+        setattr(config, name, min(_NUM_TRIES, before[name]))
+    try:
+        yield
+    finally:
+        for name, number in before.items():
+            setattr(config, name, number)
+
+
+@contextmanager
+def _hub_errors(source: str) -> Iterator[None]:
+    """Give what the libraries raise in one line, which never shows a token."""
+    from huggingface_hub import errors
+
+    dataset_errors = importlib.import_module("datasets.exceptions")
+    empty_error = importlib.import_module("datasets.data_files").EmptyDatasetError
+    # With what the HTTP library raises that this release of the hub's happens to use.
+    bases = cast("tuple[type[Exception], ...]", errors.HfHubHTTPError.__bases__)
+    wire: tuple[type[Exception], ...] = (OSError, *bases)
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise UsageError(
+            f"{source}: is gated; accept its terms on its page, and set HF_TOKEN"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise UsageError(f"{source}: has no such --revision") from error
+    except (errors.RepositoryNotFoundError, dataset_errors.DatasetNotFoundError) as error:
+        raise UsageError(
+            f"{source}: is not on the hub, or not for everybody: check the name, or set HF_TOKEN"
+        ) from error
+    except errors.HfHubHTTPError as error:  # some of them are ValueErrors too
+        raise RunError(f"{source}: the hub refused: {_first_line(error)}") from error
+    except StopIteration as error:  # of the first row, which tells the columns
+        raise UsageError(f"{source}: has no rows") from error
+    except (ValueError, RuntimeError, dataset_errors.DatasetsError, empty_error) as error:
+        raise UsageError(f"{source}: {_first_line(error)}") from error
+    except wire as error:
+        raise RunError(f"{source}: the hub cannot be reached: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    from huggingface_hub import get_token
+
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    token = get_token()
+    return text.replace(token, "***") if token else text
+
+
+def json_value(value: object, column: str) -> JSON:
+    """Give a value as JSON has it.
+
+    Dates and times become ISO 8601 text, decimals text, NaN null; numpy's scalars and arrays what
+    they hold.
+
+    Raises:
+        ValueError: It has no such form (bytes, an infinity); the text names the column.
+
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise ValueError(f'column "{column}" holds {value}, which JSON has not')
+        return None if math.isnan(value) else float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item, f"{column}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item, column) for item in value]
+    if callable(to_list := getattr(value, "tolist", None)):  # numpy's
+        return json_value(to_list(), column)
+    kind = type(value).__name__
+    raise ValueError(f'column "{column}" holds {kind}, which JSON has not')
+
+
+def is_same(one: JSON, other: JSON) -> bool:
+    """Say whether two values are the same in JSON, where true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)

@@ -1,0 +1,353 @@
+"""A scripted model for a role, so that an environment can be tried without any endpoint."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from gymcli.environment.contract import Cache, Model
+from gymcli.environment.model_text import find_objects
+from gymcli.environment.role_prompt import (
+    key_pattern,
+    label_pattern,
+    own_tags,
+    render,
+    without_keys,
+    without_labels,
+    without_tags,
+)
+from gymcli.environment.time_limit import gather_all
+from gymcli.errors import RoleError
+from gymcli.types import JSON, JSONObject, Message, canonical_json, digest
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+
+__all__ = ["Judge", "StandIn", "Verdict"]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a judge said."""
+
+    label: str | None
+    """None: the votes are tied."""
+    value: JSONObject = {}
+    """The whole object, for judges with a schema."""
+    text: str = ""
+    """The judge's words: of the first vote that says `label`, else of the first vote."""
+    votes: list[str | None]
+    """Every vote's label, in order."""
+    agreement: float = 1.0
+    """The share of all votes that say `label`."""
+
+    def record(self) -> JSONObject:
+        """Return the verdict for `Score.details`; the label of a tie is null."""
+        found: JSONObject = {"label": self.label, "text": self.text}
+        if self.value:
+            found["value"] = self.value
+        if len(self.votes) > 1:
+            found |= {"votes": self.votes, "agreement": self.agreement}
+        return found
+
+
+_TAG_REQUEST = """
+
+End your reply with your verdict, once and on a line of its own, in this form:
+<{tag}>LABEL</{tag}>
+In place of LABEL write one of these, as it stands here: {labels}
+"""
+
+
+class _Vote(NamedTuple):
+    label: str
+    value: JSONObject
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """A prompt for a model that judges, and the rule by which its words are read.
+
+    It reads its answer by `labels` or by `schema`. Whatever stands in a field of the prompt
+    cannot be taken for the verdict, even where the judge quotes it. With `rule="tagged"`, what
+    the prompt itself says of the labels cannot be taken for it either.
+    """
+
+    template: str
+    """The prompt; each `{name}` is a field, all other braces are themselves."""
+    _: KW_ONLY
+    labels: Mapping[str, str] | None = None
+    """The text of each label, of two characters or more, as the judge is told to write it."""
+    rule: Literal["first", "last", "unique", "tagged"] = "last"
+    """Which label counts where several are found; `unique`: all must be the same. `tagged`: the
+    prompt ends by asking for the label in a tag whose name nobody who is judged can know; all
+    labels in such tags must be the same, or the label is the whole answer."""
+    schema: JSONObject | None = None
+    """The objects that fit are the verdict, and all must say the same; the model is asked to
+    answer by it."""
+    decides: str | None = None
+    """The property of the object that is the label; without it, the whole object as JSON is."""
+    system: str | None = None
+    """The system message; it has no fields."""
+    votes: int = 1
+    """How often the model is asked; the label that most votes say wins, a tie is no label."""
+    params: JSONObject | None = None
+    """Sampling parameters, unless the user gave others for the role."""
+    version: str = "1"
+    """Raised whenever the prompt says something else in the same words; part of the cache key."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be read, or not be kept apart from what is judged.
+
+        Raises:
+            ValueError: Labels, schema or the number of votes cannot be meant.
+
+        """
+        if (self.labels is None) == (self.schema is None):
+            raise ValueError("a judge needs either labels or a schema")
+        if self.votes < 1:
+            raise ValueError(f"a judge needs at least one vote, not {self.votes}")
+        if self.labels is not None:
+            if not self.labels or len(set(self.labels.values())) < len(self.labels):
+                raise ValueError("a judge's labels need texts that differ from one another")
+            label_pattern(self.labels.values())
+            if self.decides is not None:
+                raise ValueError("`decides` names a property of a schema, and there is none")
+        elif self.rule == "tagged":
+            raise ValueError("a tag is for labels; a judge with a schema answers by an object")
+        elif not self._names:
+            raise ValueError("the judge's schema names no properties")
+        elif self.decides is not None and self.decides not in self._names:
+            raise ValueError(f'the judge\'s schema has no property "{self.decides}"')
+
+    def render(self, **fields: str) -> list[Message]:
+        """Give the prompt.
+
+        Raises:
+            TypeError: The template needs a field that is not given.
+
+        """
+        text = self._filled(fields)
+        if self.rule == "tagged":
+            labels = ", ".join((self.labels or {}).values())
+            text = text.rstrip() + _TAG_REQUEST.format(tag=self._tag(text), labels=labels)
+        prompt = Message(role="user", content=text)
+        return [prompt] if self.system is None else [self._system_message(), prompt]
+
+    def written(self, label: str, **fields: str) -> str:
+        """Return a label as the judge is told to write it in the answer to a prompt.
+
+        Raises:
+            KeyError: There is no such label, or the judge has a schema.
+
+        """
+        text = (self.labels or {})[label]
+        tag = self._tag(self._filled(fields))
+        return f"<{tag}>{text}</{tag}>" if self.rule == "tagged" else text
+
+    def neutralise(self, text: str) -> str:
+        """Break what could be read as a verdict, or as a tag of the prompt; every field is."""
+        text = without_tags(text, self._tag_pattern)
+        if self.labels is not None:
+            return without_labels(text, self._label_pattern)
+        return without_keys(text, self._key_pattern)
+
+    def parse(self, text: str, *, tag: str = "") -> tuple[str | None, JSONObject]:
+        """Read the words of a judge: the label, and the object where there is a schema.
+
+        Args:
+            text: The words.
+            tag: The tag that the prompt asks for, under `rule="tagged"`.
+
+        """
+        if self.labels is not None:
+            return self._label_in(text, self.labels, tag), {}
+        fitting = [value for value in find_objects(text) if self._fits(value)]
+        labels = {self._label_of(value) for value in fitting}
+        return (labels.pop(), fitting[-1]) if len(labels) == 1 else (None, {})
+
+    async def ask(self, model: Model, /, **fields: str) -> Verdict:
+        """Ask for a verdict, with all votes at once.
+
+        Raises:
+            RoleError: A call failed, or gave no verdict that can be read; the others have ended by
+                then.
+            TypeError: The template needs a field that is not given.
+
+        """
+        messages = self.render(**fields)
+        tag = self._tag(self._filled(fields)) if self.rule == "tagged" else None
+        votes = [self._vote(model, messages, tag, number) for number in range(self.votes)]
+        return _verdict(await gather_all(votes))
+
+    async def ask_all(self, model: Model, items: Sequence[Mapping[str, str]]) -> list[Verdict]:
+        """Ask for many verdicts at once, as for the items of a rubric; gives them in order.
+
+        Raises:
+            RoleError: A call failed, or gave no verdict that can be read; the others have ended by
+                then.
+            TypeError: The template needs a field that is not given.
+
+        """
+        return await gather_all([self.ask(model, **fields) for fields in items])
+
+    async def confirm(
+        self, model: Model, label: str, /, *, swap: tuple[str, str], **fields: str
+    ) -> list[Verdict]:
+        """Ask, and where the verdict is `label`, ask again with two fields swapped.
+
+        The label is confirmed where there are two verdicts and both say it. The prompt has to
+        treat both fields alike, or the second question is another one.
+
+        Raises:
+            RoleError: A call failed, or gave no verdict that can be read.
+            TypeError: The template, or the swap, needs a field that is not given.
+
+        """
+        first, second = swap
+        if not {first, second} <= fields.keys():
+            raise TypeError(f'the fields "{first}" and "{second}" are to be swapped; give both')
+        verdict = await self.ask(model, **fields)
+        if verdict.label != label:
+            return [verdict]
+        swapped = {**fields, first: fields[second], second: fields[first]}
+        return [verdict, await self.ask(model, **swapped)]
+
+    def _system_message(self) -> Message:
+        return Message(role="system", content=self.system)
+
+    async def _vote(
+        self, model: Model, messages: list[Message], tag: str | None, number: int
+    ) -> _Vote:
+        parse = self.parse if tag is None else functools.partial(self.parse, tag=tag)
+        cache = Cache(
+            f"{self.version}/{number}", keeps=lambda answer: parse(answer.text)[0] is not None
+        )
+        answer = await model.complete(messages, schema=self.schema, params=self.params, cache=cache)
+        label, value = parse(answer.text)
+        if label is None:
+            end = " ".join(answer.text[-200:].split())
+            raise RoleError(
+                "the judge gave no verdict that can be read, or several that disagree; its answer "
+                f"ends with: {end!r}",
+                is_answered=True,
+            )
+        return _Vote(label, value, answer.text)
+
+    def _filled(self, fields: Mapping[str, str]) -> str:
+        safe = {name: self.neutralise(text) for name, text in fields.items()}
+        return render(self.template, safe)
+
+    def _tag(self, filled: str) -> str:
+        """Name the tag for a verdict: a text would have to hold the hash of itself to know it."""
+        return f"verdict-{digest([self.version, self.system, filled])[:8]}"
+
+    def _label_in(self, text: str, labels: Mapping[str, str], tag: str) -> str | None:
+        if self.rule == "tagged":
+            inside = (
+                rf"<{re.escape(tag)}>\s*({self._label_pattern.pattern})\s*</" if tag else "(?!)"
+            )
+            found = [text.strip()] if text.strip() in labels.values() else re.findall(inside, text)
+        else:
+            found = [match[0] for match in self._label_pattern.finditer(text)]
+        if not found or (self.rule in ("unique", "tagged") and len(set(found)) > 1):
+            return None
+        said = found[-1] if self.rule == "last" else found[0]
+        return next(name for name, label in labels.items() if label == said)
+
+    def _fits(self, value: JSONObject) -> bool:
+        """Say whether an object is a verdict: one that names nothing of the schema is none."""
+        wanted = self._names if self.decides is None else {self.decides}
+        if wanted.isdisjoint(value):
+            return False
+        try:
+            return self._validator.is_valid(value)
+        except RecursionError:  # a schema that refers to itself, and an object as deep as it lets
+            return False
+
+    def _label_of(self, value: JSONObject) -> str:
+        decided: JSON = value if self.decides is None else value[self.decides]
+        return decided if isinstance(decided, str) else canonical_json(decided).decode()
+
+    @functools.cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(_property_names(self.schema))
+
+    @functools.cached_property
+    def _tag_pattern(self) -> re.Pattern[str]:
+        return own_tags(self.template)
+
+    @functools.cached_property
+    def _label_pattern(self) -> re.Pattern[str]:
+        return label_pattern((self.labels or {}).values())
+
+    @functools.cached_property
+    def _key_pattern(self) -> re.Pattern[str]:
+        return key_pattern(sorted(self._names))
+
+    @functools.cached_property
+    def _validator(self) -> Draft202012Validator:
+        import jsonschema  # late: heavy, and only a judge with a schema needs it
+
+        assert self.schema is not None
+        jsonschema.Draft202012Validator.check_schema(self.schema)
+        return jsonschema.Draft202012Validator(self.schema)
+
+
+def _verdict(votes: list[_Vote]) -> Verdict:
+    """Count the votes."""
+    labels = [vote.label for vote in votes]
+    ranked = Counter(labels).most_common(2)
+    is_tied = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
+    label = None if is_tied else ranked[0][0]
+    decisive = votes[0 if label is None else labels.index(label)]
+    return Verdict(
+        label=label,
+        value={} if label is None else decisive.value,
+        text=decisive.text,
+        votes=[*labels],
+        agreement=0.0 if label is None else labels.count(label) / len(labels),
+    )
+
+
+def _property_names(schema: JSON) -> Iterator[str]:
+    """Give the property names of a schema and of the schemas inside it."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _property_names(item)
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        yield from properties if isinstance(properties, dict) else ()
+        for item in schema.values():
+            yield from _property_names(item)
+
+
+class StandIn:
+    """A model that answers every conversation with what a function says of it.
+
+    Args:
+        answer: Gives the text of the answer to a conversation.
+        is_scalar: The texts are numbers, as of a reward model that takes whole conversations.
+
+    """
+
+    def __init__(self, answer: Callable[[list[Message]], str], *, is_scalar: bool = False) -> None:
+        self.is_scalar = is_scalar
+        self._answer = answer
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        schema: JSONObject | None = None,
+        params: JSONObject | None = None,
+        cache: Cache | str | None = None,
+    ) -> Message:
+        """Answer a conversation with the function's text."""
+        return Message(role="assistant", content=self._answer(messages))

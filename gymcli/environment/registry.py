@@ -1,0 +1,581 @@
+"""The rows that an environment generates."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import NamedTuple
+
+import msgspec
+from pydantic import ValidationError
+
+import gymcli.envs
+from gymcli.environment.contract import Environment
+from gymcli.environment.tool import EnvironmentOptions, Task
+from gymcli.errors import (
+    EnvironmentImportError,
+    EpisodeError,
+    GymError,
+    UnknownNameError,
+    UsageError,
+    boundary,
+    described,
+    frames_of,
+)
+from gymcli.types import CODE_HASH, JSON_ERRORS, JSONObject
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "FILE_MODULE_PREFIX",
+    "NUM_GENERATED",
+    "EnvironmentClass",
+    "Found",
+    "Registry",
+    "candidates",
+    "describe",
+    "environment_options",
+    "generated_lines",
+    "generates",
+    "module_of_file",
+    "own_options",
+    "own_tasks",
+    "shipped_tasks",
+    "split_env_args",
+    "split_name",
+]
+
+
+EnvironmentClass = type[Environment[Task]]
+
+ENTRY_POINT_GROUP = "gymcli.envs"
+
+FILE_MODULE_PREFIX = "gymcli_file_"
+"""Begins the names of modules that were loaded from a file; no import finds them."""
+
+REMOTE = "remote"
+"""The name of a server that was given as an address alone."""
+
+ALIASES = {
+    "conversational_tool_use": "conversational_tool_use_simulation",
+    "example_multi_turn_gymnasium": "example_multi_turn",
+    "genrm": "genrm_compare",
+    "genrm_simple_agent_reasoning_off": "genrm_compare",
+    "grl_sokoban": "sokoban",
+    "structured_outputs_v3": "structured_outputs",
+    "structured_outputs_v4": "structured_outputs",
+}
+"""Names of others for environments of ours."""
+
+_HARNESSES = (
+    "simple",
+    "gymnasium",
+    "claude_code",
+    "cline",
+    "codex",
+    "hermes",
+    "kilocode",
+    "langgraph",
+    "openclaw",
+    "opencode",
+    "pi",
+)
+"""What drives the model in NeMo Gym; it stands in an agent's name, and moves no score."""
+
+_SUFFIXES = (*(f"_{harness}_agent" for harness in _HARNESSES), "_agent", "_resources_server")
+
+
+class Found(NamedTuple):
+    """An environment and what names it in a record."""
+
+    name: str
+    environment: EnvironmentClass
+    recorded_hash: str | None = None
+    """The source hash of a record, where the code is not here."""
+
+    @property
+    def source_hash(self) -> str:
+        """The hash of the environment's code; empty where it has none here."""
+        if self.recorded_hash is not None:
+            return self.recorded_hash
+        return _source_hash(sys.modules[self.environment.__module__])
+
+
+class Registry:
+    """The environments that one run may use; remembers what it found.
+
+    Args:
+        specs: Names given on the command line. Those that are addresses (`NAME=http://host:port`)
+            or code (`file.py:Class`, `module:Class`) can then also be found by the name that
+            records carry, and `NAME=ENV` by NAME.
+
+    Raises:
+        UsageError: A spec names code that is not there.
+
+    """
+
+    def __init__(self, specs: tuple[str, ...] = ()) -> None:
+        self._found: dict[str, Found] = {}
+        self._given: dict[str, Found] = {}
+        self._default_of: dict[str, str] = {}
+        """By the name of an agent of which no environment is known, the one that is played."""
+        for spec in specs:
+            name, target = split_name(spec)
+            if ":" in target:
+                found = _from_address(spec) or _from_code(target)
+                self._found[spec] = self._given[found.name] = found
+            if name:
+                self._found[spec] = self._given[name] = self._found.get(spec) or self.find(target)
+
+    def find(self, name: str) -> Found:
+        """Find an environment by the name in a row, a record or on the command line.
+
+        Raises:
+            UnknownNameError: There is none of this name.
+            EnvironmentImportError: There is one and it cannot be imported.
+
+        """
+        known = self._found.get(name)
+        if known is None:
+            given = (self._given[stem] for stem in candidates(name) if stem in self._given)
+            known = self._found[name] = next(given, None) or _by_name(name)
+        return known
+
+    def find_agent(self, name: str, default: str | None) -> Found:
+        """Find the environment whose rows an agent of NeMo Gym plays, else the default one.
+
+        Raises:
+            UnknownNameError: It is not known, and there is no default.
+
+        """
+        if default is not None and self._default_of.get(name) == default:
+            return self.find(default)
+        try:
+            return self.find(name)
+        except UnknownNameError as error:
+            if default is None:
+                ways_out = f"--env ENV or --env {name}=ENV says where the rows of this agent play"
+                raise UnknownNameError(f"{error}; {ways_out}") from error
+        self._default_of[name] = default
+        return self.find(default)
+
+    @property
+    def agent_warnings(self) -> list[str]:
+        """Agents of which no environment is known, and where their rows play instead."""
+        return [
+            f'no environment is known for the agent "{name}": its rows play {self.find(env).name}, '
+            "as --env says"
+            for name, env in self._default_of.items()
+        ]
+
+    @staticmethod
+    def names() -> list[str]:
+        """List what can be found by name, without importing any of it."""
+        return sorted({*_built_in_names(), *_plug_ins()})
+
+
+def _by_name(name: str) -> Found:
+    built_in = _built_in_names()
+    for candidate in candidates(name):
+        if candidate in built_in:
+            return _from_module(f"gymcli.envs.{candidate}", candidate)
+    plug_ins = _plug_ins()
+    for candidate in candidates(name):
+        if candidate in plug_ins:
+            return _from_entry_point(candidate, plug_ins[candidate])
+    close = difflib.get_close_matches(name, [*built_in, *plug_ins], n=1)
+    hint = f'; did you mean "{close[0]}"?' if close else ""
+    if name.endswith(".py"):
+        hint = f"; name the class in the file: {name}:CLASS"
+    raise UnknownNameError(f'no environment "{name}"{hint} (gym envs lists them)')
+
+
+def candidates(name: str) -> list[str]:
+    """Give the names to try: as it stands, its alias, and without an agent's suffix."""
+    stems = [name, *(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))]
+    return [candidate for stem in stems for candidate in (stem, ALIASES.get(stem)) if candidate]
+
+
+def split_name(spec: str) -> tuple[str, str]:
+    """Split `NAME=ENV` into the two; the name is empty where a spec gives none."""
+    name, equals, target = spec.partition("=")
+    return (name, target) if equals and not {"/", ":"} & {*name} else ("", spec)
+
+
+def _built_in_names() -> set[str]:
+    return {
+        module.name
+        for module in pkgutil.iter_modules(gymcli.envs.__path__)
+        if not module.name.startswith("_")
+    }
+
+
+def _plug_ins() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _from_module(module_name: str, name: str) -> Found:
+    with _importing(name):
+        module = importlib.import_module(module_name)
+    return _checked(_only_environment(module, name), name, module_name)
+
+
+def _from_entry_point(name: str, point: EntryPoint) -> Found:
+    with _importing(name):
+        loaded = point.load()
+    if isinstance(loaded, ModuleType):
+        loaded = _only_environment(loaded, name)
+    return _checked(loaded, name, f"the entry point {point.value}")
+
+
+def _from_address(spec: str) -> Found | None:
+    """Give the environment of a server: `NAME=http://host:port`, or the address alone."""
+    head, equals, tail = spec.partition("=")
+    name, address = (head, tail) if equals and "://" not in head else (REMOTE, spec)
+    if not address.startswith(("http://", "https://")):
+        return None
+    from gymcli.environment.remote import remote_environment
+
+    return Found(name, remote_environment(name, address), "")
+
+
+def _from_code(spec: str) -> Found:
+    """Load `path/to/file.py:Class` or `module:Class`; the name is the file's or module's last."""
+    place, _, class_name = spec.rpartition(":")
+    if place.endswith(".py"):
+        path = Path(place)
+        if not path.is_file():
+            raise UsageError(f"{place}: no such file (from the environment {spec})")
+        name = path.stem
+        module = module_of_file(path, spec)
+    else:
+        name = place.rpartition(".")[2]
+        with _importing(spec):
+            module = importlib.import_module(place)
+    loaded = getattr(module, class_name, None)
+    if loaded is None:
+        raise UnknownNameError(f"{place} has no class {class_name} (from the environment {spec})")
+    return _checked(loaded, name, spec)
+
+
+def module_of_file(path: Path, spec: str) -> ModuleType:
+    """Import a file under a name of its own, which is the same in every process.
+
+    Raises:
+        EnvironmentImportError: The import failed; it is named by `spec`.
+
+    """
+    resolved = path.resolve()
+    try:
+        hashed = hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(resolved).decode(errors="backslashreplace")
+        raise EnvironmentImportError(
+            f"{spec}: its path {shown} is no UTF-8; rename the folder, or move the file"
+        ) from error
+    module_name = f"{FILE_MODULE_PREFIX}{hashed}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    location = importlib.util.spec_from_file_location(module_name, resolved)
+    assert location is not None
+    assert location.loader is not None
+    module = importlib.util.module_from_spec(location)
+    sys.modules[module_name] = module
+    try:
+        with _importing(spec):
+            location.loader.exec_module(module)
+    except EnvironmentImportError:
+        del sys.modules[module_name]
+        raise
+    return module
+
+
+def _only_environment(module: ModuleType, name: str) -> object:
+    """Give the one Environment subclass that a module defines."""
+    classes = [value for value in vars(module).values() if inspect.isclass(value)]
+    own = {
+        value.__name__: value
+        for value in classes
+        if issubclass(value, Environment)
+        and f"{value.__module__}.".startswith(f"{module.__name__}.")
+        and not value.__name__.startswith("_")
+    }
+    if len(own) != 1:
+        names = ", ".join(own) or "none"
+        raise EnvironmentImportError(
+            f'environment "{name}": its module must define one Environment class, found {names}'
+        )
+    return own.popitem()[1]
+
+
+def _checked(loaded: object, name: str, place: str) -> Found:
+    if not (inspect.isclass(loaded) and issubclass(loaded, Environment)):
+        raise EnvironmentImportError(f"{place} is not a subclass of gymcli.Environment")
+    return Found(name, loaded)
+
+
+def prepare(found: Found, options: EnvironmentOptions) -> None:
+    """Let an environment see that it can be played with these options.
+
+    Raises:
+        UsageError: It cannot.
+
+    """
+    try:
+        found.environment.prepare(options)
+    except GymError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f'environment "{found.name}" cannot be prepared: {_described(error)}'
+        ) from error
+
+
+@contextmanager
+def _importing(name: str) -> Iterator[None]:
+    """Name the environment whose import fails; its code is somebody else's and may raise anything.
+
+    Raises:
+        EnvironmentImportError: The import failed.
+
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise EnvironmentImportError(
+            f'environment "{name}" cannot be imported: {_described(error)}'
+        ) from error
+
+
+def _described(error: BaseException) -> str:
+    """Name an exception of an environment's code, and where it was raised."""
+    frames = frames_of(error)
+    return f"{described(error)} ({frames[-1]})" if frames else described(error)
+
+
+@functools.cache  # a worker asks for it with every score, and to parse 1 kB takes a millisecond
+def _source_hash(module: ModuleType) -> str:
+    """Hash the code of an environment: of its file, or of every Python file of its package.
+
+    What scores nothing is left out: comments, layout, docstrings but those of tools, and
+    `generate`.
+    """
+    # A notebook's module has no file.
+    path = Path(getattr(module, "__file__", None) or "")
+    if not path.name:
+        return ""
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+    total = hashlib.sha256()
+    for file in files:
+        name = file.relative_to(path.parent).as_posix()
+        total.update(name.encode() + b"\0" + _code_of(file.read_bytes()))
+    return f"{CODE_HASH}{total.hexdigest()[:16]}"
+
+
+def _code_of(source: bytes) -> bytes:
+    try:
+        return repr(_code(ast.parse(source))).encode()
+    except (SyntaxError, ValueError, RecursionError):  # no code that anything imports
+        return source
+
+
+def _code(node: object) -> object:
+    """Return what a syntax tree says, as nested lists, alike in all versions of Python.
+
+    `ast.dump` is not: later versions leave out what is empty.
+    """
+    if isinstance(node, list):
+        return [_code(item) for item in node if not _is_text(item)]
+    if not isinstance(node, ast.AST):
+        return node
+    if isinstance(node, ast.ClassDef):
+        node.body = [one for one in node.body if getattr(one, "name", "") != "generate"]
+    fields = [(name, _code(value)) for name, value in ast.iter_fields(node)]
+    told = [(name, value) for name, value in fields if value is not None and value != []]
+    return [type(node).__name__, _tool_docstring(node), *told]
+
+
+def _is_text(statement: object) -> bool:
+    """Return whether a statement is a mere text: a docstring."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _tool_docstring(node: ast.AST) -> str | None:
+    """Return what a model reads of a function."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+    is_tool = any(getattr(mark, "id", getattr(mark, "attr", "")) == "tool" for mark in marks)
+    return ast.get_docstring(node) if is_tool else None
+
+
+def shipped_tasks(name: str) -> Path | None:
+    """Give the tasks file that ships with a built-in environment, if there is one."""
+    package = Path(gymcli.envs.__file__ or "").parent
+    for folder in (package / "_datasets", package.parent / "datasets"):
+        # Plain names only: `/somewhere` joined to a folder is not in it.
+        for candidate in (c for c in candidates(name) if Path(c).name == c):
+            path = folder / candidate / "tasks.jsonl"
+            if path.is_file():
+                return path
+    return None
+
+
+def own_tasks(found: Found) -> Path | None:
+    """Give the tasks file that ships with an environment, if there is one.
+
+    An environment of somebody else's has none, even if it bears the name of one of ours.
+    """
+    is_ours = found.environment.__module__.startswith("gymcli.envs.")
+    return shipped_tasks(found.name) if is_ours else None
+
+
+def describe(found: Found) -> JSONObject:
+    """Give what `gym envs` shows of an environment."""
+    environment = found.environment
+    lines = (inspect.getdoc(environment) or "").splitlines()
+    tasks = own_tasks(found)
+    return {
+        "name": found.name,
+        "description": lines[0] if lines else "",
+        "version": environment.version,
+        "max_reward": environment.max_reward,
+        "tools": list(environment.method_tools()),
+        "options": {
+            name: field.annotation.__name__
+            if inspect.isclass(field.annotation)
+            else str(field.annotation)
+            for name, field in environment.Options.model_fields.items()
+        },
+        "roles": [
+            *environment.required_roles,
+            *(f"{role} (optional)" for role in environment.optional_roles),
+        ],
+        "rescore": environment.rescore,
+        **environment.properties._asdict(),
+        "skipped_checks": dict(environment.skipped_checks),
+        "tasks": str(tasks) if tasks else None,
+    }
+
+
+def split_env_args(
+    given: Mapping[str, str], environments: Iterable[Found]
+) -> dict[str, dict[str, str]]:
+    """Assign options to environments: by the name before the dot, else to the one that has it.
+
+    Raises:
+        UsageError: No environment of the run has the option, or several have.
+
+    """
+    found = {item.name: item.environment for item in environments}
+    assigned: dict[str, dict[str, str]] = {name: {} for name in found}
+    for key, value in given.items():
+        prefix, _, option = key.partition(".")
+        if option and prefix in found:
+            assigned[prefix][option] = value
+            continue
+        fitting = [name for name, cls in found.items() if key in cls.Options.model_fields]
+        if len(fitting) != 1:
+            raise UsageError(_misfit(key, fitting, found))
+        assigned[fitting[0]][key] = value
+    return assigned
+
+
+def _misfit(key: str, fitting: list[str], found: Mapping[str, EnvironmentClass]) -> str:
+    if fitting:
+        return (
+            f"--env-arg {key}: {' and '.join(fitting)} both have it; write {fitting[0]}.{key}=..."
+        )
+    known = [f"{name}.{option}" for name in found for option in found[name].Options.model_fields]
+    there_are = ", ".join(known) or "none"
+    return f"--env-arg {key}: no environment of this run has it (options: {there_are})"
+
+
+def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
+    """Type those of the given options that one environment has, whichever others a run has.
+
+    Raises:
+        UsageError: As `environment_options`.
+
+    """
+    own = {}
+    for key, value in given.items():
+        prefix, _, option = key.partition(".")
+        if option and prefix == found.name:
+            own[option] = value
+        elif key in found.environment.Options.model_fields:
+            own[key] = value
+    return environment_options(found.environment, found.name, own, {})
+
+
+def environment_options(
+    environment: EnvironmentClass, name: str, given: Mapping[str, str], recorded: JSONObject
+) -> EnvironmentOptions:
+    """Type an environment's options: those on record, overridden by those given.
+
+    Raises:
+        UsageError: An option is unknown or has a value of the wrong type.
+
+    """
+    values = {**recorded, **{key: _option_value(text) for key, text in given.items()}}
+    try:
+        return environment.Options.model_validate(values)
+    except ValidationError as error:
+        wrong = {detail["loc"][0] for detail in error.errors() if detail["loc"]}
+    try:
+        # A value such as 1 may be meant as text: take the wrong ones as they were written.
+        as_written = {key: text for key, text in given.items() if key in wrong}
+        return environment.Options.model_validate({**values, **as_written})
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = ".".join(str(step) for step in first["loc"])
+        is_recorded = option.partition(".")[0] in recorded.keys() - given.keys()
+        source = "the option on record" if is_recorded else "--env-arg"
+        known = ", ".join(environment.Options.model_fields) or "none"
+        reason = first["msg"].removeprefix("Value error, ")
+        raise UsageError(
+            f"{source} {option}: {reason} (options of environment {name}: {known})"
+        ) from error
+
+
+def _option_value(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except JSON_ERRORS:
+        return text
+
+
+NUM_GENERATED = 60
+"""Tasks that are asked of a generator where nobody says how many."""
+
+
+def generates(found: Found) -> bool:
+    """Say whether the environment has a generator."""
+    own = found.environment.generate.__func__  # type: ignore[attr-defined]
+    return own is not Environment.generate.__func__  # type: ignore[attr-defined]
+
+
+def generated_lines(found: Found, num: int = NUM_GENERATED, *, seed: int = 0) -> Iterator[bytes]:
+    """Give the rows that an environment generates from `Random(seed)`, each a line of JSON.
+
+    Raises:
+        EpisodeError: It generates none, or fails.
+
+    """
+    with boundary(EpisodeError):
+        for row in found.environment.generate(Random(seed), num):
+            yield msgspec.json.encode(row) + b"\n"

@@ -1,0 +1,142 @@
+"""A simulated user: a model that plays the person whom the policy talks to.
+
+Source: the user simulator of NVIDIA NeMo Gym's conversational_tool_use_simulation (Apache-2.0),
+its rules written anew: swapped roles with a name before each turn, no tool traffic, markers that
+end the conversation, and up to three tries where a message cannot be one of the user. Where this
+differs:
+
+- A short instruction stands before the first turn, since many endpoints want a user message.
+- Markers in the policy's text are broken, so that a user who quotes it does not end by it.
+- What stands after a marker is dropped.
+- An answer that is cut, filtered, refused or empty counts as one of the tries.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from gymcli.environment.contract import Model
+from gymcli.environment.role_prompt import label_pattern, without_labels
+from gymcli.errors import RoleError
+from gymcli.types import JSONObject, Message
+
+__all__ = ["SimulatedUser", "UserTurn"]
+
+
+class UserTurn(NamedTuple):
+    """What the simulated user said."""
+
+    text: str
+    """Without name and marker; it may be empty where the conversation has ended."""
+    ended: Literal["", "stop", "transfer"] = ""
+    """Whether the user ended the conversation: done, or asking for somebody else."""
+
+
+class SimulatedUser:
+    """A person with a scenario, played by a model; it keeps nothing between turns.
+
+    The markers `stop` and `transfer` are for the instructions to explain.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        instructions: str,
+        scenario: str,
+        stop: str = "###STOP###",
+        transfer: str = "###TRANSFER###",
+        user_name: str = "Customer",
+        agent_name: str = "Representative",
+        max_tries: int = 3,
+        params: JSONObject | None = None,
+    ) -> None:
+        self.model = model
+        self.instructions = instructions
+        self.scenario = scenario
+        self.stop = stop
+        self.transfer = transfer
+        self.user_name = user_name
+        self.agent_name = agent_name
+        self.max_tries = max_tries
+        """How often the model is asked for one turn, where what it says cannot be one."""
+        self.params = params
+        self._markers = label_pattern([stop, transfer])
+        self._name = re.compile(rf"\s*{re.escape(user_name)}:\s*")
+
+    async def opening(self) -> UserTurn:
+        """Give the first message of the conversation.
+
+        Raises:
+            RoleError: The call failed, or no try gave a message that can be the first one.
+
+        """
+        return await self.reply([])
+
+    async def reply(self, messages: list[Message]) -> UserTurn:
+        """Give the user's next turn.
+
+        Args:
+            messages: The conversation so far: role `user` is the simulated user, role
+                `assistant` the policy; everything else is hidden from the user.
+
+        Raises:
+            RoleError: The call failed, or no try gave a message that can be the user's.
+
+        """
+        shown = [*self._opening_messages(), *self._swapped(messages)]
+        is_first = all(message.role != "user" for message in messages)
+        fault = ""
+        for _ in range(self.max_tries):
+            # Nothing is kept: the next try of the same request has to be another answer.
+            try:
+                answer = await self.model.complete(shown, params=self.params, cache=None)
+            except RoleError as error:
+                if not error.is_answered:
+                    raise
+                fault = f"was of no use: {error}"
+                continue
+            turn = self._read(answer.text)
+            fault = _fault(turn, is_first=is_first)
+            if not fault:
+                return turn
+        raise RoleError(
+            f"the simulated user gave no usable message in {self.max_tries} tries; "
+            f"the last one {fault}"
+        )
+
+    def _opening_messages(self) -> list[Message]:
+        system = f"{self.instructions}\n\n<scenario>\n{self.scenario}\n</scenario>"
+        start = f"(The conversation starts. Write the first message of the {self.user_name}.)"
+        return [Message(role="system", content=system), Message(role="user", content=start)]
+
+    def _swapped(self, messages: list[Message]) -> list[Message]:
+        """Give the conversation as the user sees it: texts only, the policy's as role `user`."""
+        swapped = []
+        for message in messages:
+            text = message.text
+            if message.role == "user":
+                own = f"{self.user_name}: {text}"
+                swapped.append(Message(role="assistant", content=own))
+            elif message.role == "assistant" and text.strip():
+                said = f"{self.agent_name}: {without_labels(text, self._markers)}"
+                swapped.append(Message(role="user", content=said))
+        return swapped
+
+    def _read(self, text: str) -> UserTurn:
+        name = self._name.match(text)
+        said = text[name.end() :] if name else text
+        marker = self._markers.search(said)
+        if marker is None:
+            return UserTurn(said.strip())
+        return UserTurn(
+            said[: marker.start()].strip(), "stop" if marker[0] == self.stop else "transfer"
+        )
+
+
+def _fault(turn: UserTurn, *, is_first: bool) -> str:
+    """Say why a turn cannot be the user's; an empty text where it can."""
+    if turn.ended:
+        return "ended a conversation that had not started" if is_first else ""
+    return "" if turn.text else "was empty"

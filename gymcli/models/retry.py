@@ -1,0 +1,132 @@
+"""When a failed request is tried again, and after how long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
+
+from gymcli.errors import ModelError
+from gymcli.models.api_errors import is_overload, is_retried, is_unreachable
+from gymcli.models.breaker import FIRST_CONTACT_DEADLINE
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.limits import Clock, Sleep, Ticket
+from gymcli.types import Answer
+
+__all__ = ["RetryPolicy"]
+
+
+BACKOFF = wait_random_exponential(multiplier=1.0, min=0.5, max=30.0)
+"""Seconds: any between 0.5 and a limit that doubles from 1 to 30."""
+
+OVERLOAD_BACKOFF = wait_random_exponential(multiplier=0.1, max=30.0)
+"""Seconds before a request that was too much waits in line again, where the governor lets it wait
+as long as there is too much to do; so this is for one that is refused whatever the others are."""
+
+MAX_UNREACHABLE_WAIT = 5.0
+"""Seconds, at most, before one tries again to reach an endpoint that answered before."""
+
+
+class RetryPolicy:
+    """Tries again what failed, within an endpoint's attempts and deadline.
+
+    Args:
+        endpoint: Says how often and how long.
+        was_reached: Says whether the endpoint ever answered anything.
+        clock: Gives the time in seconds.
+        sleep: Waits so many seconds.
+
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, was_reached: Callable[[], bool], *, clock: Clock, sleep: Sleep
+    ) -> None:
+        self._endpoint = endpoint
+        self._was_reached = was_reached
+        self._clock = clock
+        self._sleep = sleep
+
+    async def resume(
+        self, call: Callable[[], Awaitable[Answer]], failed: ModelError, ticket: Ticket
+    ) -> Answer:
+        """Go on after a first try that failed; retries are counted in `ticket.tries`.
+
+        Args:
+            call: Makes one try.
+            failed: How the first try ended.
+            ticket: Says since when the request is there, and what of that was waiting.
+
+        Raises:
+            ModelError: The last try's error.
+
+        """
+        num_counted = 0
+        first: ModelError | None = failed
+
+        async def attempt() -> Answer:
+            nonlocal first
+            if first is not None:
+                error, first = first, None
+                raise error
+            return await call()
+
+        def is_over(state: RetryCallState) -> bool:
+            nonlocal num_counted
+            error = _error_of(state)
+            num_counted += not (is_overload(error) or self._is_gone(error, ticket))
+            if num_counted >= self._endpoint.max_attempts or self._endpoint.max_attempts == 1:
+                return True
+            return self._is_too_late(state, error, ticket)
+
+        retrying = AsyncRetrying(
+            sleep=self._sleep,
+            retry=retry_if_exception(is_retried),
+            wait=lambda state: self._wait(state, ticket),
+            stop=is_over,
+            before_sleep=lambda state: ticket.tries.count(_error_of(state)),
+            reraise=True,
+        )
+        answer: Answer = await retrying(attempt)
+        return answer
+
+    def _is_gone(self, error: ModelError, ticket: Ticket) -> bool:
+        """Say whether the endpoint was there and is gone, or a probe of it failed.
+
+        That counts as no try, as little as an endpoint with too much to do: the deadlines bound
+        both, and neither is the request's fault.
+        """
+        return ticket.met_outage or (is_unreachable(error) and self._was_reached())
+
+    def _wait(self, state: RetryCallState, ticket: Ticket) -> float:
+        """Wait as long as the endpoint asked, up to a cap, else by exponential backoff.
+
+        A tenth is added at random, so that requests refused together do not come back together.
+        """
+        error = _error_of(state)
+        if is_overload(error):
+            return OVERLOAD_BACKOFF(state)
+        if error.retry_after:
+            return self._asked(error) * random.uniform(1.0, 1.1)
+        seconds = BACKOFF(state)
+        if self._is_gone(error, ticket):
+            return min(seconds, MAX_UNREACHABLE_WAIT)
+        return seconds
+
+    def _asked(self, error: ModelError) -> float:
+        return min(error.retry_after or 0.0, self._endpoint.max_retry_after)
+
+    def _is_too_late(self, state: RetryCallState, error: ModelError, ticket: Ticket) -> bool:
+        deadline = self._endpoint.retry_deadline
+        if is_unreachable(error) and not self._was_reached():
+            deadline = min(deadline, FIRST_CONTACT_DEADLINE)
+        elapsed = self._clock() - ticket.since - ticket.waited
+        # The governor waits for what the endpoint asked when it has too much to do.
+        return elapsed + max(state.upcoming_sleep, self._asked(error)) > deadline
+
+
+def _error_of(state: RetryCallState) -> ModelError:
+    """Give the error of a try; tenacity decides nothing about any other."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, ModelError), "only a ModelError is tried again"
+    return error

@@ -1,0 +1,194 @@
+"""The wire formats of reward models, as vLLM serves them: a conversation in, a number out.
+
+Source: vLLM's pooling models (https://docs.vllm.ai/en/latest/models/pooling_models/), whose three
+answers differ in where the number stands. It becomes the text of the answer's message. None of
+them streams, takes tools or samples: what a request says of these is not sent. Answers in base64,
+and images in `score`, are not covered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from gymcli.errors import InvalidAnswerError
+from gymcli.models.chat import Chat
+from gymcli.models.dialect import Transcript
+from gymcli.nemo_gym.payload import (
+    decode,
+    error_in,
+    list_in,
+    object_in,
+    objects_in,
+    text_in,
+    usage_from_chat,
+)
+from gymcli.nemo_gym.responses_items import added_body, unsent_among
+from gymcli.types import JSON, Answer, JSONObject, Message, Request
+
+__all__ = ["CLASSIFY", "POOLING", "SCORE", "Scalar"]
+
+_PARAMS = (
+    "activation",
+    "mm_processor_kwargs",
+    "priority",
+    "softmax",
+    "truncate_prompt_tokens",
+    "use_activation",
+    "user",
+)
+_TEMPLATE_PARAMS = (
+    "add_generation_prompt",
+    "add_special_tokens",
+    "chat_template",
+    "chat_template_kwargs",
+    "continue_final_message",
+)
+
+
+class Scalar(NamedTuple):
+    """One of the formats; they differ in how the conversation is sent and the number is found."""
+
+    path: str
+    conversation: Callable[[list[Message], str | None], JSONObject]
+    """Gives the part of the body that is the conversation."""
+    number: Callable[[JSONObject], JSON]
+    """Finds the number in the one item of `data`."""
+    place: str
+    """Where the number stands, for messages."""
+    params: tuple[str, ...]
+    """The request parameters that the format can carry."""
+
+    def body(
+        self,
+        request: Request,
+        model: str,
+        *,
+        stream: bool = False,
+        send_reasoning: str | None = None,
+        send_fields: Collection[str] = (),
+        transcript: Transcript | None = None,
+    ) -> JSONObject:
+        """Give the body; `stream` changes nothing, since a number comes in one piece.
+
+        Nor does `transcript`: a conversation is scored once; nor do `send_fields`, which another
+        endpoint gave.
+        """
+        carried = {
+            name: value
+            for name, value in request.params.items()
+            if value is not None and name in self.params
+        }
+        return {
+            **carried,
+            **added_body(request.params.get("extra_body")),
+            "model": model,
+            **self.conversation(request.messages, send_reasoning),
+        }
+
+    def unsent(self, params: JSONObject) -> list[str]:
+        """Give the names of sampling parameters, and of all else that is none of the format's."""
+        unknown = tuple(name for name in params if name not in (*self.params, "extra_body"))
+        own = self.conversation([], None)
+        added = added_body(params.get("extra_body"))
+        return unsent_among(params, unknown) + [f"extra_body.{n}" for n in added if n in own]
+
+    def answer(self, payload: bytes) -> Answer:
+        """Read the number; a message of a model says it as Python writes it."""
+        body = decode(payload)
+        if body.get("error"):
+            raise error_in(body["error"])
+        if body.get("object") == "error":  # as older versions say it
+            raise error_in(body)
+        items = objects_in(body.get("data"))
+        if not items:
+            raise InvalidAnswerError('the body has no "data"')
+        number = _finite(self.number(items[0]))
+        if number is None:
+            raise InvalidAnswerError(f"the answer has no finite number as its {self.place}")
+        return Answer(
+            message=Message(role="assistant", content=repr(number)),
+            usage=usage_from_chat(object_in(body.get("usage"))),
+            model=text_in(body.get("model")) or None,
+        )
+
+    def assemble(self, events: Iterable[bytes]) -> bytes:
+        """Refuse a stream, which was not asked for."""
+        raise InvalidAnswerError(f"{self.path} answered with a stream in place of a number")
+
+
+def _as_messages(messages: list[Message], send_reasoning: str | None) -> JSONObject:
+    """Give a conversation as Chat Completions has it; the endpoint applies its chat template."""
+    chat = Chat().body(Request(messages=messages), "", send_reasoning=send_reasoning)
+    return {"messages": chat["messages"]}
+
+
+def _as_pair(messages: list[Message], send_reasoning: str | None) -> JSONObject:
+    """Give the last message, and as the other text all before it.
+
+    A single message before it stands alone, as cross-encoders have seen questions; of several
+    each begins with its role.
+    """
+    before = [(message.role, _said(message)) for message in messages[:-1]]
+    if len(before) == 1:
+        [(_, text)] = before
+    else:
+        text = "\n\n".join(f"{role}: {said}" for role, said in before)
+    return {"text_1": text, "text_2": _said(messages[-1]) if messages else ""}
+
+
+def _said(message: Message) -> str:
+    calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    return "\n".join(text for text in (message.text, *calls) if text)
+
+
+def _score(item: JSONObject) -> JSON:
+    return item.get("score")
+
+
+def _last_pooled(item: JSONObject) -> JSON:
+    """Give the last number: only the last token has seen all of the conversation.
+
+    A reward model gives a row for each token, of one number, or of two where it tells a bad step
+    from a good one. Longer rows are what a model without such a head gives.
+    """
+    value = item.get("data")
+    while isinstance(value, list):
+        row = value
+        value = row[-1] if row else None
+        if isinstance(value, list) and len(value) > 2:
+            raise InvalidAnswerError(
+                f"the model gave {len(value)} numbers a token, hidden states and no rewards; is it "
+                "a reward model?"
+            )
+    return value
+
+
+def _last_class(item: JSONObject) -> JSON:
+    """Give the number of the only class, or of the last: of two, it is the positive one."""
+    return next(reversed(list_in(item.get("probs"))), None)
+
+
+def _finite(value: JSON) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+SCORE = Scalar("/score", _as_pair, _score, '"score"', _PARAMS)
+"""A pair of texts, and how well the second answers the first."""
+
+POOLING = Scalar(
+    "/pooling", _as_messages, _last_pooled, "last pooled value", (*_PARAMS, *_TEMPLATE_PARAMS)
+)
+"""What the head of the model gives for each token."""
+
+CLASSIFY = Scalar(
+    "/classify", _as_messages, _last_class, 'last of "probs"', (*_PARAMS, *_TEMPLATE_PARAMS)
+)
+"""Classes; the reward is the probability, or the value, of the last one."""

@@ -1,0 +1,293 @@
+"""Which models an endpoint serves, where the user did not say which one is meant."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from gymcli.environment.addresses import is_loopback
+from gymcli.errors import ConfigError, InvalidAnswerError, UsageError, described
+from gymcli.models.endpoint import Endpoint, EndpointOptions, Limits, checked_base_url
+from gymcli.models.http import read_body
+from gymcli.types import JSON_ERRORS
+
+__all__ = [
+    "OPENAI_URL",
+    "ModelSettings",
+    "Settings",
+    "load_settings",
+    "proxy_for",
+    "resolve_endpoint",
+    "served_model",
+]
+
+
+def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
+    """Give the proxy of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback rules it out."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    name = f"{parts.scheme}_proxy"
+    proxy = environ.get(name) or environ.get(name.upper())
+    if not proxy or is_loopback(host):
+        return None
+    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if any(_covers(entry.strip().lower(), host, parts.port) for entry in excluded.split(",")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _covers(entry: str, host: str, port: int | None) -> bool:
+    """Say whether an entry of NO_PROXY stands for a host: a name, its subdomains, or `*`."""
+    if entry == "*":
+        return True
+    name, _, entry_port = entry.partition(":")
+    if entry_port and entry_port != str(port):
+        return False
+    name = name.lstrip(".")
+    return bool(name) and (host == name or host.endswith(f".{name}"))
+
+
+OPENAI_URL = "https://api.openai.com/v1"
+
+_WAYS_OUT = (
+    "use --model local, a small model that needs no key; or --base-url URL --model NAME for an "
+    "OpenAI-compatible server; or set OPENAI_API_KEY and --model NAME for the OpenAI API"
+)
+
+
+def _addresses(value: object) -> object:
+    """Read one address or a list of them; here, since pydantic would number a single one."""
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise ValueError("must be an address, or a list of addresses")
+    if not listed:
+        raise ValueError("the list of addresses is empty")
+    return tuple(checked_base_url(one) for one in listed)
+
+
+class ModelSettings(EndpointOptions):
+    """One `[models.NAME]` table."""
+
+    base_url: Annotated[tuple[str, ...], BeforeValidator(_addresses)]
+    """One address, or several that have the same model behind them."""
+    model: str | None = None
+    """The name that the endpoint knows; None: the table's own."""
+    api_key_env: str | None = None
+    """The environment variable that holds the key; without it no key is sent."""
+
+
+class Settings(BaseModel):
+    """What gym.toml says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    models: dict[str, ModelSettings] = {}
+    roles: dict[str, str] = {}
+    """Models beside the policy: the role's name and what `--role` would be given."""
+
+    def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Give every key and password that the file holds, or names the variable of."""
+        found: list[str] = []
+        for model in self.models.values():
+            found += model.secrets
+            found.append(environ.get(model.api_key_env or "", "").strip())
+        return tuple(filter(None, found))
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read a settings file; without a path ./gym.toml, if there is one.
+
+    A relative `ca_file` is looked for beside the settings file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or says something unknown.
+
+    """
+    given = path or Path("gym.toml")
+    try:
+        text = given.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        if path is None:
+            return Settings()
+        raise ConfigError(f"{path}: there is no such file") from error
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{given}: cannot be read: {error}") from error
+    try:
+        settings = Settings.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{given}: not TOML: {error}") from error
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{given}: {line}" for line in _complaints(error))) from error
+    models = {name: _beside(model, given.parent) for name, model in settings.models.items()}
+    return settings.model_copy(update={"models": models})
+
+
+def resolve_endpoint(
+    model: str | None,
+    *,
+    base_url: str | Sequence[str] | None,
+    api_key_env: str | None,
+    dialect: str | None,
+    settings: Settings,
+    environ: Mapping[str, str],
+    ways_out: str = _WAYS_OUT,
+) -> Endpoint:
+    """Find the endpoint that is meant.
+
+    In this order: the option `base_url`, the table of gym.toml that `model` names, the variable
+    OPENAI_BASE_URL, the OpenAI API. A key is sent only to the endpoint that it was given for:
+    `api_key_env` (which may name OPENAI_API_KEY) to any of them, a table's own variable to its
+    table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API; to `base_url` none but the first.
+    Several addresses, of an option or a table, have the same model behind them and get one key.
+    `ways_out` is what to do where no endpoint is named.
+
+    Raises:
+        UsageError: No endpoint is named, or its model, key or address is missing or wrong.
+
+    """
+    given = model
+    base_urls = [base_url] if isinstance(base_url, str) else list(base_url or ())
+    named = settings.models.get(model or "") if not base_urls else None
+    options: dict[str, object] = {}
+    if named is not None:
+        options = {name: getattr(named, name) for name in EndpointOptions.model_fields}
+        addresses, key = list(named.base_url), _key_of(api_key_env or named.api_key_env, environ)
+        model = named.model or model
+    else:
+        addresses = base_urls or [_known_address(model, settings, environ, ways_out)]
+        key = _key_of(api_key_env, environ)
+        if not key and not base_urls:
+            key = environ.get("OPENAI_API_KEY", "").strip()
+    if not model:
+        raise UsageError("the endpoint needs the name of a model: --model NAME")
+    try:
+        first, *others = dict.fromkeys(checked_base_url(address) for address in addresses)
+    except ValueError as error:
+        raise UsageError(f"endpoint: base_url: {error}") from error
+    if dialect is not None:
+        options["dialect"] = dialect
+    options["proxy"] = options.get("proxy") or _shared_proxy([first, *others], environ)
+    options["name"] = given if not base_urls else None
+    places = {"base_url": first, "replicas": tuple(others)}
+    try:
+        return Endpoint.model_validate(
+            {**options, **places, "model": model, "api_key": key or None}
+        )
+    except ValidationError as error:
+        raise UsageError(f"endpoint: {'; '.join(_complaints(error))}") from error
+
+
+def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """Give the proxy that the environment variables name for every one of the addresses."""
+    proxies = {proxy_for(address, environ) for address in addresses}
+    if len(proxies) > 1:
+        raise UsageError(
+            "endpoint: base_url: the addresses of one model take different ways to it by "
+            "HTTPS_PROXY, HTTP_PROXY and NO_PROXY; name a proxy for all of them in gym.toml"
+        )
+    return proxies.pop()
+
+
+def _known_address(
+    model: str | None, settings: Settings, environ: Mapping[str, str], ways_out: str
+) -> str:
+    """Give the base URL of a model that neither an option nor a table of gym.toml names."""
+    if address := environ.get("OPENAI_BASE_URL"):
+        return address
+    if model and environ.get("OPENAI_API_KEY"):
+        return OPENAI_URL
+    guess = difflib.get_close_matches(model or "", settings.models, n=1)
+    hint = f' (did you mean "{guess[0]}" of gym.toml?)' if guess else ""
+    raise UsageError(f"no endpoint{f' for model {model}' if model else ''}{hint}: {ways_out}")
+
+
+def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:
+    if variable is None:
+        return ""
+    key = environ.get(variable, "").strip()
+    if not key:
+        raise UsageError(f"the environment variable {variable}, which is to hold the key, is empty")
+    return key
+
+
+def _beside(model: ModelSettings, folder: Path) -> ModelSettings:
+    if model.ca_file is None:
+        return model
+    return model.model_copy(update={"ca_file": folder / model.ca_file})
+
+
+def _complaints(error: ValidationError) -> list[str]:
+    """Say what is wrong, a line for each key; values are left out, since they may be secret."""
+    lines = []
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        path = [str(step) for step in detail["loc"]]
+        what = detail["msg"].removeprefix("Value error, ")
+        if detail["type"] == "extra_forbidden":
+            what = "unknown key" + _guess(path)
+        lines.append(f"{'.'.join(path)}: {what}")
+    return lines
+
+
+def _guess(path: list[str]) -> str:
+    known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
+    if "limits" in path[:-1]:
+        known = Limits.model_fields
+    found = difflib.get_close_matches(path[-1], known, n=1)
+    return f' (did you mean "{found[0]}"?)' if found else ""
+
+
+_TIMEOUT = 10.0
+
+
+class _Served(msgspec.Struct):
+    id: str
+
+
+class _List(msgspec.Struct):
+    data: list[_Served]
+
+
+async def served_model(base_url: str) -> str:
+    """Give the one model that an endpoint lists under `/models` or `/v1/models`; no key is sent.
+
+    Raises:
+        UsageError: It is no address, or may hold a secret, and was not asked; or it cannot be
+            asked, or serves several models, which the message names.
+
+    """
+    try:
+        base_url = checked_base_url(base_url)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    way_out = "name the model behind the address: URL#MODEL"
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        status, body = await _asked(session, f"{base_url}/models", way_out)
+        if status == 404:  # reward models are served beside /v1, not below it
+            status, body = await _asked(session, f"{base_url}/v1/models", way_out)
+    try:
+        names = [model.id for model in msgspec.json.decode(body, type=_List).data]
+    except JSON_ERRORS as error:
+        text = f"GET {base_url}/models: status {status}, no list of models; {way_out}"
+        raise UsageError(text) from error
+    if len(names) != 1:
+        raise UsageError(f"{base_url}: serves {', '.join(names) or 'no model'}; {way_out}")
+    return names[0]
+
+
+async def _asked(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[int, bytes]:
+    try:
+        async with session.get(url, allow_redirects=False) as response:
+            return response.status, await read_body(response, f"GET {url}", _TIMEOUT)
+    except InvalidAnswerError as error:
+        raise UsageError(f"{error}; {way_out}") from error
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise UsageError(f"GET {url}: {described(error)}; {way_out}") from error

@@ -1,0 +1,205 @@
+"""NeMo Gym's task rows and rollouts, read as ours.
+
+Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A task row holds `responses_create_params`; a rollout
+is the row with the agent's `response`, the verifier's `reward` and a few stamps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gymcli.models.responses import (
+    IGNORED_PARAMS,
+    messages_from_items,
+    params_from_responses,
+    tools_from_responses,
+)
+from gymcli.nemo_gym.payload import usage_from_responses
+from gymcli.types import (
+    SCHEMA_VERSION,
+    JSONObject,
+    Message,
+    Rollout,
+    StopReason,
+    Usage,
+    digest,
+)
+
+__all__ = [
+    "Prompt",
+    "environment_name",
+    "is_nemo_rollout",
+    "own_task_id",
+    "read_prompt",
+    "read_rollout",
+]
+
+_STAMPS = ("responses_create_params", "response", "reward", "agent_ref", "skills_ref")
+_SCORE_FIELDS = ("extracted_answer", "reward_components")
+_STAMP_PREFIXES = ("_ng_", "ng_")
+
+
+class Prompt(NamedTuple):
+    """What a row's `responses_create_params` says."""
+
+    messages: list[Message]
+    tools: list[JSONObject] | None
+    params: JSONObject
+    ignored: list[str]
+    """Parameters that a row may not set, left out."""
+
+
+def read_prompt(create_params: object) -> Prompt:
+    """Read `responses_create_params`; an absent or empty `input` gives no messages.
+
+    Raises:
+        ValueError: Something in it has the wrong shape; the text names it.
+
+    """
+    if not isinstance(create_params, dict):
+        raise ValueError('"responses_create_params" must be an object')
+    items = create_params.get("input") or []
+    if not isinstance(items, str | list):
+        raise ValueError('"responses_create_params.input" must be a string or a list of items')
+    tools = create_params.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise ValueError('"responses_create_params.tools" must be a list')
+    try:
+        messages = messages_from_items(items)
+    except ValueError as error:
+        raise ValueError(f'"responses_create_params.input": {error}') from error
+    kept = {name: value for name, value in create_params.items() if name not in IGNORED_PARAMS}
+    return Prompt(
+        messages,
+        None if tools is None else tools_from_responses(tools),
+        params_from_responses(kept),
+        [n for n in IGNORED_PARAMS if create_params.get(n) is not None],
+    )
+
+
+def environment_name(row: JSONObject) -> str | None:
+    """Give the name in a row's `agent_ref`, if it has one.
+
+    Raises:
+        ValueError: `agent_ref` has the wrong shape.
+
+    """
+    reference = row.get("agent_ref")
+    if reference is None:
+        return None
+    name = reference.get("name") if isinstance(reference, dict) else None
+    if not isinstance(name, str):
+        raise ValueError('"agent_ref" must be an object with the text "name"')
+    return name
+
+
+def is_nemo_rollout(line: JSONObject) -> bool:
+    """Tell a rollout of NeMo Gym from one of ours."""
+    return "response" in line and "messages" not in line
+
+
+def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = None) -> Rollout:
+    """Read one line of a NeMo Gym rollout file; the record has no `env_version`.
+
+    Where their verifier failed there is no reward, and `details` has its class as the reason.
+
+    Args:
+        line: The decoded line.
+        env: The environment's name here.
+        row_fields: The fields of its task row, where the rollout file lacks them.
+
+    Raises:
+        ValueError: Something in it has the wrong shape; the text names it.
+
+    """
+    response = line.get("response")
+    if not isinstance(response, dict) or not isinstance(response.get("output"), list):
+        raise ValueError('"response" must be an object with the list "output"')
+    prompt = read_prompt(line.get("responses_create_params") or {})
+    try:
+        answers = messages_from_items(response["output"])
+    except ValueError as error:
+        raise ValueError(f'"response.output": {error}') from error
+    own = {
+        name: value
+        for name, value in line.items()
+        if name not in (*_STAMPS, *_SCORE_FIELDS) and not name.startswith(_STAMP_PREFIXES)
+    }
+    task = {**own, **(row_fields or {})}
+    content_hash = digest({"responses_create_params": line.get("responses_create_params"), **task})
+    model, usage = response.get("model"), response.get("usage")
+    return Rollout(
+        schema_version=SCHEMA_VERSION,
+        task_id=own_task_id(task) or _index_id(line) or content_hash,
+        task_hash=content_hash,
+        attempt=_index(line, "_ng_rollout_index") or 0,
+        env=env,
+        task=task,
+        messages=[*prompt.messages, *answers],
+        tools=prompt.tools or [],
+        num_prompt_messages=len(prompt.messages),
+        model=model if isinstance(model, str) else "",
+        sampling=prompt.params,
+        stop_reason=_stop_reason(response, answers),
+        usage=usage_from_responses(usage) if isinstance(usage, dict) else Usage(),
+        reward=_reward(line),
+        components=_components(line),
+        answer=answer if isinstance(answer := line.get("extracted_answer"), str) else None,
+        details={"reason": failure} if (failure := _failure_class(line)) else {},
+    )
+
+
+def _failure_class(line: JSONObject) -> str | None:
+    """Give the class of a failure that NeMo Gym recorded, beside a reward that says nothing."""
+    named = line.get("_ng_failure_class")
+    return named if isinstance(named, str) else None
+
+
+def _reward(line: JSONObject) -> float | None:
+    reward = line.get("reward")
+    if not isinstance(reward, int | float) or _failure_class(line) is not None:
+        return None
+    return float(reward)
+
+
+def _components(line: JSONObject) -> dict[str, float]:
+    components = line.get("reward_components")
+    if not isinstance(components, dict):
+        return {}
+    return {k: float(v) for k, v in components.items() if isinstance(v, int | float)}
+
+
+def own_task_id(row: JSONObject) -> str | None:
+    """Give the id that a row or rollout carries: `task_id`, else `id`, else `uuid`."""
+    for name in ("task_id", "id", "uuid"):
+        value = row.get(name)
+        if isinstance(value, str):
+            if value:
+                return value
+        elif isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+    return None
+
+
+def _index_id(line: JSONObject) -> str | None:
+    """Give the index that the collector gave the row, as an id."""
+    index = _index(line, "_ng_task_index")
+    return None if index is None else str(index)
+
+
+def _index(line: JSONObject, name: str) -> int | None:
+    value = line.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return None
+    return value
+
+
+def _stop_reason(response: JSONObject, answers: list[Message]) -> StopReason:
+    details = response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    if reason == "content_filter":
+        return "content_filter"
+    if reason is not None:
+        return "length"
+    # Their agent runs the calls of the last step and then stops: the transcript ends in a result.
+    return "max_turns" if answers and answers[-1].role == "tool" else "done"

@@ -1,0 +1,297 @@
+"""What the page says of two runs against each other: how much they differ, and in which tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gymcli.errors import RunError, UsageError
+from gymcli.metrics import Estimate
+from gymcli.metrics.comparison import Comparison, Difference, TaskDifference
+from gymcli.reporting.html_charts import MAX_DRAWN, distinct_labels
+from gymcli.reporting.html_figures import points, ranges, sample_of
+from gymcli.reporting.html_parts import (
+    Card,
+    Cell,
+    Chart,
+    Shown,
+    Table,
+    between,
+    count,
+    method_of,
+    number,
+)
+from gymcli.runner.comparing import compare_runs
+
+__all__ = ["MAX_TASKS", "ComparisonSection", "read_comparison"]
+
+MAX_TASKS = 50
+"""Rows of each table of tasks."""
+
+_CHANGES = {
+    "broken": "passed in all attempts of A and in none of B",
+    "fixed": "passed in no attempt of A and in all of B",
+    "flaky": "passed in some attempts of a run and not in others",
+}
+
+
+class ComparisonSection(NamedTuple):
+    """Everything that the page shows of two runs against each other."""
+
+    word: str
+    """`PASS`, `FAIL`, `INCONCLUSIVE`, or `NOT COMPARED`."""
+    words: str
+    sides: Sequence[tuple[str, str]] = ()
+    cards: Sequence[Card] = ()
+    doubts: Sequence[str] = ()
+    charts: Sequence[Chart] = ()
+    changes: Sequence[tuple[str, Table | None]] = ()
+    """For each kind of change a title and its tasks."""
+    settings: Table | None = None
+    method: Sequence[str] = ()
+
+
+def read_comparison(
+    a: Path, b: Path, *, env: str | None = None, by: Sequence[str] = ()
+) -> ComparisonSection:
+    """Compare run B with run A; what was not made alike is said, not refused.
+
+    Where they cannot be compared, since they share no task, say, the section says why.
+
+    Args:
+        a: The run that is compared with.
+        b: The run that is judged.
+        env: The environment of lines that name none.
+        by: Fields of the task rows to slice by.
+
+    """
+    try:
+        found = compare_runs(a, b, env=env, by=by, allow_drift=True, with_tasks=True)
+    except (RunError, UsageError) as error:
+        return ComparisonSection(word="NOT COMPARED", words=f"{error}.")
+    fields = [("environment", found.environments), *found.slices.items()]
+    charts = [
+        _part_chart(f"comparison-{place}", field, parts, found.metric)
+        for place, (field, parts) in enumerate(fields)
+    ]
+    return ComparisonSection(
+        word=found.verdict,
+        words=_words(found),
+        sides=[(name, _side(run.run, run.model)) for name, run in (("A", found.a), ("B", found.b))],
+        cards=_cards(found),
+        doubts=_doubts(found),
+        charts=[chart for chart in (_scatter(found), *charts) if chart is not None],
+        changes=[_change_table(change, found.tasks) for change in _CHANGES],
+        settings=_settings(found),
+        method=_method(found),
+    )
+
+
+def _side(run: str, model: str) -> str:
+    return f"{run} ({model})" if model else run
+
+
+def _words(found: Comparison) -> str:
+    """Say what the verdict means."""
+    margin = "" if found.margin is None else f" of {found.margin:.4g}"
+    by_verdict = {
+        "PASS": f"B is not worse than A by the margin{margin} or more.",
+        "FAIL": "B is worse than A.",
+        "INCONCLUSIVE": f"These tasks do not tell whether B is worse than A by the margin{margin}.",
+    }
+    way_out = f"{found.way_out[:1].upper()}{found.way_out[1:]}."
+    return f"{by_verdict[found.verdict]} {way_out}" if found.way_out else by_verdict[found.verdict]
+
+
+def _cards(found: Comparison) -> list[Card]:
+    difference = found.difference
+    test = found.test or "no test"
+    return [
+        Card(
+            f"Difference in {found.metric}",
+            None if difference is None else _signed(difference),
+            _sure(difference),
+        ),
+        Card("A", number(found.mean_a), f"{found.num_attempts_a:,} attempts"),
+        Card("B", number(found.mean_b), f"{found.num_attempts_b:,} attempts"),
+        Card("p-value", None if found.p_value is None else Shown(found.p_value, _p(found)), test),
+        Card("Tasks in both", count(found.num_tasks), _gained(found)),
+        Card("Fixed", count(found.num_fixed), _CHANGES["fixed"]),
+        Card("Broken", count(found.num_broken), _CHANGES["broken"]),
+        Card("Flaky", count(found.num_flaky), _CHANGES["flaky"]),
+    ]
+
+
+def _sure(found: Estimate | None) -> str:
+    if found is None or found.interval is None:
+        return "no interval"
+    return f"B - A; {between(found.interval)} ({method_of(found.interval)})"
+
+
+def _p(found: Difference) -> str:
+    assert found.p_value is not None
+    return "< 0.0001" if found.p_value < 0.0001 else f"{found.p_value:.4f}"
+
+
+def _gained(found: Comparison) -> str:
+    if found.variance_reduction is None or found.correlation is None:
+        return "compared task by task"
+    part = f"{abs(found.variance_reduction):.0%}".replace("%", " %")
+    gained = f"took {part} off" if found.variance_reduction >= 0.0 else f"added {part} to"
+    return f"correlation {found.correlation:.2f}; pairing {gained} the variance"
+
+
+def _doubts(found: Comparison) -> list[str]:
+    """Say what makes the comparison doubtful, and what it leaves out."""
+    doubts = [f"Not the model alone differs: {drift}." for drift in found.drift]
+    doubts += [f"Not checked, since a run does not say it: {name}." for name in found.unknown]
+    doubts += [f"{warning[:1].upper()}{warning[1:]}." for warning in found.warnings]
+    unmatched = found.unmatched
+    counted = (
+        (unmatched.num_only_a, "are scored in A alone"),
+        (unmatched.num_only_b, "are scored in B alone"),
+        (unmatched.num_too_few_attempts, "lack the attempts that are compared"),
+    )
+    doubts += [f"Left out: {num:,} tasks that {what}." for num, what in counted if num]
+    return doubts
+
+
+def _settings(found: Comparison) -> Table | None:
+    if not found.compared:
+        return None
+    rows = [(setting.name, setting.a, setting.b) for setting in found.compared]
+    return Table("What is compared", ("setting", "A", "B"), rows)
+
+
+def _method(found: Comparison) -> list[str]:
+    """Say how the verdict came about."""
+    estimate = found.difference
+    lines = []
+    if estimate is not None:
+        error = estimate.standard_error
+        lines.append(
+            f"Difference: {estimate.estimator}; {estimate.num_values:,} attempts of "
+            f"{estimate.num_clusters:,} tasks"
+            + (f", standard error {error:.4f}." if error is not None else ".")
+        )
+    lines.append(
+        "Verdict by non-inferiority: PASS where B is worse by less than the margin, FAIL where it "
+        "is worse, else INCONCLUSIVE. That no difference was found is not a verdict."
+    )
+    return lines
+
+
+def _scatter(found: Comparison) -> Chart | None:
+    """Show the tasks by their means in both runs; None without tasks."""
+    if not found.tasks:
+        return None
+    drawn = sample_of(found.tasks, seed="comparison")
+    better = sum(task.difference > 0.0 for task in found.tasks)
+    worse = sum(task.difference < 0.0 for task in found.tasks)
+    equal = len(found.tasks) - better - worse
+    places: dict[tuple[float, float], list[str]] = {}
+    for task in drawn:
+        places.setdefault((task.value_a, task.value_b), []).append(task.task_id)
+    table = Table(
+        "Tasks by the sign of their difference",
+        ("tasks", "count"),
+        [("better in B", count(better)), ("worse in B", count(worse)), ("equal", count(equal))],
+    )
+    figure = points(
+        [value_a for value_a, _ in places],
+        [value_b for _, value_b in places],
+        x_title=f"{found.metric} in A",
+        y_title=f"{found.metric} in B",
+        labels=[_named(ids) for ids in places.values()],
+        sizes=[len(ids) for ids in places.values()],
+        diagonal=(min(0.0, *map(min, places)), max(map(max, places))),
+    )
+    words = f"{better:,} tasks are better in B, {worse:,} worse, {equal:,} equal."
+    if len(drawn) < len(found.tasks):
+        words += f" {len(drawn):,} of {len(found.tasks):,} tasks, drawn at random."
+    return Chart("comparison-tasks", "Each task in A and in B", words, figure, table)
+
+
+def _named(ids: Sequence[str]) -> str:
+    return distinct_labels(ids)[0] if len(ids) == 1 else f"{len(ids):,} tasks"
+
+
+def _part_chart(
+    name: str, field: str, parts: Mapping[str, Difference], metric: str
+) -> Chart | None:
+    """Show the difference of each part of the tasks; None where there is but one."""
+    if len(parts) < 2:
+        return None
+    known = [(value, d.difference) for value, d in parts.items() if d.difference is not None]
+    table = Table(
+        f"Difference by {field}",
+        (field, "difference", "interval", "method", "p", "p, Holm", "tasks", "A", "B", "verdict"),
+        [(value, *_difference_cells(part)) for value, part in parts.items()],
+    )
+    figure = None
+    words = f"{len(parts):,} parts; the p-values of several parts are adjusted by Holm's method."
+    if len(known) > MAX_DRAWN:
+        words += f" Drawn: the first {MAX_DRAWN}."
+    if known:
+        drawn = known[:MAX_DRAWN]
+        figure = ranges(
+            distinct_labels(value for value, _ in drawn),
+            [one.value for _, one in drawn],
+            [one.interval for _, one in drawn],
+            x_title=f"difference in {metric}, B - A",
+            mark=0.0,
+        )
+    return Chart(name, f"Difference by {field}", words, figure, table)
+
+
+def _difference_cells(part: Difference) -> tuple[Cell, ...]:
+    found = part.difference
+    return (
+        None if found is None else _signed(found),
+        between(found.interval) if found else None,
+        method_of(found.interval) if found else None,
+        number(part.p_value),
+        number(part.p_adjusted),
+        count(part.num_tasks),
+        number(part.mean_a),
+        number(part.mean_b),
+        part.verdict,
+    )
+
+
+def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Table | None]:
+    """Give the tasks of one kind of change, the greatest differences first."""
+    own = [task for task in tasks if task.change == change]
+    title = f"{change.capitalize()} tasks: {len(own):,}"
+    if not own:
+        return title, None
+    own.sort(key=lambda task: -abs(task.difference))
+    note = f"{MAX_TASKS} of {len(own):,}." if len(own) > MAX_TASKS else ""
+    table = Table(
+        f"Tasks that {_CHANGES[change]}",
+        ("task", "environment", "passed in A", "of", "passed in B", "of", "A", "B", "difference"),
+        [
+            (
+                task.task_id,
+                task.env,
+                count(task.num_passes_a),
+                count(task.num_attempts_a),
+                count(task.num_passes_b),
+                count(task.num_attempts_b),
+                number(task.value_a),
+                number(task.value_b),
+                number(task.difference),
+            )
+            for task in own[:MAX_TASKS]
+        ],
+        note,
+    )
+    return title, table
+
+
+def _signed(found: Estimate) -> Shown:
+    """Show a difference with its sign."""
+    shown = number(found.value)
+    assert shown is not None
+    return Shown(found.value, f"+{shown.text}" if found.value > 0.0 else shown.text)

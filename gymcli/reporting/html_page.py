@@ -1,0 +1,170 @@
+"""The page itself: one file that opens without a network, and that no text of a run can script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gymcli.errors import MissingPackageError
+from gymcli.metrics.gates import GateVerdict
+from gymcli.reporting.html_comparison import ComparisonSection
+from gymcli.reporting.html_parts import Chart, RunReading, Shown
+from gymcli.reporting.html_sections import RunSection, run_section, runs_table
+
+__all__ = ["MARK", "html_report"]
+
+MARK = '<meta name="generator" content="gym report">'
+"""Stands near the beginning of every page."""
+
+_TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+
+_TITLES = (
+    ("verdict", "Verdict"),
+    ("environments", "Environments"),
+    ("rewards", "Rewards"),
+    ("effort", "Time and tokens"),
+    ("failures", "Failures"),
+    ("attempts", "Attempts"),
+    ("slices", "Slices"),
+    ("tasks", "Tasks"),
+    ("method", "Method"),
+)
+"""Parts of a run's section and what the page calls them."""
+
+# JSON within a script element: nothing in it can end the element, or a line of a script.
+_IN_SCRIPT = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+
+def html_report(
+    readings: Sequence[RunReading],
+    *,
+    comparison: ComparisonSection | None = None,
+    verdicts: Sequence[Sequence[GateVerdict]] = (),
+    clean: Callable[[str], str],
+) -> str:
+    """Give the page about these runs.
+
+    Args:
+        readings: The runs.
+        comparison: Two of them against each other.
+        verdicts: What gates say of each run; empty: there are none.
+        clean: Takes out of a text what must not be shown: secrets, control characters.
+
+    Raises:
+        MissingPackageError: jinja2 or plotly is not installed.
+
+    """
+    try:  # late: extras
+        import jinja2
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise MissingPackageError(
+            f"gym report needs the package {error.name}: pip install 'gymcli[report]'"
+        ) from error
+    judged = verdicts or [()] * len(readings)
+    sections = [
+        run_section(reading, f"run-{number}", verdicts=own)
+        for number, (reading, own) in enumerate(zip(readings, judged, strict=True), 1)
+    ]
+    charts = [chart for section in sections for chart in _charts(section)]
+    if comparison is not None:
+        charts += [chart for chart in comparison.charts if chart.figure is not None]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["number"] = lambda cell: isinstance(cell, Shown)
+    style = _source("report.css")
+    script = _source("report.js")
+    plotly = get_plotlyjs().replace("</script", "<\\/script")
+    return environment.get_template("report.html.jinja").render(
+        mark=_trusted(MARK),
+        policy=_policy([plotly, script]),
+        style=_trusted(style),
+        script=_trusted(script),
+        plotly=_trusted(plotly),
+        sections=sections,
+        titles=_TITLES,
+        comparison=comparison,
+        runs=runs_table(readings),
+        figures=_embedded({chart.name: _plain(chart.figure, clean) for chart in charts}),
+        tasks=_embedded({one.anchor: _cleaned(one.tasks.data, clean) for one in sections}),
+    )
+
+
+def _charts(section: RunSection) -> list[Chart]:
+    """Give the charts of a run that have a picture."""
+    found = [chart for one in section.by_environment for chart in one.charts]
+    found += [*section.effort, *section.slices]
+    if section.failures is not None:
+        found.append(section.failures)
+    return [chart for chart in found if chart.figure is not None]
+
+
+def _source(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _trusted(text: str) -> object:
+    """Mark text of ours, or of plotly's, as what goes into the page as it is."""
+    import markupsafe  # late: comes with jinja2
+
+    return markupsafe.Markup(text)  # noqa: S704  # no text of a run is ever given here
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Give the content security policy: these scripts alone, and nothing from anywhere.
+
+    Plotly sets styles as it draws, so those cannot be told by their hashes; there is no address
+    that one of them could load from.
+    """
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _embedded(value: object) -> object:
+    """Give a value as JSON that a script element can hold."""
+    text = msgspec.json.encode(value).decode()
+    for character, escaped in _IN_SCRIPT.items():
+        text = text.replace(character, escaped)
+    return _trusted(text)
+
+
+def _cleaned(value: object, clean: Callable[[str], str]) -> object:
+    """Give JSON with every text of it cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list | tuple):
+        return [_cleaned(item, clean) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _cleaned(item, clean) for key, item in value.items()}
+    return value
+
+
+def _plain(figure: object, clean: Callable[[str], str]) -> object:
+    """Give a figure whose texts are cleaned, and are no markup to plotly."""
+
+    def plain(text: str) -> str:
+        return clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+    return _cleaned(figure, plain)

@@ -1,0 +1,336 @@
+"""Watches an event loop: ends what waits beyond its limit, tells of what blocks, and ends that.
+
+The loop beats several times a second. Code that computes holds everything up, and no exception is
+thrown into it: after a second a warning names the function. Where a supervisor starts the run
+again, `faulthandler` writes the stack and ends the process after `blocking_timeout`. It is a thread
+in C: a thread in Python never gets the interpreter from a pattern that explodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import functools
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import IO, ParamSpec, Protocol, Self, TypeVar
+
+from gymcli.errors import leave_copy
+
+__all__ = ["Watchdog", "Watched", "close", "drive", "new_event_loop", "run"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
+
+_PATIENCE = 2.0
+"""Seconds that tasks and generators which nobody awaits any more may take to end."""
+_LEAVE_SECONDS = 5.0
+"""From an interrupt until the process is ended, whatever still computes in its loop."""
+_MAX_THREADS = 32
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a new loop, of uvloop where it is installed, with threads that delay no end."""
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):
+        import uvloop  # late: heavy, and not everywhere
+
+        new_loop = uvloop.new_event_loop
+    loop = new_loop()
+    loop.set_default_executor(_DaemonThreads())
+    return loop
+
+
+def run(
+    main: Coroutine[object, object, T],
+    *,
+    interrupted_code: Callable[[KeyboardInterrupt], int] | None = None,
+) -> T:
+    """Run a coroutine in a new loop to its end, as `asyncio.run` does.
+
+    A background task that raises SystemExit is logged and ends nothing. At the end what still runs
+    is cancelled, and has two seconds; a task that goes on then is left as it stands, and a thread
+    is never waited for.
+
+    Args:
+        main: The coroutine.
+        interrupted_code: Returns the exit code with which the process is ended, where an interrupt
+            cancels the coroutine and the loop is not closed some seconds later. None: never.
+
+    Raises:
+        KeyboardInterrupt: It was raised in the loop; the coroutine was cancelled.
+
+    """
+    loop = new_event_loop()
+    task = loop.create_task(main)
+    is_over = threading.Event()
+    try:
+        return drive(loop, task)
+    except KeyboardInterrupt as error:
+        if interrupted_code is not None:
+            arguments = (is_over, interrupted_code(error))
+            threading.Thread(target=_leave, args=arguments, daemon=True).start()
+        raise
+    finally:
+        close(loop)
+        is_over.set()
+
+
+def drive(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
+    """Run the loop until this task is done, whatever leaves it from another one."""
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except SystemExit as error:
+            if task.done():
+                raise
+            # `asyncio.run` and `asyncio.Runner` end here, with the exit code of a stranger.
+            _LOGGER.warning("SystemExit(%s) in a background task is ignored", error.code)
+
+
+def close(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what runs in a loop, give it two seconds, and close the loop."""
+    left = drive(loop, loop.create_task(_left()))
+    loop.close()
+    if left:
+        # Collecting such a task would run it once more: a thread that never ends keeps it.
+        forever = threading.Event()
+        threading.Thread(target=lambda _: forever.wait(), args=(left,), daemon=True).start()
+        names = ", ".join(sorted({getattr(task.get_coro(), "__qualname__", "?") for task in left}))
+        _LOGGER.warning("%d tasks were cancelled and go on; they are left: %s", len(left), names)
+
+
+async def _left() -> set[asyncio.Task[object]]:
+    """Cancel what runs, close the async generators, and return the tasks that do not end."""
+    loop = asyncio.get_running_loop()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_PATIENCE)
+    if not all(task.done() for task in tasks):  # asyncio would tell of generators they are in
+        loop.set_exception_handler(_say_nothing)
+    closing = asyncio.create_task(loop.shutdown_asyncgens())
+    await asyncio.wait([closing], timeout=_PATIENCE)
+    return {task for task in {*tasks, closing} if not task.done()}
+
+
+def _say_nothing(loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
+    """Handle what goes wrong in a loop that is about to be closed."""
+
+
+def _leave(is_over: threading.Event, code: int) -> None:
+    """End this process, unless what it waits for is over in time."""
+    if is_over.wait(_LEAVE_SECONDS):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # whatever is wrong with it, the end is near
+            stream.flush()
+    os._exit(code)
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """Runs calls in daemon threads, which it uses again; it is one because asyncio asks for that.
+
+    The standard one joins its threads when it is shut down, and again when the process ends.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_MAX_THREADS)
+        self._calls: queue.SimpleQueue[tuple[Future[object], Callable[[], object]] | None]
+        self._calls = queue.SimpleQueue()
+        self._num_idle = threading.Semaphore(0)
+        self._num_started = 0
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        call = functools.partial(function, *args, **kwargs)
+        self._calls.put((future, call))  # type: ignore[arg-type]  # a future takes what its call returns
+        if not self._num_idle.acquire(blocking=False) and self._num_started < _MAX_THREADS:
+            self._num_started += 1
+            threading.Thread(target=self._work, daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            try:
+                item = self._calls.get_nowait()
+            except queue.Empty:
+                self._num_idle.release()
+                item = self._calls.get()
+            if item is None:
+                return
+            future, call = item
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = call()
+                except BaseException as error:  # noqa: BLE001  # it belongs to whoever awaits it
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            del item, future, call  # else an idle thread keeps what it ran last
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let idle threads end; wait for none."""
+        for _ in range(self._num_started):
+            self._calls.put(None)
+
+
+_BEAT_SECONDS = 0.2
+_BLOCKED_SECONDS = 1.0
+"""Without a turn of the loop for so long, a warning names what computes."""
+_LOOPS = frozenset(
+    {"gymcli.rollout.event_loop", "asyncio.base_events", "asyncio.events", "selectors"}
+)
+"""Where a loop is between two calls: then nobody's code computes, and the machine is slow."""
+
+
+class Watched(Protocol):
+    """Something in the loop that has a deadline."""
+
+    deadline: float
+    """When it is late, by `Watchdog.now`."""
+
+    def expire(self, now: float) -> None:
+        """Be told that the deadline is over; sets another one, or ends."""
+        ...
+
+
+class Watchdog:
+    """The beat of the running event loop; an async context manager.
+
+    Args:
+        blocking_timeout: Seconds without a turn of the loop after which the process ends.
+        stack_file: Where the stack is written then. None: the process is never ended.
+
+    """
+
+    def __init__(
+        self, *, blocking_timeout: float = 60.0, stack_file: IO[str] | None = None
+    ) -> None:
+        self.blocking_timeout = blocking_timeout
+        self._stack_file = stack_file
+        self._watched: set[Watched] = set()
+        self._process = os.getpid()
+        self._lost = 0.0
+        """Seconds in which the loop did not turn; they count against nobody's limit."""
+        self._turned_at = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = threading.Event()
+
+    def now(self) -> float:
+        """Return the seconds by a clock that stands still while the loop is blocked or stopped."""
+        return time.monotonic() - self._lost
+
+    def arm(self) -> None:
+        """Begin to count anew until the process is ended."""
+        if self._stack_file is not None:
+            faulthandler.dump_traceback_later(
+                self.blocking_timeout, exit=True, file=self._stack_file
+            )
+
+    def disarm(self) -> None:
+        """Do not end the process, up to the next beat."""
+        if self._stack_file is not None:
+            faulthandler.cancel_dump_traceback_later()
+
+    def watch(self, one: Watched) -> None:
+        """Look at the deadline of something at every beat."""
+        self._watched.add(one)
+
+    def forget(self, one: Watched) -> None:
+        """Look at it no more."""
+        self._watched.discard(one)
+
+    async def __aenter__(self) -> Self:
+        if self._stack_file is not None:
+            _disarm_before_forks()
+        self._turned_at = time.monotonic()
+        self._beat(asyncio.get_running_loop())
+        thread = threading.get_ident()
+        threading.Thread(target=self._warn, args=(thread,), daemon=True).start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.disarm()
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        leave_copy(self._process)
+        before, self._turned_at = self._turned_at, time.monotonic()
+        self.arm()
+        self._timer = loop.call_later(_BEAT_SECONDS, self._beat, loop)
+        gap = self._turned_at - before - _BEAT_SECONDS
+        if gap > _BLOCKED_SECONDS:
+            # What is ready runs first: nobody is late because somebody else computed.
+            self._lost += gap
+            return
+        now = self.now()
+        for one in [one for one in self._watched if one.deadline < now]:
+            one.expire(now)
+
+    def _warn(self, thread: int) -> None:
+        """Name what blocks the loop, once for each time; runs in a thread of its own."""
+        warned_at = 0.0
+        looked_at = time.monotonic()
+        while not self._is_over.wait(_BLOCKED_SECONDS / 2):
+            before, looked_at = looked_at, time.monotonic()
+            turned_at = self._turned_at
+            if looked_at - before > 2 * _BLOCKED_SECONDS:  # the process itself was stopped
+                continue
+            if looked_at - turned_at > _BLOCKED_SECONDS and turned_at != warned_at:
+                frame = sys._current_frames().get(thread)  # noqa: SLF001  # no other way
+                if frame is None or _module(frame) in _LOOPS:  # it is the machine that is slow
+                    continue
+                warned_at = turned_at
+                _LOGGER.warning(
+                    "%s has computed for a second without awaiting anything, and holds up every "
+                    "other attempt; a tool that blocks can be @tool(in_thread=True)",
+                    _blamed(frame),
+                )
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _blamed(frame: FrameType) -> str:
+    """Name the function of somebody else that ours called, else the innermost one."""
+    found = frame
+    for place in _outwards(frame):
+        name = _module(place)
+        is_ours = name.partition(".")[0] == "gymcli" and not name.startswith("gymcli.envs.")
+        if is_ours or name.partition(".")[0] == "asyncio":
+            break
+        found = place
+    return f"{found.f_code.co_qualname} ({found.f_code.co_filename}:{found.f_lineno})"
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+@functools.cache
+def _disarm_before_forks() -> None:
+    """Let no forked copy inherit the timer, with which it would hang at its end."""
+    os.register_at_fork(before=faulthandler.cancel_dump_traceback_later)

@@ -1,0 +1,253 @@
+"""Calls of `context.isolated`: functions that may hang, grow or crash, in processes of their own.
+
+The processes get no environment variable that holds a secret. Memory is limited by address space,
+and only where the kernel tells how much is in use (Linux).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import socket
+from typing import Literal, TypeVar, cast
+
+import msgspec
+
+from gymcli.environment.registry import module_of_file
+from gymcli.errors import VerifierCrashedError, VerifierError, described, leave_copy
+from gymcli.rollout.worker_pool import (
+    READY,
+    Place,
+    ProcessPool,
+    Subject,
+    find_place,
+    load_place,
+)
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+
+__all__ = ["IsolatedProcesses"]
+
+T = TypeVar("T")
+
+_MEGABYTE = 2**20
+
+
+class Definition(msgspec.Struct):
+    """A function, as the parent names it."""
+
+    place: Place
+    imports: tuple[str, ...]
+
+
+class IsolatedCall(msgspec.Struct):
+    """One call of it."""
+
+    arguments: bytes
+    """Pickled."""
+    memory_mb: int
+
+
+class Report(msgspec.Struct, omit_defaults=True):
+    """How a call ended."""
+
+    kind: Literal["returned", "raised", "out_of_memory", "failed"]
+    data: bytes = b""
+    """The result, or the exception where it can be pickled."""
+    text: str = ""
+    """In words, the exception or why the call could not be made."""
+
+
+class IsolatedProcesses:
+    """At most `max_processes` of them; nothing is started before the first call."""
+
+    def __init__(
+        self,
+        max_processes: int,
+        scrubber: Scrubber = NOTHING_SECRET,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = ProcessPool(
+            "gymcli.rollout.isolation",
+            max_processes,
+            variables=lambda: scrubber.environment(os.environ),
+            now=now,
+        )
+
+    async def call(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        timeout: float,  # noqa: ASYNC109  # it kills a process, which no scope here could
+        memory_mb: int,
+        imports: tuple[str, ...] = (),
+    ) -> T:
+        """Call a module-level function in a process of its own and return its result.
+
+        A process whose caller is cancelled is killed.
+
+        Args:
+            function: Found by its name, also in files that were given as environments.
+            args: Its arguments; they are pickled, as the result is.
+            timeout: Seconds from when the process starts the function. Neither waiting for a
+                process nor importing counts.
+            memory_mb: Megabytes that it may need beside what the process has (Linux).
+            imports: Modules to import before the time starts to count: names, or paths of files.
+
+        Raises:
+            TypeError: It is no module-level function.
+            VerifierTimeoutError: It took longer than `timeout`; its process is killed.
+            VerifierError: Its process died or ran out of memory, something cannot be pickled, or
+                the processes are closed.
+            Exception: As the function raised it.
+
+        """
+        qualname = getattr(function, "__qualname__", None)
+        place = find_place(function)
+        if place is None:
+            name = f"{function.__module__}.{qualname}" if qualname else repr(function)
+            raise TypeError(
+                f"{name} cannot be called in another process: it must be a function at the top "
+                "level of a module that can be imported, no lambda, method, or function of a script"
+            )
+        try:
+            record = IsolatedCall(pickle.dumps(args), memory_mb)
+        except Exception as error:
+            reason = f"its arguments cannot be sent to another process: {described(error)}"
+            raise VerifierError(f"{qualname}: {reason}") from error
+        definition = msgspec.json.encode(Definition(place, imports))
+        subject = Subject(definition, place.qualname, timeout)
+        replies: list[bytes] = []
+        try:
+            await self._pool.run(subject, msgspec.json.encode(record), replies.extend)
+        except VerifierCrashedError:
+            if not replies:  # a process ends after it reported that it ran out of memory
+                raise
+        report = msgspec.json.decode(replies[0], type=Report)
+        return cast("T", _result(place.qualname, memory_mb, report))
+
+    async def close(self) -> None:
+        """End all processes, busy ones in the middle of their call."""
+        await self._pool.close()
+
+
+def _result(name: str, memory_mb: int, report: Report) -> object:
+    """Return what a function returned, or raise what it raised.
+
+    Raises:
+        Exception: As the function raised it.
+        VerifierError: It ran out of memory, or its result cannot be sent.
+
+    """
+    if report.kind == "returned" or (report.kind == "raised" and report.data):
+        try:
+            value = pickle.loads(report.data)  # noqa: S301  # both ends are ours
+        except Exception as error:
+            reason = f"returned what cannot be read here: {described(error)}"
+            raise VerifierError(f"{name} {reason}") from error
+        if report.kind == "returned":
+            return value
+        raise value
+    if report.kind == "out_of_memory":
+        raise VerifierCrashedError(f"{name} needed more than {memory_mb} MB of memory")
+    raise VerifierError(f"{name} {'raised ' if report.kind == 'raised' else ''}{report.text}")
+
+
+def main(handle: int) -> None:
+    """Answer the calls of the parent until it closes the socket."""
+    channel = socket(fileno=handle)
+    process = os.getpid()
+    functions: list[Callable[..., object] | Report] = []
+    for line in channel.makefile("rb"):
+        if line.startswith(b"{"):
+            functions.append(_loaded(msgspec.json.decode(line, type=Definition)))
+            leave_copy(process)
+            channel.sendall(READY + b"\n")
+            continue
+        number, _, record = line.partition(b" ")
+        function = functions[int(number)]
+        if isinstance(function, Report):
+            report = function
+        else:
+            report = _answer(function, msgspec.json.decode(record, type=IsolatedCall))
+        leave_copy(process)
+        data = msgspec.json.encode(report) + b"\n"
+        if report.kind == "out_of_memory":  # what it still holds, the next call would lack
+            channel.sendall(data)
+            os._exit(1)
+        channel.sendall(data + b"\n")
+
+
+def _loaded(definition: Definition) -> Callable[..., object] | Report:
+    """Import a function, and what it asks to have imported; return why it cannot be called."""
+    try:
+        function = load_place(definition.place)
+        for name in definition.imports:
+            if name.endswith(".py"):
+                module_of_file(Path(name), name)
+            else:
+                importlib.import_module(name)
+    except BaseException as error:  # noqa: BLE001  # an import may raise anything
+        return Report("failed", text=_text("cannot be loaded in another process", error))
+    return cast("Callable[..., object]", function)
+
+
+def _answer(function: Callable[..., object], call: IsolatedCall) -> Report:
+    """Make one call; whatever somebody else's code raises is reported."""
+    try:
+        arguments = pickle.loads(call.arguments)  # noqa: S301  # both ends are ours
+    except BaseException as error:  # noqa: BLE001  # a class says itself how it is read
+        return Report("failed", text=_text("cannot be loaded in another process", error))
+    try:
+        with _limited(call.memory_mb):
+            result = function(*arguments)
+    except MemoryError:
+        return Report("out_of_memory")
+    except BaseException as error:  # noqa: BLE001  # some libraries raise what is no Exception
+        return _raised(error)
+    try:
+        return Report("returned", pickle.dumps(result))
+    except Exception as error:  # noqa: BLE001  # a class says itself how it is pickled
+        return Report("failed", text=_text("returned what cannot be sent back", error))
+
+
+def _text(what: str, error: BaseException) -> str:
+    return f"{what}: {described(error)}".encode(errors="replace").decode()
+
+
+def _raised(error: BaseException) -> Report:
+    """Report an exception, as it is where the parent can make it again."""
+    text = described(error).encode(errors="replace").decode()
+    if not isinstance(error, Exception):
+        return Report("raised", text=text)
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
+    except Exception:  # noqa: BLE001  # a class says itself how it is pickled
+        return Report("raised", text=text)
+    return Report("raised", data, text)
+
+
+@contextmanager
+def _limited(memory_mb: int) -> Iterator[None]:
+    """Limit the address space for a block, on top of what was used before it."""
+    before, hard = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:  # no Linux
+        yield
+        return
+    limit = pages * resource.getpagesize() + memory_mb * _MEGABYTE
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, hard))

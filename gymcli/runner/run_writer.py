@@ -1,0 +1,142 @@
+"""What is written of a run: its manifest, and outcomes as they come, logged where they failed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import get_args
+
+import msgspec
+
+from gymcli.errors import EpisodeError
+from gymcli.runner.attempts import Outcome, failure_of
+from gymcli.store.manifest import Manifest
+from gymcli.store.run_directory import RunDirectory
+from gymcli.types import Call, FinishReason, Rollout
+
+__all__ = ["Keeping"]
+
+
+_LOGGER = logging.getLogger(__name__)
+
+_FINISH_REASONS = get_args(FinishReason)
+
+
+class Keeping:
+    """Keeps one run; without a directory nothing is written."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.directory: RunDirectory | None = None
+        self.num_scored = 0
+        self.num_without_logprobs = 0
+        """Answers that lack the log-probabilities which were asked for."""
+        self._knows_finishes = True
+        self._is_unfinished = False
+        self._opened_at = 0.0
+        self._seconds_before = 0.0
+
+    def begin(self, opened_at: float, *, is_unfinished: bool) -> None:
+        """Write the manifest as work on the run begins, or goes on.
+
+        Args:
+            opened_at: When it began, by `time.monotonic`.
+            is_unfinished: Attempts are left; else a run that has its end keeps it.
+
+        Raises:
+            RunDirectoryError: It cannot be written.
+
+        """
+        self._opened_at = opened_at
+        self._seconds_before = self.manifest.seconds
+        self._is_unfinished = is_unfinished or self.manifest.ended_at is None
+        self._write_manifest()
+
+    def write_time(self) -> None:
+        """Write down how long the run was worked on, unless it had its end before.
+
+        Raises:
+            RunDirectoryError: It cannot be written.
+
+        """
+        if self._is_unfinished:
+            seconds = self._seconds_before + time.monotonic() - self._opened_at
+            self.manifest = msgspec.structs.replace(self.manifest, seconds=round(seconds, 3))
+            self._write_manifest()
+
+    def finish(self, metrics: bytes, ended_at: float | None) -> None:
+        """Write the metrics and, where it is given, the end of the run.
+
+        Raises:
+            RunDirectoryError: They cannot be written.
+
+        """
+        if self.directory is None:
+            return
+        if self._is_unfinished and ended_at is not None:
+            self.manifest = msgspec.structs.replace(self.manifest, ended_at=round(ended_at, 3))
+            self.write_time()
+            self._is_unfinished = False
+        self.directory.write_metrics(metrics)
+
+    def _write_manifest(self) -> None:
+        if self.directory is not None:
+            self.directory.write_manifest(self.manifest)
+
+    def keep(self, outcome: Outcome) -> Outcome:
+        """Write an outcome down and give it as it is on disk; texts of models are not logged.
+
+        Raises:
+            RunDirectoryError: It cannot be written.
+
+        """
+        record = outcome.record
+        if isinstance(record, Rollout) and self.directory is not None:
+            try:
+                self.directory.append_rollout(record)
+            except EpisodeError as too_long:
+                record = failure_of(record, too_long)
+        if isinstance(record, Rollout):
+            self.num_scored += 1
+        else:
+            where = (record.env, record.task_id, record.attempt)
+            what = (record.error.error_class, record.error.message)
+            _LOGGER.info("%s %s/%d: %s: %s", *where, *what)
+            if self.directory is not None:
+                if outcome.generation is not None:
+                    self.directory.append_generation(outcome.generation)
+                record = self.directory.append_failure(record)
+        for name, count in record.retries.items():
+            where = (record.env, record.task_id, record.attempt)
+            _LOGGER.info("%s %s/%d: %s, tried again %d times", *where, name, count)
+        self._look_at(record.calls)
+        return outcome if record is outcome.record else outcome._replace(record=record)
+
+    def _look_at(self, calls: Iterable[Call]) -> None:
+        """Warn of the first answer that is not as it should be, of each kind."""
+        for call in calls:
+            if self._knows_finishes and call.finish_reason not in _FINISH_REASONS:
+                self._knows_finishes = False
+                _LOGGER.warning(
+                    "an answer ended with the finish reason %r, which gymcli does not know: it "
+                    'counts as a normal end; "calls" on the record of each attempt has the words',
+                    call.finish_reason,
+                )
+            if call.lacks_logprobs:
+                if not self.num_without_logprobs:
+                    _LOGGER.warning(
+                        "an answer came without the log-probabilities that were asked for; the "
+                        'summary counts such answers, "calls" on the record has "lacks_logprobs"'
+                    )
+                self.num_without_logprobs += 1
+
+    def save(self, rollout: Rollout) -> None:
+        """Write a conversation down that waits for its score.
+
+        Raises:
+            RunDirectoryError: It cannot be written.
+
+        """
+        if self.directory is not None:
+            self.directory.append_generation(rollout)

@@ -1,0 +1,451 @@
+"""The lines of several runs one after another, as they are; each attempt comes from one of them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+import gymcli
+from gymcli.errors import RunFileError, RunMismatchError
+from gymcli.metrics import FailureLine, ScoredLine
+from gymcli.numbering import Numbering
+from gymcli.store.durability import unfinished_end
+from gymcli.store.locking import kept_unwritten
+from gymcli.store.manifest import EnvironmentRecord, Manifest, Shard, differences
+from gymcli.store.rollout_files import (
+    FAILURES,
+    GENERATIONS,
+    ROLLOUTS,
+    VERDICTS,
+    lines_with_structs,
+)
+from gymcli.types import JSONObject, is_other_source
+
+__all__ = [
+    "MergedLines",
+    "NamedLine",
+    "RunRecord",
+    "check_alike",
+    "merged_manifest",
+    "missing_shards",
+    "named_shards",
+    "version_warnings",
+]
+
+
+T = TypeVar("T")
+
+_FACTS = ("version", "options", "max_reward", "pass_threshold", "rescore")
+"""What says how an environment plays and scores."""
+_MAX_NAMED = 5
+
+
+class RunRecord(NamedTuple):
+    """A run and what its run.json says."""
+
+    path: Path
+    manifest: Manifest
+
+
+class _ShardedRun(NamedTuple):
+    """The shards of one set of tasks, by number; a shard of none is a run of its own."""
+
+    num_shards: int
+    shards: dict[int, RunRecord]
+
+    @property
+    def first(self) -> RunRecord:
+        return next(iter(self.shards.values()))
+
+    def missing(self) -> list[str]:
+        numbers = range(1, self.num_shards + 1)
+        return [str(Shard(n, self.num_shards)) for n in numbers if n not in self.shards]
+
+
+def check_alike(runs: Sequence[RunRecord]) -> None:
+    """Refuse runs that are no parts of one.
+
+    Raises:
+        RunMismatchError: Their settings or environments differ, a shard is there twice, or shards
+            are of other tasks than each other. The message names the keys and the runs.
+
+    """
+    known: dict[str, RunRecord] = {}
+    for run in runs:
+        _check_whole(run, len(runs))
+        _check_same(runs[0], run, _settings(runs[0].manifest), _settings(run.manifest))
+        for name, record in run.manifest.environments.items():
+            before = known.setdefault(name, run)
+            facts = _facts(name, before.manifest.environments[name])
+            _check_same(before, run, facts, _facts(name, record))
+    sharded = [one for one in _sharded_runs(runs) if one.num_shards > 1]
+    for one in sharded:
+        _check_selection(one)
+        if len(sharded) > 1 and one.missing():
+            other = next(other for other in sharded if other is not one)
+            raise RunMismatchError(
+                f"{one.first.path}: is shard {one.first.manifest.shard}, and "
+                f"{other.first.path} is shard {other.first.manifest.shard} of other tasks files "
+                f"or another number of shards; merge the shards of each on their own"
+            )
+
+
+def _check_whole(run: RunRecord, num_runs: int) -> None:
+    """Refuse to merge again what shards are missing of: its other attempts are expected already."""
+    missing = run.manifest.missing_shards
+    if missing and num_runs > 1:
+        named = named_shards(missing)
+        raise RunMismatchError(
+            f"{run.path}: was merged without shard {named}, and expects its attempts; merge all "
+            "shards at once, or collect what is missing into it with gym collect, without --shard"
+        )
+
+
+def _settings(manifest: Manifest) -> JSONObject:
+    """Give the identity without its environments: not every run has all of them."""
+    others = {key: value for key, value in manifest.identity.items() if key != "environments"}
+    return {"schema_version": manifest.schema_version, **others}
+
+
+def _facts(name: str, record: EnvironmentRecord) -> JSONObject:
+    return {f"environments.{name}.{key}": getattr(record, key) for key in _FACTS}
+
+
+def _check_same(before: RunRecord, run: RunRecord, there: JSONObject, here: JSONObject) -> None:
+    if found := differences(there, here):
+        raise RunMismatchError(
+            f"{run.path}: was made with other settings than {before.path}: {'; '.join(found)}. "
+            "Only runs with the same settings can be merged"
+        )
+
+
+def _check_selection(sharded: _ShardedRun) -> None:
+    """Refuse shards that were taken of different selections of the same tasks."""
+    first = sharded.first
+    for run in sharded.shards.values():
+        if found := differences(_of_all_shards(first.manifest), _of_all_shards(run.manifest)):
+            raise RunMismatchError(
+                f"{run.path}: was taken of other attempts than {first.path}: {'; '.join(found)} "
+                "expected of all shards. Run both with the same --limit, --task and --repeats"
+            )
+
+
+def _of_all_shards(manifest: Manifest) -> JSONObject:
+    records = manifest.environments.items()
+    return {name: record.num_expected_of_all_shards for name, record in records}
+
+
+def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
+    """Put the shards of the same tasks files together.
+
+    Raises:
+        RunMismatchError: A shard is there twice.
+
+    """
+    found: dict[tuple[object, ...], _ShardedRun] = {}
+    for run in runs:
+        hashes = frozenset(str(file.get("sha256")) for file in run.manifest.tasks)
+        if not run.manifest.shard:
+            found[str(run.path), hashes] = _ShardedRun(1, {1: run})
+            continue
+        number, num_shards = Shard.parse(run.manifest.shard)
+        shards = found.setdefault((num_shards, hashes), _ShardedRun(num_shards, {})).shards
+        before = shards.setdefault(number, run)
+        if before is not run:
+            raise RunMismatchError(
+                f"{run.path}: is shard {run.manifest.shard}, and so is {before.path}; leave one "
+                "of them out"
+            )
+    return list(found.values())
+
+
+def missing_shards(runs: Sequence[RunRecord]) -> list[str]:
+    """Name the shards that none of the runs is, nor was merged into one."""
+    never = [shard for run in runs for shard in run.manifest.missing_shards]
+    return never + [shard for sharded in _sharded_runs(runs) for shard in sharded.missing()]
+
+
+def named_shards(shards: Sequence[str]) -> str:
+    """Name the first of several shards, for a message."""
+    return ", ".join(shards[:_MAX_NAMED]) + (", ..." if shards[_MAX_NAMED:] else "")
+
+
+def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
+    """Say what may explain other scores and is no setting: versions, sources of environments."""
+    versions: dict[str, Path] = {}
+    sources: dict[str, dict[str, Path]] = defaultdict(dict)
+    for path, manifest in runs:
+        versions.setdefault(manifest.gymcli_version, path)
+        for name, record in manifest.environments.items():
+            sources[f"the source of environment {name}"].setdefault(record.source_hash, path)
+    different = {"gymcli": versions} if len(versions) > 1 else {}
+    different |= {
+        what: by_hash
+        for what, by_hash in sources.items()
+        if any(is_other_source(one, other) for one, other in combinations(by_hash, 2))
+    }
+    return [
+        f"{what} is not the same in all runs: "
+        + ", ".join(f"{value} in {path}" for value, path in [*by_value.items()][:_MAX_NAMED])
+        for what, by_value in different.items()
+    ]
+
+
+def merged_manifest(runs: Sequence[RunRecord]) -> Manifest:
+    """Describe the run that these are parts of; what differs between them is left out.
+
+    Of shards all are expected, those that are missing too.
+    """
+    manifests = [run.manifest for run in runs]
+    first = manifests[0]
+    environments = _environments(runs)
+    ends = [manifest.ended_at for manifest in manifests if manifest.ended_at is not None]
+    is_whole = len(ends) == len(manifests) and not missing_shards(runs)
+    commits = {manifest.git_commit for manifest in manifests}
+    return msgspec.structs.replace(
+        first,
+        gymcli_version=gymcli.__version__,
+        identity=_identity(manifests),
+        options=_shared([manifest.options for manifest in manifests]),
+        tasks=_files(manifests),
+        environments=environments,
+        shard="",
+        missing_shards=missing_shards(runs),
+        roles=_first_of_each([manifest.roles for manifest in manifests]),
+        role_params=_first_of_each([manifest.role_params for manifest in manifests]),
+        libraries=_shared([manifest.libraries for manifest in manifests]),
+        git_commit=first.git_commit if len(commits) == 1 else None,
+        num_expected=sum(record.num_expected for record in environments.values()),
+        num_tasks=sum(manifest.num_tasks for manifest in manifests),
+        started_at=min(manifest.started_at for manifest in manifests),
+        ended_at=max(ends) if is_whole else None,
+        seconds=round(sum(manifest.seconds for manifest in manifests), 3),
+    )
+
+
+def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
+    records = _first_of_each([run.manifest.environments for run in runs])
+    num_expected = dict.fromkeys(records, 0)
+    hashes: dict[str, set[str]] = {name: set() for name in records}
+    earlier: dict[str, set[str]] = {name: set() for name in records}
+    for run in runs:
+        for name, record in run.manifest.environments.items():
+            hashes[name].add(record.source_hash)
+            earlier[name].update(record.earlier_source_hashes)
+    for sharded in _sharded_runs(runs):
+        for name, record in sharded.first.manifest.environments.items():
+            is_whole = not sharded.first.manifest.shard
+            own = record.num_expected if is_whole else record.num_expected_of_all_shards
+            num_expected[name] += own
+    shared = {name: found.copy().pop() if len(found) == 1 else "" for name, found in hashes.items()}
+    return {
+        name: msgspec.structs.replace(
+            record,
+            source_hash=shared[name],
+            earlier_source_hashes=sorted((hashes[name] | earlier[name]) - {"", shared[name]}),
+            num_expected=num_expected[name],
+            num_expected_of_all_shards=0,
+        )
+        for name, record in sorted(records.items())
+    }
+
+
+def _identity(manifests: Sequence[Manifest]) -> JSONObject:
+    """Give the identity that all share, with the environments of any."""
+    environments: JSONObject = {}
+    for manifest in manifests:
+        own = manifest.identity.get("environments")
+        environments |= own if isinstance(own, dict) else {}
+    first = manifests[0].identity
+    return {**first, "environments": environments} if first else {}
+
+
+def _files(manifests: Sequence[Manifest]) -> list[JSONObject]:
+    """Give the tasks files of all runs; the same content under two names counts as one file."""
+    files: list[JSONObject] = []
+    for manifest in manifests:
+        known = [file.get("sha256") for file in files]
+        files += (file for file in manifest.tasks if file.get("sha256") not in known)
+    return files
+
+
+def _shared(mappings: Sequence[Mapping[str, T]]) -> dict[str, T]:
+    """Give what all of them say alike."""
+    first, *others = mappings
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in other and other[key] == value for other in others)
+    }
+
+
+def _first_of_each(mappings: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for mapping in mappings:
+        found = {**mapping, **found}
+    return found
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Scored(ScoredLine, gc=False):
+    """A scored line; what metrics will read of it must be right."""
+
+    env: str
+    attempt: _Number
+
+
+class _Failed(FailureLine):
+    """A failed line; what metrics will read of it must be right."""
+
+    env: str
+    attempt: _Number
+
+
+class _Attempt(msgspec.Struct):
+    """The part of a line that says whose it is."""
+
+    env: str
+    task_id: str
+    attempt: _Number
+
+
+_Key: TypeAlias = _Scored | _Failed | _Attempt
+
+
+class _Verdict(msgspec.Struct):
+    key: str
+
+
+_DECODERS: dict[str, msgspec.json.Decoder[_Key]] = {
+    ROLLOUTS: msgspec.json.Decoder(_Scored),
+    GENERATIONS: msgspec.json.Decoder(_Attempt),
+    FAILURES: msgspec.json.Decoder(_Failed),
+}
+_VERDICTS = msgspec.json.Decoder(_Verdict)
+
+
+class NamedLine(NamedTuple):
+    """A line and the file of a run that it belongs to."""
+
+    name: str
+    data: bytes
+
+
+class MergedLines:
+    """Reads runs one after another.
+
+    Memory holds a digest of each attempt and each verdict, of 16 bytes, and as much again to find
+    it by. Among 10^9 attempts two have the same one with a chance of 10^-21.
+
+    Args:
+        runs: The run directories.
+
+    """
+
+    def __init__(self, runs: Sequence[Path]) -> None:
+        self.warnings: list[str] = []
+        """What was left out of the runs that were read so far."""
+        self._runs = runs
+        self._attempts = Numbering()
+        self._verdicts = Numbering()
+        self._first_of_run: list[int] = []
+        """The number of attempts that were known when each run was begun."""
+
+    def read(self, names: Sequence[str] = (*_DECODERS, VERDICTS)) -> Iterator[NamedLine]:
+        """Give the lines of these files; of answers of judges that two runs have, the first one.
+
+        Raises:
+            RunDirectoryError: A run is being written.
+            RunFileError: A line is damaged, or an attempt has two scores in one run.
+            RunMismatchError: Two runs have an attempt on record; the message names both places.
+
+        """
+        for run in self._runs:
+            with kept_unwritten(run):
+                self._first_of_run.append(len(self._attempts))
+                num_verdicts = len(self._verdicts)
+                for name in names:
+                    path = run / name
+                    if not _is_there(path):
+                        continue
+                    if name == VERDICTS:
+                        lines = self._verdict_lines(path, num_verdicts)
+                    else:
+                        lines = self._attempt_lines(path)
+                    yield from (NamedLine(name, data) for data in lines)
+                    if unfinished_end(path):
+                        self.warnings.append(
+                            f"{path}: the last line was not finished when its writer stopped; "
+                            "left out"
+                        )
+
+    def _attempt_lines(self, path: Path) -> Iterator[bytes]:
+        first_of_run = self._first_of_run[-1]
+        for line, key in lines_with_structs(path, _DECODERS[path.name]):
+            num_known = len(self._attempts)
+            number = self._attempts.number_of(_digest(key))
+            is_score = path.name == ROLLOUTS
+            if number < first_of_run or (is_score and number < num_known):
+                raise self._twice(f"{path}:{line.number}", key, number)
+            yield line.data
+
+    def _verdict_lines(self, path: Path, num_before: int) -> Iterator[bytes]:
+        for line, verdict in lines_with_structs(path, _VERDICTS):
+            key = hashlib.blake2b(verdict.key.encode(), digest_size=16).digest()
+            if self._verdicts.number_of(key) >= num_before:
+                yield line.data
+
+    def _twice(self, place: str, key: _Key, number: int) -> RunFileError | RunMismatchError:
+        """Give the error that names an attempt that was there before, and both places."""
+        index = bisect_right(self._first_of_run, number) - 1
+        first = _first_place(self._runs[index], key)
+        what = f"{place}: attempt {key.attempt} of task {key.task_id} ({key.env})"
+        if index == len(self._first_of_run) - 1:
+            return RunFileError(f"{what} is in {first} as well; delete one of the lines")
+        return RunMismatchError(
+            f"{what} is on record in {first} as well; merge runs of other attempts"
+        )
+
+
+def _is_there(path: Path) -> bool:
+    """Say whether a run has this file.
+
+    Raises:
+        RunFileError: It is a pipe, a folder or a link to nothing.
+
+    """
+    if path.is_file():
+        return True
+    if os.path.lexists(path):
+        raise RunFileError(f"{path}: is no regular file")
+    return False
+
+
+def _digest(key: _Key) -> bytes:
+    text = f"{key.env}\0{key.task_id}\0{key.attempt}"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _first_place(run: Path, key: _Key) -> str:
+    """Find where an attempt first stands in a run that has it."""
+    digest = _digest(key)
+    files = (run / name for name in _DECODERS)
+    places = (
+        f"{path}:{line.number}"
+        for path in files
+        if path.is_file()
+        for line, found in lines_with_structs(path, _DECODERS[path.name])
+        if _digest(found) == digest
+    )
+    return next(itertools.chain(places, (str(run),)))

@@ -1,0 +1,282 @@
+"""The names of a run's files, and their lines read as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from gymcli.errors import RunFileError, UsageError
+from gymcli.nemo_gym.rows import environment_name, is_nemo_rollout, own_task_id, read_rollout
+from gymcli.secrets import Scrubber
+from gymcli.store.durability import unfinished_end
+from gymcli.store.lines import Line, decode_block, iterate_blocks, iterate_lines
+from gymcli.types import JSON_ERRORS, Failure, JSONObject, Rollout
+
+__all__ = [
+    "FAILURES",
+    "GENERATIONS",
+    "METRICS",
+    "ROLLOUTS",
+    "VERDICTS",
+    "WAYS_OUT",
+    "RolloutReading",
+    "decode_rollout",
+    "environment_names",
+    "find_rollout",
+    "line_environment",
+    "lines_with_structs",
+    "numbered_structs",
+    "read_structs",
+    "redacted",
+    "rollout_lines",
+    "rollouts_file",
+    "structs_of",
+    "unfinished_line",
+    "without_torn",
+]
+
+
+ROLLOUTS = "rollouts.jsonl"
+FAILURES = "failures.jsonl"
+GENERATIONS = "generations.jsonl"
+VERDICTS = "verdicts.jsonl"
+METRICS = "metrics.json"
+
+WAYS_OUT = {
+    ROLLOUTS: "delete the line: its attempt is collected again",
+    FAILURES: "delete the line: it only says why an attempt failed",
+    GENERATIONS: "delete the line: its attempt is collected again",
+    VERDICTS: "delete the line: its answer is asked again",
+}
+"""What to do about a line that is damaged, by the name of its file."""
+
+T = TypeVar("T")
+Record = TypeVar("Record", Rollout, Failure)
+
+
+def redacted(record: Record, scrubber: Scrubber) -> Record:
+    """Return a record as it will be read back: without keys in use, and marked where it held one.
+
+    A record without a key is returned as it is.
+    """
+    if not scrubber:
+        return record
+    line = msgspec.json.encode(record)
+    clean = scrubber.line(line)
+    if clean is line:
+        return record
+    found = msgspec.json.decode(clean, type=type(record))
+    found.redacted = True
+    return found
+
+
+def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+    """Decode the lines of a run's file; a torn last line is left out.
+
+    Raises:
+        RunFileError: A line that is not the torn last one cannot be decoded.
+
+    """
+    for _, struct in numbered_structs(path, decoder):
+        yield struct
+
+
+def numbered_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T]]:
+    """Decode the lines as `read_structs` does, each with its number."""
+    return ((line.number, struct) for line, struct in lines_with_structs(path, decoder))
+
+
+def lines_with_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
+    """Decode the lines as `read_structs` does, each with the line itself."""
+    return structs_of(iterate_lines(path), path, decoder)
+
+
+def structs_of(
+    lines: Iterable[Line], path: Path, decoder: msgspec.json.Decoder[T]
+) -> Iterator[tuple[Line, T]]:
+    """Decode lines of a run's file as `read_structs` does."""
+    for line in lines:
+        try:
+            yield line, decoder.decode(line.data)
+        except JSON_ERRORS as error:
+            if not line.is_complete:
+                return
+            way_out = WAYS_OUT.get(path.name, "delete the line")
+            raise RunFileError(f"{path}:{line.number}: is damaged: {error}; {way_out}") from error
+
+
+class _Head(msgspec.Struct):
+    schema_version: int = 0
+
+
+class _Named(_Head):
+    env: str = ""
+
+
+_DECODER = msgspec.json.Decoder(Rollout)
+_HEAD_DECODER = msgspec.json.Decoder(_Head)
+_NAMED_DECODER = msgspec.json.Decoder(_Named)
+
+
+class RolloutReading(NamedTuple):
+    """How the lines of a rollout file are understood."""
+
+    path: str
+    """For messages."""
+    default_env: str | None = None
+    """The environment of lines that name none."""
+    row_fields: Mapping[str, JSONObject] = {}
+    """Fields of task rows by task id and by row index, for rollout files that lack them."""
+
+
+def rollouts_file(path: Path) -> Path:
+    """Give the rollout file of a run directory, or the file itself.
+
+    Raises:
+        UsageError: There is neither.
+
+    """
+    if path.is_dir():
+        file = path / ROLLOUTS
+        if not file.is_file():
+            raise UsageError(f"{path}: holds no {ROLLOUTS}; give a run directory or a rollout file")
+        return file
+    if not path.exists():
+        raise UsageError(f"{path}: no such run directory or rollout file")
+    return path
+
+
+def rollout_lines(path: Path) -> Iterator[Line]:
+    """Give the raw lines of a rollout file; a torn last line is left out."""
+    return without_torn(iterate_lines(path))
+
+
+def without_torn(lines: Iterable[Line]) -> Iterator[Line]:
+    """Leave out a last line that its writer did not finish."""
+    return (line for line in lines if line.is_complete or _is_json(line.data))
+
+
+def unfinished_line(run: Path) -> str | None:
+    """Say that the last line of a rollout file is left out; None where nothing is."""
+    path = run / ROLLOUTS if run.is_dir() else run
+    if path.suffix in (".gz", ".zst") or not path.is_file():
+        return None
+    if not unfinished_end(path):
+        return None
+    return f"{path}: the last line was not finished when its writer stopped; left out"
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except JSON_ERRORS:
+        return False
+    return True
+
+
+def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout:
+    """Decode one line, ours or NeMo Gym's.
+
+    Raises:
+        RunFileError: The line is no rollout; the message names file, line and reason.
+
+    """
+    try:
+        rollout = _own(data)
+        if rollout is None:
+            rollout = _foreign(msgspec.json.decode(data), reading)
+    except JSON_ERRORS as error:
+        way_out = f"; {WAYS_OUT[ROLLOUTS]}" if Path(reading.path).name == ROLLOUTS else ""
+        text = f"{reading.path}:{number}: is not a rollout: {error}{way_out}"
+        raise RunFileError(text) from error
+    except ValueError as error:
+        raise RunFileError(f"{reading.path}:{number}: is not a rollout: {error}") from error
+    return rollout
+
+
+def _own(data: bytes) -> Rollout | None:
+    """Decode a line that gymcli wrote; None for any other."""
+    try:
+        rollout = _DECODER.decode(data)
+    except msgspec.ValidationError:
+        # The fields of a foreign row may have the names of ours and other types.
+        if _HEAD_DECODER.decode(data).schema_version:
+            raise
+        return None
+    if not rollout.schema_version:
+        return None
+    if not (rollout.env and rollout.task_id) or rollout.attempt < 0:
+        raise ValueError('"env", "task_id" or "attempt" is missing')
+    return rollout
+
+
+def _foreign(line: object, reading: RolloutReading) -> Rollout:
+    if not isinstance(line, dict) or not is_nemo_rollout(line):
+        raise ValueError('neither "schema_version" (ours) nor "response" (NeMo Gym) is there')
+    env = environment_name(line) or reading.default_env
+    if env is None:
+        raise ValueError("the line names no environment, give --env NAME")
+    return read_rollout(line, env=env, row_fields=_row_of(line, reading.row_fields))
+
+
+def _row_of(line: JSONObject, row_fields: Mapping[str, JSONObject]) -> JSONObject | None:
+    """Find the task row of a rollout: by its id, else by the row's index in the tasks file."""
+    own_id = own_task_id(line)
+    by_id = row_fields.get(own_id) if own_id is not None else None
+    return by_id if by_id is not None else row_fields.get(f"#{line.get('_ng_task_index')}")
+
+
+def environment_names(path: Path, reading: RolloutReading) -> set[str]:
+    """Give the environments that the lines of a file name.
+
+    Raises:
+        UsageError: The file cannot be read, or a line is no rollout.
+
+    """
+    names: set[str] = set()
+    for block in iterate_blocks(path):
+        named = decode_block(block, _NAMED_DECODER)
+        if named is None or not all(line.schema_version and line.env for line in named):
+            lines = without_torn(block.lines(path))
+            names.update(line_environment(line, reading) for line in lines)
+        else:
+            names.update(line.env for line in named)
+    return names
+
+
+def line_environment(line: Line, reading: RolloutReading) -> str:
+    """Give the environment that a line names; of our own lines little more than that is read.
+
+    Raises:
+        RunFileError: The line is no rollout.
+
+    """
+    try:
+        named = _NAMED_DECODER.decode(line.data)
+    except JSON_ERRORS:
+        named = _Named()
+    if named.schema_version and named.env:
+        return named.env
+    return decode_rollout(line.number, line.data, reading).env
+
+
+def find_rollout(run: Path, task: str, reading: RolloutReading) -> Rollout | None:
+    """Find the rollout of `TASK` or `TASK/ATTEMPT`; without an attempt, the lowest one.
+
+    Raises:
+        UsageError: The path or a line is wrong.
+
+    """
+    best: Rollout | None = None
+    for line in rollout_lines(rollouts_file(run)):
+        rollout = decode_rollout(line.number, line.data, reading)
+        if reading.default_env is not None and rollout.env != reading.default_env:
+            continue
+        if f"{rollout.task_id}/{rollout.attempt}" == task:
+            return rollout
+        if rollout.task_id == task and (best is None or rollout.attempt < best.attempt):
+            best = rollout
+    return best

@@ -1,0 +1,162 @@
+"""All checks of one environment, and the tasks that they are made on."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+import gymcli
+from gymcli.checks.checks import CHECKS, check, check_async
+from gymcli.errors import TasksError, UnknownNameError
+
+
+def found_by(name, **options):
+    report = check(f"tests.checking.broken:{name}", **options)
+    return report, {finding.check: finding for finding in report.findings}
+
+
+def test_check_holds():
+    report, found = found_by("Good")
+    assert report.failures == []
+    assert list(found) == list(CHECKS)
+    assert (report.env, report.version, report.num_tasks) == ("broken", "1", 60)
+    assert report.tasks == "60 generated with Random(0)"
+    assert found["leaks"].status == "skipped"
+    assert found["leaks"].text == "the answer is part of the question"
+
+
+def test_check_is_public_and_is_json():
+    report = gymcli.check("arithmetic", limit=3)
+    assert report.num_tasks == 3
+    assert report.tasks.endswith("datasets/arithmetic/tasks.jsonl")
+    again = msgspec.json.decode(msgspec.json.encode(report), type=type(report))
+    assert again == report
+
+
+def test_check_in_a_loop_that_runs():
+    report = asyncio.run(check_async("tests.checking.broken:Good", limit=2))
+    assert report.failures == []
+
+
+@pytest.mark.parametrize(
+    ("name", "reasons"),
+    [
+        ("Unknown", ['"speling" is no check (there are: tasks, oracle,']),
+        ("Forbidden", ['"repeatable" holds for every', '"tasks" holds for every']),
+        ("Reasonless", ['"empty" is skipped without a reason']),
+    ],
+)
+def test_check_refuses_to_skip(name, reasons):
+    report, found = found_by(name, limit=4)
+    texts = [finding.text for finding in report.failures]
+    assert [finding.check for finding in report.failures] == ["skipped_checks"] * len(reasons)
+    assert all(map(str.startswith, texts, reasons))
+    if name == "Forbidden":
+        assert found["repeatable"].status == found["tasks"].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Roleless", 'Roleless needs the role "judge" and its stand_ins gives no scripted model'),
+        ("Unready", "KeyError: 'gold'"),
+    ],
+)
+def test_check_without_the_models_that_are_needed(name, reason):
+    _, found = found_by(name, limit=4)
+    assert found["oracle"].status == "failed"
+    assert reason in found["oracle"].text
+    assert found["duplicates"].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Barren", "Barren generates no tasks and ships none; give --tasks FILE"),
+        ("Empty", "generated.jsonl: no tasks; expected one JSON object a line"),
+        ("Exploding", "ZeroDivisionError: no luck"),
+    ],
+)
+def test_check_without_tasks(name, reason):
+    report, found = found_by(name)
+    assert [finding.text for finding in report.failures] == [reason]
+    assert {f.status for n, f in found.items() if n != "tasks"} == {"n/a"}
+
+
+def test_check_goes_on_with_the_rows_that_are_valid():
+    report, found = found_by("Untidy")
+    assert found["tasks"].text == (
+        'generated.jsonl:2: "answer" is missing (environment broken needs it) (and 1 more)'
+    )
+    assert report.num_tasks == 1
+    assert found["oracle"].status == "ok"
+
+
+def test_check_of_copies():
+    report, found = found_by("Copying")
+    assert (found["tasks"].text, found["tasks"].task_ids) == ("1 rows are copies of others", ["a"])
+    assert report.num_tasks == 2
+
+
+def test_check_says_which_check_an_environment_breaks():
+    report, _ = found_by("Undecided", limit=3)
+    assert [(f.check, f.text) for f in report.failures] == [
+        ("guessing", "LookupError: which?"),
+        ("leaks", "LookupError: which?"),
+    ]
+
+
+def test_check_with_tasks_of_a_file(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    rows = [
+        {"id": "a", "prompt": "A?", "answer": "gold-a"},
+        {"id": "b", "prompt": "B?", "answer": "gold-b", "env": "broken"},
+        {"id": "c", "prompt": "What is 1 + 1?", "answer": 2, "env": "arithmetic"},
+    ]
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    report, found = found_by("Good", tasks=path)
+    assert (report.num_tasks, report.tasks) == (2, str(path))
+    assert found["tasks"].text == "2 valid, each with an id of its own"
+
+
+def test_check_with_tasks_of_others(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": "c", "prompt": "1 + 1?", "answer": 2, "env": "arithmetic"}\n')
+    report, _ = found_by("Good", tasks=path)
+    assert [f.text for f in report.failures] == [f"{path}: no row is of this environment"]
+
+
+def test_check_of_what_is_not_there(tmp_path):
+    with pytest.raises(TasksError, match="no such file"):
+        found_by("Good", tasks=tmp_path / "nothing.jsonl")
+    with pytest.raises(UnknownNameError, match='no environment "arithmetik"; did you mean'):
+        check("arithmetik")
+
+
+def test_check_tells_how_far_it_is():
+    told = []
+    found_by("Good", limit=2, watch=told.append)
+    assert told[0] == "broken: 1 records scored"
+    assert len(told) > 10
+
+
+def test_check_ends_where_the_environment_does_not(tmp_path):
+    path = tmp_path / "hanging.py"
+    path.write_text(
+        "import asyncio\n"
+        "from gymcli import Environment, Message, Score, Task\n"
+        "class Hanging(Environment[Task]):\n"
+        '    """Do not end."""\n'
+        "    step_timeout = verify_timeout = 0.05\n"
+        "    async def oracle(self, rollout):\n"
+        "        await asyncio.get_running_loop().create_future()\n"
+        "    @classmethod\n"
+        "    async def verify(cls, rollout, context):\n"
+        "        while True: pass\n"
+    )
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"id": "a", "prompt": "Go."}\n{"id": "b", "prompt": "Go on."}\n')
+    report = check(f"{path}:Hanging", tasks=tasks)
+    texts = {finding.check: finding.text for finding in report.findings}
+    assert "oracle took longer than 0.05 seconds (step_timeout)" in texts["oracle"]
+    assert "took longer than 0.05 seconds (verify_timeout)" in texts["empty"]

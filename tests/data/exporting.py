@@ -1,0 +1,44 @@
+"""Exports runs of a few attempts into memory."""
+
+import io
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from gymcli.data.export_source import Selected, Source
+from gymcli.data.exporters import COMPLETIONS, EXPORTERS
+from gymcli.filters import parse_filter
+from gymcli.index import open_index
+from gymcli.secrets import NOTHING_SECRET
+
+
+class Exported:
+    """What an exporter wrote, and said."""
+
+    def __init__(self, data, beside, num_rows, source):
+        self.data = data
+        self.beside = beside
+        self.num_rows = num_rows
+        self.left_out = dict(source.left_out)
+        self.warnings = source.warnings
+        self.num_redacted = source.num_redacted
+
+    @property
+    def rows(self):
+        """The rows of a file of JSON lines."""
+        return [msgspec.json.decode(line) for line in self.data.splitlines()]
+
+
+def export(to, *runs: Path, where=None, scrubber=NOTHING_SECRET, **options):
+    """Export runs in a format; `completion` is the other form of sft."""
+    exporter = COMPLETIONS if to == "completion" else EXPORTERS[to]
+    wanted = None if where is None else parse_filter(where)
+    with ExitStack() as stack:
+        indices = [stack.enter_context(open_index(run, **options)) for run in runs]
+        source = Source([Selected(index, index.select(wanted)) for index in indices], scrubber)
+        file, beside = io.BytesIO(), io.BytesIO()
+        written = exporter.write(source, file)
+        if written.write_beside is not None:
+            written.write_beside(beside)
+    return Exported(file.getvalue(), beside.getvalue(), written.num_rows, source)

@@ -1,0 +1,121 @@
+"""Each format is read by the library that its users read it with."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+
+import pytest
+
+from tests.data.exporting import export
+from tests.docs.pages import blocks, page
+from tests.index.runs import failed, scored, with_tools, write_run
+
+pytestmark = pytest.mark.slow
+
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"properties": {name: {}}}}}
+    for name in ("weather", "add")
+]
+
+LOAD = """
+import json, sys
+
+import datasets
+
+datasets.disable_progress_bars()
+found = {}
+for name in sys.argv[3:]:
+    kind = {"jsonl": "json"}.get(name.rpartition(".")[2], name.rpartition(".")[2])
+    found[name] = list(
+        datasets.load_dataset(kind, data_files=name, split="train", cache_dir=sys.argv[2])
+    )
+exec(sys.argv[1].replace("features=features", "features=features, chunksize=1"))
+found["features"] = list(dataset)
+print(json.dumps(found))
+"""
+"""Prints the rows of files; in a process of its own, since variables are read at import."""
+
+FILES = {
+    "sft": "sft.jsonl",
+    "completion": "completion.jsonl",
+    "dpo": "dpo.jsonl",
+    "parquet": "all.parquet",
+    "csv": "all.csv",
+}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Give what was exported of one run, and what `datasets` reads of each file."""
+    for package in ("datasets", "pyarrow"):
+        try:
+            distribution(package)
+        except PackageNotFoundError:
+            pytest.skip("data sets are an extra")
+    folder = tmp_path_factory.mktemp("files")
+    best, worst = (with_tools("t", attempt=n, tools=TOOLS[:1]) for n in range(2))
+    best.components, best.answer = {"form": 0.5}, "Rom"
+    worst.messages, worst.reward = [*worst.messages[:3], worst.messages[-1]], 0.25
+    run = write_run(
+        folder / "run",
+        rollouts=[
+            best,
+            worst,
+            scored("b", 0, 1.0, answer="-5"),
+            scored("b", 1, 0.0, said="=1+1, A", answer="007", tools=TOOLS),
+            scored("c", 0, 1.0, said="right"),
+            scored("c", 1, 0.5, said="half"),
+            scored("c", 2, 0.0, said="wrong"),
+        ],
+        failures=[failed("d")],
+    )
+    written = {to: export(to, run) for to in FILES}
+    for to, name in FILES.items():
+        (folder / name).write_bytes(written[to].data)
+    [shown] = (block[1] for block in blocks("python", page("export.md")))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LOAD, shown, folder / "cache", *FILES.values()],
+        cwd=folder,
+        env={**os.environ, "HF_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return written, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("to", ["sft", "completion", "dpo"])
+def test_datasets_load_conversations_as_they_were_written(exported, to):
+    """Also where tools and arguments have other keys from row to row."""
+    written, loaded = exported
+    rows = [{k: v for k, v in row.items() if v is not None} for row in loaded[FILES[to]]]
+    assert rows == written[to].rows
+    assert len(rows) == {"sft": 7, "completion": 7, "dpo": 2}[to]
+
+
+def test_datasets_load_conversations_of_any_shape_as_the_docs_say(exported):
+    """Row by row, so that no row shows the shape of the others, as beyond the first 10 MB."""
+    written, loaded = exported
+    rows = [{k: v for k, v in row.items() if v is not None} for row in loaded["features"]]
+    assert rows == written["sft"].rows
+
+
+@pytest.mark.parametrize("to", ["parquet", "csv"])
+def test_datasets_load_tables_with_their_rewards(exported, to):
+    _, loaded = exported
+    rows = loaded[FILES[to]]
+    assert [row["reward"] for row in rows] == [1.0, 0.25, 1.0, 0.0, 1.0, 0.5, 0.0, None]
+    assert [row["passed"] for row in rows][:2] == [True, False]
+    assert [row["status"] for row in rows] == ["scored"] * 7 + ["failed"]
+    assert rows[0]["components.form"] == 0.5
+    assert rows[3]["last_text"] == ("'=1+1, A" if to == "csv" else "=1+1, A")
+
+
+def test_datasets_load_the_conversations_of_a_table(exported):
+    _, loaded = exported
+    messages = json.loads(loaded["all.parquet"][0]["messages"])
+    assert [message["role"] for message in messages][-2:] == ["tool", "assistant"]
+    assert json.loads(loaded["all.parquet"][3]["tools"]) == TOOLS

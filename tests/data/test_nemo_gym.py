@@ -1,0 +1,150 @@
+"""What is written for NeMo Gym is read back as it was, and its numbers are those that it gives."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gymcli.errors import UsageError
+from gymcli.index import open_index
+from gymcli.metrics import EnvironmentFacts
+from gymcli.serving.service import aggregated
+from tests.data.exporting import export
+from tests.index.runs import failed, lines, scored, with_tools, write_run
+
+NEMO_RUN = Path(__file__).parents[3] / "shared" / "data" / "nemo_gym_run"
+
+
+def read_back(exported, folder):
+    """Give the rollouts of an exported file by task and attempt."""
+    path = folder / "back.jsonl"
+    path.write_bytes(exported.data)
+    with open_index(path) as index:
+        return {(row.task_id, row.attempt): index.read(row) for row in index.rows}
+
+
+def test_nemo_gym_reads_back_as_it_was(tmp_path):
+    rollouts = [
+        with_tools("x", reward=0.5, components={"form": 1.0}, answer="Rom", sampling={"seed": 3}),
+        scored("y", 1, 1.0, task={"id": "y", "expected": "B"}, metrics={"length": 4.0}),
+        scored("y", 0, 0.0, task={"id": "y", "expected": "B"}, details={"reason": "r", "id": "no"}),
+    ]
+    exported = export("nemo-gym", write_run(tmp_path / "run", rollouts=rollouts))
+    back = read_back(exported, tmp_path)
+    assert len(back) == exported.num_rows == 3
+    for rollout in rollouts:
+        found = back[rollout.task_id, rollout.attempt]
+        assert found.reward == rollout.reward
+        assert found.components == rollout.components
+        assert (found.env, found.answer) == ("quiz", rollout.answer)
+        assert found.num_prompt_messages == rollout.num_prompt_messages
+        assert [m.text for m in found.messages] == [m.text for m in rollout.messages]
+        assert [m.tool_calls for m in found.messages] == [m.tool_calls for m in rollout.messages]
+        assert [m.reasoning for m in found.messages] == [m.reasoning for m in rollout.messages]
+        assert found.usage == rollout.usage
+        assert found.task.items() >= rollout.task.items()
+
+
+def test_nemo_gym_has_its_keys(tmp_path):
+    run = write_run(
+        tmp_path / "run",
+        rollouts=[with_tools("x"), scored("y", 2, stop_reason="length")],
+        failures=[failed("z")],
+    )
+    exported = export("nemo-gym", run)
+    first, second = exported.rows
+    assert first["agent_ref"] == {"name": "quiz"}
+    assert (first["_ng_task_index"], first["_ng_rollout_index"]) == (0, 0)
+    assert (second["_ng_task_index"], second["_ng_rollout_index"]) == (1, 2)
+    assert [item.get("type") for item in first["response"]["output"]] == [
+        *("reasoning", "function_call", "function_call"),
+        *("function_call_output", "function_call_output", "message"),
+    ]
+    assert first["response"]["usage"]["total_tokens"] == 10
+    assert second["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert first["responses_create_params"]["input"][0]["role"] == "system"
+    assert exported.left_out == {"not scored": 1}
+
+
+def test_nemo_gym_writes_the_numbers_beside(tmp_path):
+    rewards = {"x": (1.0, 0.0, 1.0, 0.0), "y": (0.0, 0.0, 1.0, 1.0)}
+    rollouts = [
+        scored(task, number, reward)
+        for task, own in rewards.items()
+        for number, reward in enumerate(own)
+    ]
+    run = write_run(tmp_path / "run", rollouts=[*rollouts, scored("w", 0, 0.5, env="other")])
+    exported = export("nemo-gym", run)
+    quiz, other = msgspec.json.decode(exported.beside)
+    assert quiz["agent_ref"] == {"name": "quiz"}
+    assert quiz["agent_metrics"]["mean/reward"] == 0.5
+    assert quiz["agent_metrics"]["pass@2/accuracy"] == pytest.approx(83.33, abs=0.01)
+    assert quiz["key_metrics"]["pass@1/accuracy"] == 50.0
+    assert [group["_ng_task_index"] for group in quiz["group_level_metrics"]] == [0, 1]
+    assert (other["agent_ref"], other["agent_metrics"]["max/reward"]) == ({"name": "other"}, 0.5)
+    # The same as a server of ours says of the same rows.
+    rows = [row for row in exported.rows if row["agent_ref"] == {"name": "quiz"}]
+    served = aggregated(rows, env="quiz", facts=EnvironmentFacts(max_reward=1.0))
+    for group in (*quiz["group_level_metrics"], *served["group_level_metrics"]):
+        del group["task_id"]
+    assert {"agent_ref": {"name": "quiz"}, **served} == quiz
+
+
+def nemo_line(task, attempt, reward):
+    said = {"type": "message", "role": "assistant", "content": "B"}
+    line = {
+        "responses_create_params": {"input": "A or B?"},
+        "response": {"output": [said]},
+        "reward": reward,
+        "something": {"of": "theirs"},
+        "_ng_task_index": task,
+        "_ng_rollout_index": attempt,
+        "agent_ref": {"name": "quiz"},
+    }
+    return json.dumps(line).encode() + b"\n"
+
+
+def test_nemo_gym_leaves_its_own_lines_as_they_are(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(nemo_line(7, 0, 1.0) + nemo_line(7, 1, 0.0) + nemo_line(9, 0, 1.0))
+    exported = export("nemo-gym", path, where="reward == 1")
+    expected = [json.loads(nemo_line(task, 0, 1.0)) for task in (7, 9)]
+    assert exported.rows == expected
+
+
+def test_nemo_gym_refuses_runs_that_do_not_go_together(tmp_path):
+    foreign = tmp_path / "rollouts.jsonl"
+    foreign.write_bytes(nemo_line(0, 0, 1.0))
+    ours = write_run(tmp_path / "run", rollouts=[scored()])
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(lines(scored("b"), scored()))
+    with pytest.raises(UsageError, match="export them one after the other"):
+        export("nemo-gym", ours, foreign)
+    with pytest.raises(UsageError, match=r"other\.jsonl: attempt 0 of task a \(quiz\): is in ano"):
+        export("nemo-gym", ours, other)
+
+
+def test_nemo_gym_refuses_numbers_that_cannot_be_added_up(tmp_path):
+    run = write_run(tmp_path / "run", rollouts=[scored(task={"size": 10**400})])
+    with pytest.raises(UsageError, match=r"attempt 0 of task a .*too large"):
+        export("nemo-gym", run)
+    large = [scored("a", number, task={"size": 1.5e308}) for number in range(2)]
+    with pytest.raises(UsageError, match="environment quiz: a number is too large"):
+        export("nemo-gym", write_run(tmp_path / "large", rollouts=large))
+
+
+@pytest.mark.skipif(not NEMO_RUN.is_dir(), reason="the run of NeMo Gym is not here")
+def test_nemo_gym_gives_the_numbers_that_nemo_gym_gave():
+    exported = export("nemo-gym", NEMO_RUN / "rollouts.jsonl")
+    theirs = json.loads((NEMO_RUN / "rollouts_aggregate_metrics.json").read_bytes())
+    [ours], [expected] = msgspec.json.decode(exported.beside), theirs
+    assert ours["agent_ref"] == expected["agent_ref"]
+    assert ours["agent_metrics"].items() >= expected["agent_metrics"].items()
+    by_task = {group["_ng_task_index"]: group for group in expected["group_level_metrics"]}
+    assert len(ours["group_level_metrics"]) == len(by_task) > 1
+    for group in ours["group_level_metrics"]:
+        given = by_task[group["_ng_task_index"]]
+        shared = group.keys() & given.keys()
+        assert len(shared) > 20
+        assert {name: group[name] for name in shared} == {name: given[name] for name in shared}

@@ -1,0 +1,145 @@
+"""A limit around somebody else's coroutine, which runs as it was written."""
+
+import asyncio
+import contextlib
+import os
+import time
+
+import pytest
+
+from gymcli.environment.time_limit import LateError, UnaskedCancellationError, within
+
+
+def limited(coroutine, *, seconds=0.02, close_timeout=5.0, **options):
+    return asyncio.run(_limited(coroutine, seconds, close_timeout, options))
+
+
+async def _limited(coroutine, seconds, close_timeout, options):
+    return await within(seconds, coroutine, close_timeout=close_timeout, **options)
+
+
+async def wait():
+    await asyncio.Event().wait()
+
+
+def test_within_returns_what_the_coroutine_returns():
+    async def answer():
+        await asyncio.sleep(0)
+        return 7
+
+    assert limited(answer()) == 7
+
+
+def test_within_is_late_where_the_coroutine_waits():
+    with pytest.raises(LateError):
+        limited(wait())
+
+
+def test_within_is_never_late_for_a_call_that_has_returned():
+    async def compute():
+        ends = time.monotonic() + 0.1
+        while time.monotonic() < ends:
+            pass
+        return "done"
+
+    assert limited(compute()) == "done"
+
+
+def test_within_lets_clean_up_run_to_its_end():
+    tidied = []
+
+    async def slow_to_end():
+        try:
+            await wait()
+        finally:
+            await asyncio.sleep(0.2)
+            tidied.append("all")
+
+    with pytest.raises(LateError):
+        limited(slow_to_end())
+    assert tidied == ["all"]
+
+
+def test_within_leaves_behind_what_does_not_end(caplog):
+    async def swallow():
+        while not is_over:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    async def run():
+        nonlocal is_over
+        with pytest.raises(LateError):
+            await within(0.01, swallow(), close_timeout=0.01)
+        is_over = True
+
+    is_over = False
+    asyncio.run(run())
+    assert "goes on after 0.01 seconds; it is left behind" in caplog.text
+
+
+@pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(0), pytest.fail.Exception("no")])
+def test_within_raises_what_the_coroutine_raised(raised):
+    """SystemExit in a task would leave the event loop."""
+
+    async def fail():
+        raise raised
+
+    async def run():
+        with pytest.raises(type(raised)) as caught:
+            await within(1.0, fail(), close_timeout=1.0)
+        return caught.value
+
+    assert asyncio.run(run()) is raised
+
+
+def test_within_tells_of_a_cancellation_that_nobody_asked_for():
+    async def cancel_itself():
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(UnaskedCancellationError):
+        limited(cancel_itself())
+
+
+def test_within_passes_on_a_cancellation_of_its_caller_once_the_call_has_tidied_up():
+    tidied = []
+
+    async def tidy():
+        try:
+            await wait()
+        finally:
+            await asyncio.sleep(0.01)
+            tidied.append("all")
+
+    async def run():
+        task = asyncio.create_task(within(60.0, tidy(), close_timeout=5.0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(run())
+    assert tidied == ["all"]
+
+
+def test_within_counts_by_its_clock():
+    """Time in which the loop did not turn counts for nobody."""
+    moments = iter([0.0, 0.0, 0.0, 5.0])
+
+    async def run():
+        with pytest.raises(LateError):
+            await within(0.01, wait(), close_timeout=1.0, now=lambda: next(moments))
+        return next(moments, "none left")
+
+    assert asyncio.run(run()) == "none left"
+
+
+def test_within_ends_a_forked_copy_that_comes_back():
+    async def fork():
+        copy = os.fork()
+        if copy:
+            return os.waitpid(copy, 0)[1]
+        return "a copy"
+
+    assert limited(fork()) == 0

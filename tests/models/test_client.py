@@ -1,0 +1,416 @@
+"""The client as a whole: storms, outages, several addresses, and refusals that end a run."""
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from gymcli.errors import (
+    AuthenticationError,
+    EndpointConnectionError,
+    EndpointGoneError,
+    ModelError,
+    RequestRefusedError,
+)
+from gymcli.mock import MockAnswer, MockServer
+from gymcli.mock.behaviours import echo, num_turns, refusal_of
+from gymcli.models.api_errors import is_fatal
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint, Limits
+from gymcli.types import Message, Request
+from tests.models.asking import HELLO, FakeTime, ShortTime, ask_and_see, hello
+
+
+def client_at(*addresses: str, concurrency: int = 8, time: FakeTime | None = None, **options):
+    endpoint = Endpoint(base_url=addresses[0], replicas=addresses[1:], model="m", **options)
+    fake = {"clock": time.clock, "sleep": time.sleep} if time else {}
+    return Client(endpoint, concurrency=concurrency, **fake)
+
+
+async def dead_address() -> str:
+    """Give an address at which nobody listens any more."""
+    async with MockServer() as server:
+        return server.base_url
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [(401, "no such key", AuthenticationError), (404, "no such model", RequestRefusedError)],
+)
+def test_answer_does_not_wait_with_a_fatal_first_answer(status, words, kind, dialect, stream):
+    """Not a second passes before it is known, in the provider's own words."""
+    time = FakeTime()
+
+    async def run() -> tuple[list[ModelError], int]:
+        async with MockServer(lambda _: refusal_of(status, words)) as server:
+            options = {"dialect": dialect, "stream": stream, "time": time}
+            async with client_at(server.base_url, **options) as client:
+                asked = (client.answer(HELLO) for _ in range(8))
+                return await asyncio.gather(*asked, return_exceptions=True), server.num_requests
+
+    errors, num_requests = asyncio.run(run())
+    assert {type(error) for error in errors} == {kind}
+    assert all(words in str(error) and is_fatal(error) for error in errors)
+    assert num_requests == 8
+    assert time.sleeps == []
+
+
+def test_answer_loses_nothing_in_a_storm():
+    """However few attempts there are: too much to do costs time and no answer."""
+    numbers = itertools.count()
+
+    def behave(request: Request):
+        return refusal_of(429, "slow") if next(numbers) < 100 else echo(request)
+
+    async def run():
+        async with (
+            MockServer(behave) as server,
+            # All who sleep move the one clock on, so it runs much too fast for a deadline.
+            client_at(
+                server.base_url, max_attempts=2, retry_deadline=1e6, time=FakeTime()
+            ) as client,
+        ):
+            return await asyncio.gather(*(client.answer(request) for _ in range(40)))
+
+    request = hello()
+    answers = asyncio.run(run())
+    assert [answer.message.text for answer in answers] == ["hello"] * 40
+    assert request.tries.retries == {"RateLimitError": 100}
+
+
+def test_answer_keeps_to_the_concurrency_of_its_limits():
+    _, server = ask_and_see(limits=Limits(max_concurrency=1))
+    assert server.max_in_flight == 1
+
+
+def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
+    """It dies under requests and returns: all are answered, though each has few attempts."""
+    time = ShortTime()
+
+    async def run():
+        async with MockServer() as first:
+            port = int(first.base_url.split(":")[2].split("/")[0])
+            client = client_at(first.base_url, max_attempts=2, outage_deadline=1e9, time=time)
+            await client.__aenter__()
+            await client.answer(HELLO)
+        asked = asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
+        while not client.num_outages:
+            await asyncio.sleep(0)
+        async with MockServer(port=port):
+            answers = await asked
+            await client.__aexit__(None, None, None)
+        return client, answers
+
+    with caplog.at_level(logging.INFO, logger="gymcli.models.breaker"):
+        client, answers = asyncio.run(run())
+    assert len(answers) == 30
+    assert client.num_outages == 1
+    assert client.outage_seconds > 0
+    assert "is back after" in caplog.text
+
+
+def test_answer_gives_up_an_endpoint_that_does_not_come_back():
+    time = FakeTime()
+
+    async def run():
+        async with MockServer() as server:
+            client = client_at(server.base_url, outage_deadline=60, time=time)
+            await client.__aenter__()
+            await client.answer(HELLO)
+        asked = (client.answer(HELLO) for _ in range(30))
+        errors = await asyncio.gather(*asked, return_exceptions=True)
+        waited, before = time.now, len(time.sleeps)
+        with pytest.raises(EndpointGoneError):
+            await client.answer(HELLO)  # at once
+        await client.__aexit__(None, None, None)
+        return errors, waited, len(time.sleeps) - before
+
+    errors, now, num_sleeps = asyncio.run(run())
+    assert {type(error) for error in errors} == {EndpointGoneError}
+    assert all(is_fatal(error) for error in errors)
+    assert "is the server running" in str(errors[0])
+    assert "(nothing better for 6" in str(errors[0])
+    assert now >= 1060
+    assert num_sleeps == 0
+
+
+def test_answer_soon_gives_up_an_address_that_never_answered():
+    time = FakeTime()
+
+    async def run():
+        async with client_at(await dead_address(), time=time) as client:
+            asked = (client.answer(HELLO) for _ in range(30))
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+    errors = asyncio.run(run())
+    assert {type(error) for error in errors} <= {EndpointGoneError, EndpointConnectionError}
+    assert all(is_fatal(error) and "is the server running" in str(error) for error in errors)
+
+
+def test_answer_takes_no_single_faults_for_an_outage():
+    """Of each five requests one ends in a way that an endpoint which is gone has too."""
+    numbers = itertools.count()
+
+    def behave(request: Request):
+        number = next(numbers)
+        if number % 5:
+            return echo(request)
+        return [MockAnswer(fault="reset"), refusal_of(502, "x"), refusal_of(500, "x")][number % 3]
+
+    async def run():
+        async with (
+            MockServer(behave) as server,
+            client_at(server.base_url, time=FakeTime()) as client,
+        ):
+            await asyncio.gather(*(client.answer(HELLO) for _ in range(200)))
+            return client
+
+    assert asyncio.run(run()).num_outages == 0
+
+
+def test_answer_takes_fast_failures_before_slow_answers_for_no_outage():
+    """Where each fifth connection breaks at once, the first twelve ends are all failures."""
+    numbers = itertools.count()
+
+    def behave(request: Request):
+        is_bad = next(numbers) % 5 == 0
+        return MockAnswer(fault="reset") if is_bad else MockAnswer(text="x", delay=0.2)
+
+    async def run():
+        async with (
+            MockServer(behave) as server,
+            client_at(server.base_url, concurrency=64, time=FakeTime()) as client,
+        ):
+            await asyncio.gather(*(client.answer(HELLO) for _ in range(64)))
+            return client
+
+    assert asyncio.run(run()).num_outages == 0
+
+
+async def play(client: Client, num_answers: int = 5) -> None:
+    """Have a conversation of several turns."""
+    conversation = client.conversation()
+    request = Request(messages=[*HELLO.messages])
+    for _ in range(num_answers):
+        answer = await conversation.answer(request)
+        request = Request(messages=[*request.messages, answer.message])
+
+
+def first_turns(server: MockServer) -> int:
+    return sum(received.body["messages"][-1]["role"] == "user" for received in server.requests)
+
+
+def test_conversation_stays_at_one_of_several_addresses():
+    async def run():
+        async with MockServer() as one, MockServer() as two:
+            async with client_at(one.base_url, two.base_url, concurrency=20) as client:
+                await asyncio.gather(*(play(client) for _ in range(20)))
+            return one, two
+
+    for server in asyncio.run(run()):
+        assert first_turns(server) >= 5  # the load is shared
+        assert server.num_requests == 5 * first_turns(server)
+
+
+def test_conversation_shares_the_load_by_what_addresses_take():
+    """Of two addresses the one that takes two at once gets less to do."""
+    held = Counter()
+
+    async def run():
+        async with AsyncExitStack() as stack:
+            small, large = [await stack.enter_async_context(MockServer()) for _ in range(2)]
+
+            def behave(request: Request):
+                return refusal_of(429, "busy") if small.in_flight > 2 else echo(request)
+
+            small.behaviour = behave
+            small.latency = large.latency = 0.01
+            client = client_at(small.base_url, large.base_url, concurrency=16)
+            await stack.enter_async_context(client)
+
+            async def work() -> None:
+                for _ in range(20):
+                    await client.answer(HELLO)
+
+            await asyncio.gather(*(work() for _ in range(16)))
+            held.update(small=small.num_requests, large=large.num_requests)
+
+    asyncio.run(run())
+    assert held["large"] > held["small"]
+
+
+def test_conversation_moves_when_its_address_goes_down():
+    async def run():
+        async with MockServer() as stays:
+            async with MockServer() as goes:
+                client = client_at(goes.base_url, stays.base_url, time=FakeTime())
+                await client.__aenter__()
+                conversations = [client.conversation() for _ in range(10)]
+                await asyncio.gather(*(one.answer(HELLO) for one in conversations))
+                assert goes.num_requests > 0
+            turn = Message(role="assistant", content="hi")
+            request = Request(messages=[*HELLO.messages, turn, *HELLO.messages])
+            answers = await asyncio.gather(*(one.answer(request) for one in conversations))
+            assert [answer.message.text for answer in answers] == ["hello"] * 10
+            await client.__aexit__(None, None, None)
+            return sum(num_turns_of(received) for received in stays.requests)
+
+    assert asyncio.run(run()) == 10
+
+
+def num_turns_of(received) -> int:
+    messages = received.body["messages"]
+    return num_turns(Request(messages=[Message(role=m["role"]) for m in messages]))
+
+
+def test_answer_uses_an_address_again_that_is_back():
+    async def run():
+        time = FakeTime()
+        async with MockServer() as stays:
+            address = await dead_address()
+            port = int(address.split(":")[2].split("/")[0])
+            async with client_at(address, stays.base_url, time=time) as client:
+                while not client.num_outages:
+                    await asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
+                async with MockServer(port=port) as back:
+                    for _ in range(50):
+                        time.now += 1
+                        await client.answer(HELLO)
+                    return back.num_requests, client
+
+    num_requests, client = asyncio.run(run())
+    assert num_requests > 5
+    assert client.num_outages == 1
+
+
+def test_answer_gives_up_when_all_addresses_are_gone():
+    time = FakeTime()
+
+    async def run():
+        async with MockServer() as one, MockServer() as two:
+            client = client_at(one.base_url, two.base_url, outage_deadline=30, time=time)
+            await client.__aenter__()
+            await asyncio.gather(*(client.answer(HELLO) for _ in range(8)))
+        asked = (client.answer(HELLO) for _ in range(30))
+        errors = await asyncio.gather(*asked, return_exceptions=True)
+        await client.__aexit__(None, None, None)
+        return errors
+
+    assert {type(error) for error in asyncio.run(run())} == {EndpointGoneError}
+    assert time.now >= 1030
+
+
+@pytest.mark.parametrize("broken", [refusal_of(500, "oops"), refusal_of(429, "slow")])
+def test_answer_loses_nothing_where_one_of_two_addresses_only_fails(broken):
+    """Whoever failed there goes elsewhere, and few go there at all."""
+
+    async def run():
+        async with MockServer(lambda _: broken) as bad, MockServer() as good:
+            options = {"max_attempts": 3, "retry_deadline": 1e6, "time": FakeTime()}
+            async with client_at(bad.base_url, good.base_url, **options) as client:
+                await asyncio.gather(*(play(client) for _ in range(100)))
+            return bad.num_requests, good.num_requests
+
+    num_bad, num_good = asyncio.run(run())
+    assert num_good == 500
+    assert num_bad < 250
+
+
+def test_answer_loses_nothing_where_one_of_two_addresses_hangs():
+    async def run():
+        hung = MockServer(lambda _: MockAnswer(fault="stall"))
+        async with hung, MockServer() as good:
+            options = {"max_attempts": 2, "total_timeout": 0.5}
+            async with client_at(hung.base_url, good.base_url, **options) as client:
+                await asyncio.gather(*(client.answer(HELLO) for _ in range(8)))
+            return good.num_requests
+
+    assert asyncio.run(run()) == 8
+
+
+@pytest.mark.parametrize("bad", [refusal_of(502, "x"), MockAnswer(fault="reset")])
+def test_answer_loses_nothing_where_a_gateway_has_no_server_behind_it(bad):
+    """A probe that fails is no try of the request: it is longer gone than any would last."""
+    numbers = itertools.count()
+
+    def behave(request: Request):
+        return bad if next(numbers) < 60 else echo(request)
+
+    async def run():
+        options = {"concurrency": 4, "max_attempts": 6, "outage_deadline": 1e6}
+        async with MockServer(behave) as server:
+            time = FakeTime()
+            async with client_at(
+                server.base_url, retry_deadline=1e6, time=time, **options
+            ) as client:
+                return await asyncio.gather(*(client.answer(HELLO) for _ in range(8)))
+
+    assert len(asyncio.run(run())) == 8
+
+
+def test_conversation_tells_how_long_it_waited():
+    """In line and between tries; not while it is being answered."""
+
+    async def run():
+        numbers = itertools.count()
+        time = FakeTime()
+
+        def behave(request: Request):
+            time.now += 100
+            return echo(request) if next(numbers) else refusal_of(500, "oops")
+
+        async with (
+            MockServer(behave) as server,
+            client_at(server.base_url, time=time) as client,
+        ):
+            conversation = client.conversation()
+            await conversation.answer(HELLO)
+            return conversation.waited, sum(time.sleeps)
+
+    waited, slept = asyncio.run(run())
+    assert waited == pytest.approx(slept)
+    assert 0.5 <= waited <= 1
+
+
+def test_conversation_waited_while_its_address_was_gone():
+    async def run():
+        time = FakeTime()
+        async with client_at(await dead_address(), time=time) as client:
+            conversation = client.conversation()
+            with pytest.raises(ModelError):
+                await conversation.answer(HELLO)
+            return conversation.waited, time.now - 1000
+
+    waited, passed = asyncio.run(run())
+    assert waited == pytest.approx(passed)
+    assert passed > 0
+
+
+def test_answer_probes_an_address_again_that_was_given_up():
+    """When the others are gone, too, its return ends the outage."""
+
+    async def run():
+        time = ShortTime()
+        address = await dead_address()
+        port = int(address.split(":")[2].split("/")[0])
+        async with MockServer() as stays:
+            client = client_at(address, stays.base_url, outage_deadline=1e9, time=time)
+            await client.__aenter__()
+            while not client.num_outages:
+                await asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
+        gone = client._replicas._all[0].governor.breaker
+        assert gone.give_up()
+        asked = asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
+        while client.num_outages < 2:
+            await asyncio.sleep(0)
+        async with MockServer(port=port) as back:
+            answers = await asked
+            await client.__aexit__(None, None, None)
+            return len(answers), back.num_requests
+
+    assert asyncio.run(run()) == (30, 30)

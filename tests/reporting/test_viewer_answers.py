@@ -1,0 +1,467 @@
+"""What the page is answered: lists, rollouts, tasks, numbers, two runs."""
+
+import asyncio
+import os
+import sys
+
+import msgspec
+import pytest
+
+from gymcli.runner.comparing import compare_runs
+from gymcli.runner.measure import measure
+from tests.reporting.viewer_runs import Shown, failure, lines, rollout, said, write_run
+
+
+def asked(run, *questions, runs=(), **options):
+    """Ask one question after another; each is a name and its parameters."""
+
+    async def main():
+        async with Shown(run, *runs, **options) as shown:
+            return [await shown.ask(name, **given) for name, given in questions]
+
+    return asyncio.run(main())
+
+
+def tasks(answer):
+    return [row["task_id"] for row in answer["rows"]]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of four tasks with two attempts each, of which one failed and one waits."""
+    rollouts = [
+        rollout("a", 0, 1.0, usage={"completion_tokens": 5}),
+        rollout("a", 1, 0.0, usage={"completion_tokens": 50}),
+        rollout("b", 0, 0.5, stop_reason="length", answer="7"),
+        rollout("b", 1, 0.5, task={"kind": "hard"}),
+        rollout("c", 0, 0.0, messages=[said("assistant", "Übermut, I cannot.")]),
+        rollout("d", 0, 1.0, env="mcqa"),
+    ]
+    waiting = {**rollout("d", 1), "env": "mcqa"}
+    del waiting["reward"]
+    failures = [failure("c", 1), failure("c", 1, "EndpointTimeoutError"), failure("a", 1)]
+    return write_run(
+        tmp_path / "run",
+        rollouts,
+        failures=failures,
+        generations=[waiting],
+        environments=("arithmetic", "mcqa"),
+    )
+
+
+def test_the_list_has_every_attempt_once(run):
+    [found] = asked(run, ("list", {}))
+    assert (found["num_rows"], found["num_matching"], found["offset"]) == (8, 8, 0)
+    rows = {(row["task_id"], row["attempt"]): row for row in found["rows"]}
+    assert len(rows) == 8
+    assert rows["a", 1]["status"] == "scored"
+    assert rows["c", 1]["error"] == "EndpointTimeoutError"
+    assert rows["d", 1]["status"] == "waiting"
+    assert (rows["a", 0]["passed"], rows["b", 0]["passed"]) == (True, False)
+    assert found["choices"] == {
+        "env": {"arithmetic": 6, "mcqa": 2},
+        "status": {"scored": 6, "waiting": 1, "failed": 1},
+        "stop_reason": {"done": 6, "length": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"where": "reward == 0.5"}, {"b"}),
+        ({"where": "0 < avg < 1", "only_status": "scored"}, {"a", "b"}),
+        ({"only_reward": "mixed"}, {"a", "b"}),
+        ({"only_reward": "passed"}, {"a", "d"}),
+        ({"only_reward": "not-passed"}, {"a", "b", "c"}),
+        ({"only_reward": "between"}, {"b"}),
+        ({"only_reward": "zero"}, {"a", "c"}),
+        ({"only_status": "failed"}, {"c"}),
+        ({"only_status": "waiting"}, {"d"}),
+        ({"only_stop_reason": "length"}, {"b"}),
+        ({"only_env": "mcqa"}, {"d"}),
+        ({"containing": "Übermut"}, {"c"}),
+        ({"containing": "What is b?"}, {"b"}),
+        ({"containing": 'it\'s "quoted" \\ \n'}, set()),
+        ({"where": "task.kind == 'hard'"}, {"b"}),
+        ({"where": "reward == 1 or reward == 0", "only_env": "mcqa"}, {"d"}),
+        ({"where": "error == 'EndpointTimeoutError'"}, {"c"}),
+    ],
+)
+def test_a_filter_and_quick_choices_select(run, given, wanted):
+    [found] = asked(run, ("list", given))
+    assert set(tasks(found)) == wanted
+    assert found["num_matching"] == len(found["rows"])
+
+
+def test_quick_choices_are_shown_as_one_expression(run):
+    given = {"where": "reward < 1 or cost > 2", "only_env": "arithmetic", "containing": "It"}
+    [found] = asked(run, ("list", given))
+    whole = found["expression"]
+    assert whole == '(reward < 1 or cost > 2) and (env == "arithmetic") and (contains(text, "It"))'
+    [again] = asked(run, ("list", {"where": whole}))
+    assert again["rows"] == found["rows"]
+
+
+def test_rows_are_sorted_and_those_without_a_value_come_last(run):
+    up, down, by_task = asked(
+        run,
+        ("list", {"sort": "reward"}),
+        ("list", {"sort": "-reward"}),
+        ("list", {"sort": "-task_id"}),
+    )
+    rewards = [row["reward"] for row in up["rows"]]
+    assert rewards == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0, None, None]
+    assert [row["reward"] for row in down["rows"]] == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0, None, None]
+    assert tasks(by_task) == list("ddccbbaa")
+
+
+def test_pages_follow_each_other_and_one_beyond_the_end_is_the_last(run):
+    pages = asked(run, *(("list", {"limit": 3, "offset": start}) for start in (0, 3, 6, 9, 10**9)))
+    assert [len(page["rows"]) for page in pages] == [3, 3, 2, 2, 2]
+    assert [page["offset"] for page in pages] == [0, 3, 6, 6, 6]
+    numbers = [row["number"] for page in pages[:3] for row in page["rows"]]
+    assert numbers == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        *(
+            ({"where": text}, "where")
+            for text in ("reward <", "rewrd > 1", "().__class__", "a" * 9999)
+        ),
+        ({"where": "reward > 'x'"}, "where"),
+        ({"sort": "nothing"}, "where"),
+        ({"only_reward": "best"}, "only_reward"),
+        *(({"limit": text}, "limit") for text in ("-1", "501", "x", "1" * 99, "\u0663")),
+        *(({"run": text}, "run") for text in ("1", "-1", "a")),
+        ({"offset": "1.5"}, "offset"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_in_a_line(run, given, field):
+    async def main():
+        async with Shown(run) as shown:
+            return await shown.ask("list", status=400, **given)
+
+    found = asyncio.run(main())
+    assert found["field"] == field
+    assert found["error"]
+    assert "\n" not in found["error"]
+
+
+def test_a_rollout_is_told_with_those_around_it(run):
+    key = {"env": "arithmetic", "task": "b", "attempt": 0}
+    [found, filtered, outside] = asked(
+        run,
+        ("rollout", key),
+        ("rollout", {**key, "where": "reward == 0.5", "sort": "-attempt"}),
+        ("rollout", {**key, "only_env": "mcqa"}),
+    )
+    assert found["record"]["messages"][0]["content"] == "What is b?"
+    assert found["record"]["answer"] == found["row"]["answer"] == "7"
+    assert (found["position"], found["num_matching"]) == (2, 8)
+    assert found["previous"]["attempt"] == 1
+    assert found["next"]["task_id"] == "b"
+    assert [row["attempt"] for row in found["attempts"]] == [0, 1]
+    assert (filtered["position"], filtered["next"]) == (1, None)
+    assert filtered["previous"]["attempt"] == 1
+    assert (outside["position"], outside["previous"], outside["next"]) == (None, None, None)
+
+
+def test_a_failure_is_told_with_its_earlier_tries(run):
+    key = {"env": "arithmetic", "task": "c", "attempt": 1}
+    [found, history, none] = asked(
+        run, ("rollout", key), ("history", key), ("history", {**key, "attempt": 0})
+    )
+    assert found["record"]["error"]["class"] == "EndpointTimeoutError"
+    errors = [each["error"]["class"] for each in history["failures"]]
+    assert errors == ["ServerError", "EndpointTimeoutError"]
+    assert "messages" not in history["failures"][0]
+    assert none == {"failures": []}
+
+
+def test_attempts_of_a_task_are_told_page_by_page(tmp_path):
+    records = [rollout("many", attempt, float(attempt % 2)) for attempt in reversed(range(1, 12))]
+    run = write_run(tmp_path / "run", [*records, rollout("other")])
+    key = {"env": "arithmetic", "task": "many"}
+    [first, last] = asked(run, ("task", key), ("task", {**key, "offset": 8, "limit": 4}))
+    assert (first["num_rows"], round(first["mean"], 3)) == (11, 0.545)
+    assert [row["attempt"] for row in first["rows"]] == [1, 2, 3, 4]
+    assert [row["attempt"] for row in last["rows"]] == [9, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("rollout", {"env": "arithmetic", "task": "nobody", "attempt": 0}),
+        ("rollout", {"env": "nowhere", "task": "a", "attempt": 0}),
+        ("rollout", {"env": "arithmetic", "task": "a", "attempt": 999}),
+        ("record", {}),
+        ("task", {"env": "arithmetic", "task": "'"}),
+        ("pair", {"env": "arithmetic", "task": "\\"}),
+        ("differences", {}),
+        ("comparison", {}),
+        ("nothing", {}),
+    ],
+)
+def test_what_is_not_there_is_told(run, name, given):
+    async def main():
+        async with Shown(run) as shown:
+            return await shown.ask(name, status=404, **given)
+
+    assert asyncio.run(main())["error"]
+
+
+def test_the_numbers_are_those_of_gym_metrics(run):
+    [found] = asked(run, ("metrics", {}))
+    assert found["metrics"] == msgspec.json.decode(msgspec.json.encode(measure(run).metrics()))
+
+
+def test_a_run_that_grows_is_followed(run):
+    async def main():
+        async with Shown(run) as shown:
+            await shown.ask("list", where="reward == 1", sort="-attempt")
+            before = await shown.ask("status")
+            with (run / "rollouts.jsonl").open("ab") as file:
+                file.write(lines([rollout("e", 0, 1.0), rollout("c", 1, 1.0)]))
+                file.write(lines([rollout("f")])[:40])  # its writer is not done with it
+            await until_changed(shown, before)
+            grown = await shown.ask("list")
+            with (run / "rollouts.jsonl").open("ab") as file:
+                file.write(lines([rollout("f")])[40:])
+            whole = await until_changed(shown, await shown.ask("status"), num_rows=10)
+            return before, grown, whole, await shown.ask("list")
+
+    before, grown, whole, last = asyncio.run(main())
+    assert before["runs"][0]["num_rows"] == 8
+    assert grown["num_rows"] == 9
+    rows = {(row["task_id"], row["attempt"]): row for row in grown["rows"]}
+    assert rows["c", 1]["status"] == "scored"
+    assert rows["c", 1]["number"] == grown["rows"].index(rows["c", 1])
+    assert whole["runs"][0]["version"] > before["runs"][0]["version"]
+    assert tasks(last)[-2:] == ["e", "f"]
+
+
+async def until_changed(shown, before, num_rows=None):
+    """Ask until the run has grown: the server looks at most once a second."""
+    while True:
+        found = await shown.ask("status")
+        [run] = found["runs"]
+        is_there = run["version"] != before["runs"][0]["version"] if num_rows is None else False
+        if is_there or run["num_rows"] == num_rows:
+            return found
+        await asyncio.sleep(0.1)
+
+
+def test_a_damaged_line_is_told_and_the_rest_stays(run):
+    async def main():
+        async with Shown(run) as shown:
+            with (run / "rollouts.jsonl").open("ab") as file:
+                file.write(lines([rollout("e")]) + b"nonsense\n")
+            while not (found := (await shown.ask("status"))["runs"][0])["problem"]:
+                await asyncio.sleep(0.1)
+            return found, await shown.ask("list")
+
+    found, rows = asyncio.run(main())
+    assert "rollouts.jsonl:8" in found["problem"]
+    assert rows["num_rows"] == 9
+    assert found["version"] == rows["version"] > 0
+
+
+def test_a_run_that_is_gone_is_told(run):
+    async def main():
+        async with Shown(run) as shown:
+            run.rename(run.with_name("elsewhere"))
+            while not (found := (await shown.ask("status"))["runs"][0])["problem"]:
+                await asyncio.sleep(0.1)
+            return found, await shown.ask("metrics", status=409)
+
+    found, refused = asyncio.run(main())
+    assert "no such run directory" in found["problem"]
+    assert "no such run directory" in refused["error"]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8 there")
+def test_a_run_whose_name_is_no_text_is_told_of_all_the_same(tmp_path):
+    run = write_run(tmp_path / os.fsdecode(b"\xff"), [rollout("a")])
+
+    async def main():
+        async with Shown(run) as shown:
+            missing = await shown.ask("task", status=404, env="arithmetic", task="b")
+            run.rename(tmp_path / "elsewhere")
+            while not (found := (await shown.ask("status"))["runs"][0])["problem"]:
+                await asyncio.sleep(0.1)
+            return missing["error"], found["problem"]
+
+    for told in asyncio.run(main()):
+        assert f"{tmp_path}/?: " in told
+
+
+@pytest.fixture
+def two(tmp_path):
+    a = write_run(
+        tmp_path / "one" / "a",
+        [
+            *(rollout("fixed", n, 0.0) for n in range(2)),
+            *(rollout("broken", n, 1.0) for n in range(2)),
+            *(rollout("flaky", n, float(n)) for n in range(2)),
+            rollout("same"),
+            rollout("worse", 0, 0.5),
+            rollout("gone"),
+        ],
+        failures=[failure("new")],
+    )
+    b = write_run(
+        tmp_path / "two" / "b",
+        [
+            *(rollout("fixed", n, 1.0) for n in range(2)),
+            *(rollout("broken", n, 0.0) for n in range(2)),
+            *(rollout("flaky", n, 1.0) for n in range(2)),
+            rollout("same"),
+            rollout("worse", 0, 0.25),
+            rollout("new"),
+        ],
+    )
+    return a, b
+
+
+def test_two_runs_differ_task_by_task(two):
+    a, b = two
+    whole, fixed, alone, beyond, by_a = asked(
+        a,
+        ("differences", {}),
+        ("differences", {"kind": "fixed"}),
+        ("differences", {"kind": "only_b"}),
+        ("differences", {"offset": 900, "limit": 5}),
+        ("differences", {"sort": "-mean_a", "limit": 1}),
+        runs=(b,),
+    )
+    assert [(row["task_id"], row["kind"], row["difference"]) for row in whole["rows"]] == [
+        ("broken", "broken", -1.0),
+        ("worse", "worse", -0.25),
+        ("same", "same", 0.0),
+        ("flaky", "flaky", 0.5),
+        ("fixed", "fixed", 1.0),
+        ("gone", "only_a", None),
+        ("new", "only_b", None),
+    ]
+    assert whole["counts"]["fixed"] == 1
+    assert tasks(fixed) == ["fixed"]
+    assert (fixed["rows"][0]["passes_a"], fixed["rows"][0]["passes_b"]) == (0, 2)
+    assert tasks(alone) == ["new"]
+    assert (beyond["offset"], tasks(beyond)) == (5, ["gone", "new"])
+    assert (by_a["num_tasks"], by_a["num_matching"], len(by_a["rows"])) == (7, 7, 1)
+    assert by_a["rows"][0]["mean_a"] == 1.0
+
+
+def test_both_runs_give_their_attempts_of_a_task(two):
+    a, b = two
+    key = {"env": "arithmetic", "task": "new"}
+    pair, record = asked(a, ("pair", key), ("record", {**key, "attempt": 0, "run": 1}), runs=(b,))
+    assert [[row["status"] for row in rows] for rows in pair["runs"]] == [["failed"], ["scored"]]
+    assert [[row["run"] for row in rows] for rows in pair["runs"]] == [[0], [1]]
+    assert record["record"]["reward"] == 1.0
+
+
+@pytest.mark.parametrize("given", [{"kind": "better!"}, {"sort": "__class__"}, {"sort": "-x"}])
+def test_differences_of_no_kind_are_refused(two, given):
+    async def main():
+        async with Shown(*two) as shown:
+            return await shown.ask("differences", status=400, **given)
+
+    assert "there are" in asyncio.run(main())["error"]
+
+
+def test_a_rollout_of_others_is_shown(tmp_path):
+    line = {
+        "id": "x",
+        "agent_ref": {"name": "mcqa"},
+        "responses_create_params": {"input": [said("user", "A or B?")]},
+        "response": {
+            "output": [
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": "B", "annotations": []}],
+                }
+            ]
+        },
+        "reward": 1.0,
+        "_ng_task_index": 3,
+        "_ng_rollout_index": 0,
+    }
+    file = tmp_path / "theirs.jsonl"
+    file.write_bytes(lines([line]))
+    [found] = asked(file, ("list", {}))
+    [row] = found["rows"]
+    assert (row["env"], row["reward"], row["passed"]) == ("mcqa", 1.0, True)
+    key = {"env": row["env"], "task": row["task_id"], "attempt": row["attempt"]}
+    [told] = asked(file, ("rollout", key))
+    assert [message["role"] for message in told["record"]["messages"]] == ["user", "assistant"]
+
+
+def test_the_runs_are_told_with_their_names(two):
+    a, b = two
+    [found] = asked(a, ("runs", {}), runs=(b,))
+    assert [run["name"] for run in found["runs"]] == ["a", "b"]
+    assert [run["path"] for run in found["runs"]] == [str(a), str(b)]
+    assert {run["model"] for run in found["runs"]} == {"m"}
+    assert {"reward", "avg", "text"} <= set(found["names"])
+
+
+def test_the_difference_as_a_whole_is_that_of_gym_compare(two):
+    a, b = two
+    [found] = asked(a, ("comparison", {}), runs=(b,))
+    wanted = compare_runs(a, b, allow_drift=True)
+    assert found["comparison"] == msgspec.json.decode(msgspec.json.encode(wanted))
+
+
+def test_runs_that_cannot_be_compared_are_told(two, tmp_path):
+    empty = write_run(tmp_path / "empty", failures=[failure("a")])
+
+    async def main():
+        async with Shown(two[0], empty) as shown:
+            return await shown.ask("comparison", status=409), await shown.ask("differences")
+
+    refused, found = asyncio.run(main())
+    assert str(empty) in refused["error"]
+    assert found["counts"] == {"only_a": 6}
+
+
+def test_a_record_of_roles_that_there_are_not_is_told_as_it_is(tmp_path):
+    odd = [said("<b>", "hello", more={"of": "this"})]
+    run = write_run(tmp_path / "run", [rollout("odd", messages=odd)])
+    [found] = asked(run, ("rollout", {"env": "arithmetic", "task": "odd", "attempt": 0}))
+    assert found["record"]["messages"] == odd
+
+
+@pytest.mark.parametrize("line", [b"[1]", b"no JSON", b'{"task_id":"b","attempt":0}', b""])
+def test_a_line_that_was_changed_is_told(tmp_path, line):
+    run = write_run(tmp_path / "run", [rollout("a")])
+    file = run / "rollouts.jsonl"
+
+    async def main():
+        async with Shown(run) as shown:
+            await shown.ask("list")
+            with file.open("r+b") as changed:  # the same file, and as long as before
+                size = len(changed.read()) - 1
+                changed.seek(0)
+                changed.write(line.ljust(size))
+            key = {"env": "arithmetic", "task": "a", "attempt": 0}
+            return await shown.ask("record", status=409, **key)
+
+    assert "was changed" in asyncio.run(main())["error"]
+
+
+def test_a_record_that_is_too_large_is_left_to_gym_show(tmp_path):
+    huge = [said("assistant", "x" * (49 << 20))]
+    run = write_run(tmp_path / "run", [rollout("huge", messages=huge), rollout("b")])
+
+    async def main():
+        async with Shown(run) as shown:
+            key = {"env": "arithmetic", "task": "huge", "attempt": 0}
+            return await shown.ask("rollout", status=413, **key), await shown.ask("list")
+
+    refused, found = asyncio.run(main())
+    assert f"gym show {run} huge/0 prints it" in refused["error"]
+    assert tasks(found) == ["huge", "b"]

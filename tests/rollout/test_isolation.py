@@ -1,0 +1,503 @@
+"""Workers: functions that hang, grow, crash or raise in a process of their own."""
+
+import asyncio
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gymcli.environment.contract import Environment
+from gymcli.environment.registry import Registry
+from gymcli.environment.tool import Task
+from gymcli.errors import VerifierError, VerifierTimeoutError
+from gymcli.rollout.scoring import score
+from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.verify_context import VerifyContext
+from gymcli.types import Rollout, Score, Verifier
+from tests.rollout.isolated import Holder, is_running, wait_for
+from tests.scoring import isolated
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests on /proc")
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Give a pool of one worker that tests use which leave it whole."""
+    with Pool(1) as workers:
+        yield workers
+
+
+class Pool(Workers):
+    """Workers for tests that are not async: they have a loop of their own."""
+
+    def __init__(self, num_workers=None, **fields):
+        self._runner = asyncio.Runner()
+        super().__init__(num_workers, **fields)
+
+    def run(self, coroutine):
+        return self._runner.run(coroutine)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._runner.run(self.close())
+        self._runner.close()
+
+
+def called(workers, function, *args, timeout=20.0, memory_mb=1024, imports=()):
+    call = workers.call(function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports)
+    return workers.run(call)
+
+
+def nested():
+    return lambda: None
+
+
+def test_call_gives_the_result_of_another_process(shared):
+    assert called(shared, isolated.add, [1], [2]) == [1, 2]
+    assert called(shared, isolated.process) != os.getpid()
+
+
+@settings(max_examples=30)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),
+    )
+)
+def test_call_gives_every_value_back_as_it_was(shared, value):
+    assert called(shared, isolated.add, (value,), ()) == (value,)
+
+
+def test_call_passes_much_data_both_ways(shared):
+    assert called(shared, isolated.add, b"x" * 3_000_000, b"") == b"x" * 3_000_000
+
+
+def test_call_reuses_processes(shared):
+    assert len({called(shared, isolated.process) for _ in range(5)}) == 1
+
+
+def test_call_runs_at_most_so_many_at_once_and_all_in_the_end():
+    async def all_called(workers):
+        calls = (workers.call(isolated.process, timeout=20, memory_mb=512) for _ in range(12))
+        return await asyncio.gather(*calls)
+
+    with Pool(2) as workers:
+        found = workers.run(all_called(workers))
+    assert len(found) == 12
+    assert 1 <= len(set(found)) <= 2
+
+
+def test_call_is_not_held_up_by_another_that_hangs(tmp_path):
+    async def beside(workers):
+        hanging = asyncio.create_task(
+            workers.call(isolated.sleep_for_ever, tmp_path / "pid", timeout=60, memory_mb=512)
+        )
+        await wait_for((tmp_path / "pid").exists)
+        given = await workers.call(isolated.add, 1, 2, timeout=20, memory_mb=512)
+        assert not hanging.done()
+        hanging.cancel()
+        return given
+
+    with Pool(2) as workers:
+        assert workers.run(beside(workers)) == 3
+
+
+@pytest.mark.parametrize(
+    "function", [isolated.sleep_for_ever, isolated.spin, isolated.hold_the_interpreter]
+)
+def test_call_kills_what_takes_too_long(function, tmp_path):
+    with Pool(1) as workers:
+        pid = called(workers, isolated.process)
+        words = f"^{function.__name__} took longer than 0.5 seconds$"
+        with pytest.raises(VerifierTimeoutError, match=words):
+            called(workers, function, tmp_path / "pid", timeout=0.5)
+        assert int((tmp_path / "pid").read_text()) == pid
+        assert not is_running(pid)
+        assert called(workers, isolated.process) != pid, "the next call gets another worker"
+
+
+def test_call_kills_what_the_function_started(tmp_path):
+    async def timed_out(workers):
+        call = workers.call(isolated.start_another, tmp_path / "pid", timeout=60, memory_mb=2048)
+        task = asyncio.create_task(call)
+        await wait_for((tmp_path / "pid").exists)
+        task.cancel()
+        await asyncio.wait([task])
+        pid = int((tmp_path / "pid").read_text())
+        await wait_for(lambda: not is_running(pid))
+
+    with Pool(1) as workers:
+        workers.run(timed_out(workers))
+
+
+def test_call_counts_neither_waiting_nor_importing_as_time():
+    async def in_line(workers):
+        slow = {"timeout": 0.9, "memory_mb": 512, "imports": ("tests.scoring.slow_import",)}
+        calls = [workers.call(isolated.add, number, 0, **slow) for number in range(3)]
+        return await asyncio.gather(*calls)
+
+    with Pool(1) as workers:
+        assert workers.run(in_line(workers)) == [0, 1, 2]
+        assert called(workers, isolated.is_imported, "tests.scoring.slow_import")
+
+
+@ON_LINUX
+def test_call_limits_memory():
+    with Pool(1) as workers:
+        pid = called(workers, isolated.process)
+        assert called(workers, isolated.take_memory, 30, memory_mb=100) == 30 * isolated.MEGABYTE
+        with pytest.raises(VerifierError, match=r"^take_memory needed more than 100 MB of memory$"):
+            called(workers, isolated.take_memory, 300, memory_mb=100)
+        assert called(workers, isolated.take_memory, 300) == 300 * isolated.MEGABYTE
+        assert called(workers, isolated.process) != pid, "a worker without memory is not trusted"
+
+
+@ON_LINUX
+def test_call_sets_its_limit_each_time(shared):
+    first = called(shared, isolated.limit, memory_mb=300, timeout=10)
+    second = called(shared, isolated.limit, memory_mb=200, timeout=10)
+    assert 50 * isolated.MEGABYTE < first - second < 150 * isolated.MEGABYTE
+
+
+@ON_LINUX
+def test_call_keeps_to_a_limit_that_is_in_force():
+    """As in a shell where `ulimit -v` was set."""
+    code = """
+    import asyncio, resource
+    from gymcli.scoring import Workers
+    from tests.scoring import isolated
+
+    resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
+    async def main():
+        async with Workers(1) as workers:
+            return await workers.call(isolated.limit, timeout=1000, memory_mb=10**6)
+
+    assert asyncio.run(main()) == 4 * 2**30
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "words"),
+    [
+        (isolated.leave, (3,), "^leave: its process died \\(exit code 3\\)$"),
+        (isolated.leave, (0,), "^leave: its process died \\(exit code 0\\)$"),
+        (isolated.crash, (), "^crash: its process died \\(SIGABRT\\)$"),
+    ],
+)
+def test_call_says_how_a_process_died(function, args, words):
+    with Pool(1) as workers:
+        with pytest.raises(VerifierError, match=words):
+            called(workers, function, *args)
+        assert called(workers, isolated.add, 1, 2) == 3
+
+
+def test_call_takes_another_worker_where_an_idle_one_was_killed():
+    """Whether or not that is seen before the call is sent."""
+    with Pool(1) as workers:
+        for _ in range(5):
+            pid = called(workers, isolated.process)
+            os.kill(pid, signal.SIGKILL)
+            assert called(workers, isolated.process) != pid
+
+
+def test_call_gives_up_on_a_module_that_ends_every_worker(tmp_path, monkeypatch):
+    (tmp_path / "ends_all.py").write_text("import os\nos._exit(7)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Pool(1) as workers:
+        called(workers, isolated.process)
+        with pytest.raises(VerifierError, match=r"^process: its process died \(exit code 7\)$"):
+            called(workers, isolated.process, imports=("ends_all",))
+
+
+def test_call_raises_what_the_function_raised(shared):
+    with pytest.raises(KeyError) as raised:
+        called(shared, isolated.raise_key_error, "gold")
+    assert raised.value.args == ("gold",)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (isolated.exit_politely, "exit_politely raised SystemExit: enough"),
+        (isolated.raise_no_exception, "raise_no_exception raised NoException: out of time"),
+        (isolated.raise_cancelled, "raise_cancelled raised CancelledError"),
+        (isolated.raise_not_made_again, "raise_not_made_again raised NotMadeAgainError: ab"),
+        (isolated.raise_unpicklable, "raise_unpicklable raised ValueError: with a lambda"),
+        (isolated.give_unpicklable, "give_unpicklable returned what cannot be sent back: "),
+        (
+            isolated.give_unreadable,
+            "give_unreadable returned what cannot be read here: ValueError: ",
+        ),
+    ],
+)
+def test_call_describes_what_cannot_be_passed_on(shared, function, words):
+    with pytest.raises(VerifierError, match=f"^{words}"):
+        called(shared, function)
+    assert called(shared, isolated.add, 1, 2) == 3
+
+
+def test_call_survives_an_exception_that_futures_treat_in_their_own_way(shared):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        called(shared, isolated.raise_stop)
+
+
+def test_call_keeps_prints_apart_from_results(shared, capfd):
+    with Pool(1) as workers:  # one that has this test's stderr
+        assert called(workers, isolated.chatter) == "quiet"
+        assert called(workers, isolated.chatter) == "quiet"
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("straight to the file") == 2
+    assert "on stderr" in printed.err
+
+
+@pytest.mark.parametrize("function", [math.factorial, Holder.double])
+def test_call_takes_functions_that_have_a_name(shared, function):
+    assert called(shared, function, 2) in (2, 4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda: None, nested(), Holder.own_name, Holder().method, [].append, "add", None],
+    ids=["lambda", "nested", "classmethod", "method", "of a list", "string", "none"],
+)
+def test_call_refuses_what_has_no_name(shared, function):
+    with pytest.raises(TypeError, match="must be a function at the top level of a module"):
+        called(shared, function)
+
+
+def test_call_refuses_a_function_of_a_script(tmp_path):
+    """To import a script would run it once more in every worker."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import asyncio\nfrom gymcli.scoring import Workers\ndef f(): pass\n"
+        "asyncio.run(Workers(1).call(f, timeout=9, memory_mb=99))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )
+    assert "TypeError: __main__.f cannot be called in another process" in ran.stderr
+
+
+def test_call_refuses_arguments_that_cannot_be_pickled(shared):
+    with pytest.raises(
+        VerifierError, match=r"^add: its arguments cannot be sent to another process: "
+    ):
+        called(shared, isolated.add, nested(), 1)
+
+
+@pytest.mark.parametrize("missing", ["no_such_package_at_all", "gymcli.no_such_module"])
+def test_call_says_what_cannot_be_imported(shared, missing):
+    words = f"^add cannot be loaded in another process: ModuleNotFoundError: .*'{missing}'"
+    with pytest.raises(VerifierError, match=words):
+        called(shared, isolated.add, 1, 2, imports=(missing,))
+    assert called(shared, isolated.add, 1, 2) == 3
+
+
+def test_call_says_that_no_worker_can_be_started(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    monkeypatch.setattr("gymcli.rollout.template._templates", {})
+    with Pool(1) as workers, pytest.raises(FileNotFoundError, match="/no/such/python"):
+        called(workers, isolated.add, 1, 2)
+
+
+def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/no/such/folder"])
+    monkeypatch.setattr("gymcli.rollout.template._templates", {})
+    with Pool(1) as workers, pytest.raises(VerifierError, match=r"^add: its process died"):
+        called(workers, isolated.add, 1, 2)
+
+
+def test_call_kills_the_worker_of_a_caller_that_leaves(tmp_path):
+    async def leaving(workers):
+        task = asyncio.create_task(
+            workers.call(isolated.spin, tmp_path / "pid", timeout=60, memory_mb=512)
+        )
+        await wait_for((tmp_path / "pid").exists)
+        waiting = asyncio.create_task(workers.call(isolated.add, 1, 2, timeout=9, memory_mb=99))
+        left = asyncio.create_task(workers.call(isolated.spin, timeout=60, memory_mb=512))
+        await asyncio.sleep(0)
+        left.cancel()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        pid = int((tmp_path / "pid").read_text())
+        await wait_for(lambda: not is_running(pid))
+        assert await waiting == 3, "the place of the killed worker is free again"
+
+    with Pool(1) as workers:
+        workers.run(leaving(workers))
+
+
+def test_close_ends_idle_and_busy_workers(tmp_path):
+    async def closing():
+        workers = Workers(2)
+        path = tmp_path / "pid"
+        call = workers.call(isolated.spin, path, timeout=60, memory_mb=512)
+        busy = asyncio.create_task(call)
+        await wait_for(path.exists)
+        idle = await workers.call(isolated.process, timeout=20, memory_mb=512)
+        await workers.close()
+        with pytest.raises(VerifierError, match=r"^spin was not called to its end"):
+            await busy
+        assert not is_running(idle)
+        assert not is_running(int(path.read_text()))
+        with pytest.raises(VerifierError, match="the workers were closed"):
+            await workers.call(isolated.process, timeout=20, memory_mb=512)
+        await workers.close()
+
+    asyncio.run(closing())
+
+
+def test_close_refuses_calls_that_still_wait(tmp_path):
+    async def closing():
+        workers = Workers(1)
+        spin = workers.call(isolated.spin, tmp_path / "pid", timeout=60, memory_mb=512)
+        busy = asyncio.create_task(spin)
+        await wait_for((tmp_path / "pid").exists)
+        waiting = asyncio.create_task(workers.call(isolated.add, 1, 2, timeout=9, memory_mb=99))
+        await asyncio.sleep(0)
+        await workers.close()
+        ended = await asyncio.gather(busy, waiting, return_exceptions=True)
+        assert [type(error) for error in ended] == [VerifierError, VerifierError]
+
+    asyncio.run(closing())
+
+
+@pytest.mark.parametrize(
+    "function", ["sleep_for_ever", "spin", "hold_the_interpreter", "start_another"]
+)
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_worker_ends_with_its_parent(function, sent, tmp_path):
+    """And so does a process that its function has started, which is the one that tells."""
+    code = f"""
+    import asyncio
+    from pathlib import Path
+    from gymcli.scoring import Workers
+    from tests.scoring import isolated
+
+    workers = Workers(1)
+    path = Path({str(tmp_path / "pid")!r})
+    asyncio.run(workers.call(isolated.{function}, path, timeout=100, memory_mb=512))
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)]) as parent:
+        asyncio.run(wait_for((tmp_path / "pid").exists))
+        worker = int((tmp_path / "pid").read_text())
+        assert is_running(worker)
+        parent.send_signal(sent)
+        parent.wait(20)
+    asyncio.run(wait_for(lambda: not is_running(worker)))
+
+
+def test_idle_worker_ends_with_a_parent_that_closes_nothing(tmp_path):
+    code = f"""
+    import asyncio
+    from pathlib import Path
+    from gymcli.scoring import Workers
+    from tests.scoring import isolated
+
+    asyncio.run(Workers(1).call(isolated.tell, Path({str(tmp_path / "pid")!r}), timeout=20,
+                                memory_mb=512))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
+    worker = int((tmp_path / "pid").read_text())
+    asyncio.run(wait_for(lambda: not is_running(worker)))
+
+
+def test_worker_does_not_hear_of_an_interrupt_of_the_group(shared):
+    """What Ctrl-C sends goes to the parent alone, which then decides."""
+    pid = called(shared, isolated.process)
+    assert os.getpgid(pid) == pid != os.getpgid(0)
+
+
+class Sum(Environment[Task]):
+    """Adds in a worker."""
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        process = await context.isolated(isolated.process)
+        assert await context.isolated(isolated.process, timeout=5, memory_mb=256) == process
+        return Score(await context.isolated(isolated.add, 0.25, 0.5), answer=str(process))
+
+
+def scored(environment, workers=None):
+    found = score(
+        environment,
+        Rollout(),
+        verifier=Verifier(),
+        options=environment.Options(),
+        workers=workers,
+    )
+    return asyncio.run(found) if workers is None else workers.run(found)
+
+
+def test_score_ends_the_workers_of_its_own():
+    rollout = scored(Sum)
+    assert rollout.reward == 0.75
+    assert not is_running(int(rollout.answer))
+
+
+def test_score_leaves_given_workers_open(shared):
+    first, second = scored(Sum, shared), scored(Sum, shared)
+    assert first.answer == second.answer
+    assert is_running(int(first.answer))
+
+
+def test_isolated_starts_no_worker_for_a_verifier_that_needs_none():
+    async def opened():
+        async with VerifyContext(Sum, options=Sum.Options()) as context:
+            return context._processes
+
+    assert asyncio.run(opened()) is None
+
+
+def test_isolated_finds_functions_of_an_environment_given_as_a_file(tmp_path):
+    """Also where they give and take classes of that file."""
+    file = tmp_path / "my env.py"
+    file.write_text(
+        textwrap.dedent(
+            '''
+            """An environment in a file."""
+
+            import os
+            from typing import NamedTuple
+
+            from gymcli import Environment, Score, Task
+
+
+            class Found(NamedTuple):
+                number: float
+                process: int
+
+
+            def half(found):
+                return Found(found.number / 2, os.getpid())
+
+
+            class Halves(Environment[Task]):
+                """Halves numbers in a worker."""
+
+                @classmethod
+                async def verify(cls, rollout, context):
+                    found = await context.isolated(half, Found(0.5, os.getpid()))
+                    assert isinstance(found, Found)
+                    assert found.process != os.getpid()
+                    return Score(found.number)
+            '''
+        )
+    )
+    assert scored(Registry((f"{file}:Halves",)).find("my env").environment).reward == 0.25

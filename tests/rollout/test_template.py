@@ -1,0 +1,150 @@
+"""Forked processes are what new ones would be, and none outlives the process that asked for it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gymcli.rollout.template import fork
+from tests.processes import TOO_LONG, state_of, wait_until
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """Return a module that replies with what a line evaluates to, and its way to be forked."""
+    (tmp_path / "telling.py").write_text(
+        "import os, socket, subprocess, sys\n"
+        "def main(handle):\n"
+        "    channel = socket.socket(fileno=handle)\n"
+        "    for line in channel.makefile('rb'):\n"
+        "        channel.sendall(repr(eval(line)).encode() + b'\\n')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("gymcli.rollout.template._templates", {})
+    return Telling
+
+
+class Telling:
+    """One fork, and the socket to it."""
+
+    def __init__(self, variables=None):
+        self.socket, theirs = socket.socketpair()
+        self.socket.settimeout(TOO_LONG)
+        with theirs:
+            self.fork = fork("telling", theirs.fileno(), 2, variables or os.environ)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        self.socket.close()
+        self.fork.kill()
+
+    def ask(self, expression):
+        self.socket.sendall(expression.encode() + b"\n")
+        return eval(self.socket.makefile("rb").readline())
+
+
+def test_a_fork_has_what_this_process_has_now(told, tmp_path, monkeypatch):
+    with told() as first:
+        monkeypatch.setenv("LATER", "\udc80")
+        monkeypatch.syspath_prepend("later")
+        (tmp_path / "there").mkdir()
+        monkeypatch.chdir(tmp_path / "there")
+        with told() as second:
+            assert second.ask("os.getppid()") == first.ask("os.getppid()")
+            assert second.ask("os.environ['LATER'], os.getcwd(), sys.path[0]") == (
+                "\udc80",
+                str(tmp_path / "there"),
+                "later",
+            )
+            assert first.ask("os.environ.get('LATER'), sys.path[0]") == (None, str(tmp_path))
+            assert second.ask("os.getsid(0) == os.getpid()")
+            assert second.ask("sorted(os.listdir('/proc/self/fd'))")[:3] == ["0", "1", "2"]
+
+
+def test_a_fork_in_a_directory_that_is_gone(told, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with told() as telling:
+        assert telling.ask("1 + 1") == 2
+
+
+def test_no_fork_comes_from_what_knew_more_variables(told, monkeypatch):
+    """Nor does the memory of its parent hold them."""
+    monkeypatch.setenv("PLANTED", "value-of-it")
+    with told() as knowing:
+        fewer = {name: value for name, value in os.environ.items() if name != "PLANTED"}
+        with told(fewer) as other:
+            assert other.ask("os.getppid()") != knowing.ask("os.getppid()")
+            for process in (other.ask("os.getpid()"), other.ask("os.getppid()")):
+                assert b"value-of-it" not in Path(f"/proc/{process}/environ").read_bytes()
+            assert knowing.ask("os.environ['PLANTED']") == "value-of-it"
+
+
+@pytest.mark.parametrize(
+    ("expression", "code"),
+    [("os._exit(3)", 3), ("sys.exit(4)", 4), ("os.kill(os.getpid(), 11)", -signal.SIGSEGV)],
+)
+def test_how_a_fork_ended(told, expression, code):
+    with told() as telling:
+        assert telling.fork.poll() is None
+        telling.socket.sendall(expression.encode() + b"\n")
+        wait_until(lambda: telling.fork.poll() is not None)
+        assert telling.fork.poll() == telling.fork.kill() == code
+
+
+def test_what_a_fork_left_behind_ends_with_it(told):
+    with told() as telling:
+        left = telling.ask("subprocess.Popen(['sleep', '600']).pid")
+        telling.socket.close()
+        wait_until(lambda: telling.fork.poll() is not None)
+    wait_until(lambda: not state_of(left))
+
+
+def test_a_fork_whose_template_was_killed(told):
+    with told() as telling:
+        process = telling.ask("os.getpid()")
+        os.kill(telling.ask("os.getppid()"), signal.SIGKILL)
+        assert telling.ask("1 + 1") == 2
+        assert telling.fork.kill() == -signal.SIGKILL
+        wait_until(lambda: not state_of(process))
+        with told() as another:
+            assert another.ask("1 + 1") == 2
+
+
+PARENT = """
+import os, socket, sys
+from gymcli.scoring.template import fork
+from tests.processes import TOO_LONG, state_of, wait_until
+ours, theirs = socket.socketpair()
+forked = fork("telling", theirs.fileno(), 2, os.environ)
+ours.sendall(b"os.getpid(), os.getppid()\\n")
+print(ours.makefile("rb").readline().decode(), flush=True)
+ours.sendall(b"10**10**8\\n")
+sys.stdin.read()
+if "crash" in sys.argv:
+    os.abort()
+"""
+
+
+@pytest.mark.parametrize("how", ["kill", "crash", "end"])
+def test_nothing_outlives_the_process_that_asked(told, tmp_path, how):
+    """Not even a fork that computes and holds the interpreter."""
+    del told
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-c", PARENT, how]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
+    ) as parent:
+        processes = eval(parent.stdout.readline())
+        assert all(map(state_of, processes))
+        if how == "kill":
+            parent.kill()
+    wait_until(lambda: not any(map(state_of, processes)))
