@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gymcli.environment.reward import Comparison, PairwiseJudge, RewardModel
     from gymcli.environment.tool import EnvironmentOptions, Properties, Step, Task, Tool, tool
     from gymcli.environment.user import SimulatedUser, UserTurn
+    from gymcli.envs import load_generator
     from gymcli.errors import (
         GymError,
         MissingPackageError,
@@ -76,6 +77,7 @@ __all__ = [
     "check",
     "collect",
     "last_boxed",
+    "load_generator",
     "tool",
     "verify",
     "without_text_commands",
@@ -118,6 +120,7 @@ _HOMES = {
     ),
     "gymcli.engines": ("collect",),
     "gymcli.runner": ("verify",),
+    "gymcli.envs": ("load_generator",),
     "gymcli.types": (
         "JSON",
         "Failure",
