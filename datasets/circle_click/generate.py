@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from gymcli import JSONObject, load_generator
+from gymcli import JSONObject
+from gymcli.envs import load_generator
 from gymcli.envs.circle_count import Circle
 
 __all__ = ["generate"]

@@ -7,7 +7,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from gymcli import JSONObject, load_generator
+from gymcli import JSONObject
+from gymcli.envs import load_generator
 
 if TYPE_CHECKING:
     from datasets.xlam_fc.generate import Difficulty, Wish

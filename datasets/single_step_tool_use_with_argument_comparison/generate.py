@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from gymcli import JSONObject, load_generator
+from gymcli import JSONObject
+from gymcli.envs import load_generator
 
 if TYPE_CHECKING:
     from datasets.xlam_fc.generate import Difficulty, Lookup, Wish
