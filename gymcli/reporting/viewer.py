@@ -17,7 +17,6 @@ from aiohttp import web
 
 from gymcli import __version__
 from gymcli.errors import RunError, UsageError
-from gymcli.index import Refreshed, Row, RunIndex
 from gymcli.metrics import RunMetrics
 from gymcli.metrics.comparison import Comparison
 from gymcli.reporting.viewer_lists import (
@@ -37,6 +36,7 @@ from gymcli.runner.indexing import index_run
 from gymcli.runner.listening import listen
 from gymcli.runner.measure import measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.run_index import Refreshed, Row, RunIndex
 from gymcli.types import JSONObject
 
 __all__ = ["HOST", "Answers", "Site", "ViewedRun", "new_token", "open_run", "serve"]

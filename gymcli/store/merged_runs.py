@@ -28,7 +28,7 @@ from gymcli.store.rollout_files import (
     VERDICTS,
     lines_with_structs,
 )
-from gymcli.types import JSONObject, is_other_source
+from gymcli.types import JSONObject, RecordHead, is_other_source
 
 __all__ = [
     "MergedLines",
@@ -312,7 +312,7 @@ class _Failed(FailureLine):
     attempt: _Number
 
 
-class _Attempt(msgspec.Struct):
+class _Attempt(RecordHead, kw_only=True):
     """The part of a line that says whose it is."""
 
     env: str
