@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import FilterError, RunFileError, UsageError
-from gymcli.filters import parse_filter
-from gymcli.index import Refreshed, open_index
 from gymcli.metrics import EnvironmentFacts
+from gymcli.metrics.filters import parse_filter
 from gymcli.store.lines import MAX_LINE_BYTES
+from gymcli.store.run_index import Refreshed, RunIndex
 from gymcli.types import Failure, Rollout
-from tests.index.runs import append, failed, lines, scored, waiting, with_tools, write_run
+from tests.store.indexed_runs import append, failed, lines, scored, waiting, with_tools, write_run
 
 
 def select(index, text, **options):
@@ -32,7 +32,7 @@ def test_rows_say_what_the_lines_do(tmp_path):
         reward=0.25, components={"form": 1.0}, metrics={"length": 3.0}, answer="Rom", cost=0.5
     )
     run = write_run(tmp_path / "run", rollouts=[rollout])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         [row] = index.rows
         assert index.read(row) == rollout
         assert index.line(row) == msgspec.json.encode(rollout)
@@ -62,7 +62,7 @@ def test_rows_are_the_attempts_with_what_became_of_each(tmp_path):
             failed("d", 0, "RateLimitError"),
         ],
     )
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         rows = {f"{row.task_id}/{row.attempt}": row for row in index.rows}
         records = {name: index.read(row) for name, row in rows.items()}
     assert list(rows) == ["a/0", "a/1", "b/0", "b/1", "c/0", "d/0"]
@@ -88,7 +88,7 @@ def test_rows_are_the_attempts_with_what_became_of_each(tmp_path):
 def test_find_and_attempts_give_the_rows_of_a_task(tmp_path):
     rollouts = [scored("a", 2), scored("b", 0), scored("a", 0), scored("a", 1, env="other")]
     run = write_run(tmp_path / "run", rollouts=rollouts)
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         found = index.find("quiz", "a", 0)
         assert found is not None
         assert names(index, index.attempts(found)) == ["a/0", "a/2"]
@@ -102,7 +102,7 @@ def test_find_and_attempts_give_the_rows_of_a_task(tmp_path):
 
 def test_rows_can_be_sliced(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored(str(n)) for n in range(5)])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         assert len(index.rows) == 5
         assert index.rows[-1].task_id == "4"
         assert [row.task_id for row in index.rows[1:3]] == ["1", "2"]
@@ -167,7 +167,7 @@ def test_select_knows_the_names_of_rows(tmp_path, text, expected):
         ],
         failures=[failed("c", 0)],
     )
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         found = select(index, text)
     assert found == (["a/0", "a/1", "b/0"] if expected == ["*"] else expected)
 
@@ -184,12 +184,12 @@ def test_select_knows_the_names_of_rows(tmp_path, text, expected):
 )
 def test_select_refuses_what_no_rollout_has(tmp_path, text, words):
     run = write_run(tmp_path / "run", rollouts=[scored(components={"form": 1.0})])
-    with open_index(run) as index, pytest.raises(FilterError, match=words):
+    with RunIndex(run) as index, pytest.raises(FilterError, match=words):
         select(index, text)
 
 
 def test_select_of_nothing_knows_no_names_yet(tmp_path):
-    with open_index(write_run(tmp_path / "run")) as index:
+    with RunIndex(write_run(tmp_path / "run")) as index:
         assert index.select(parse_filter("components.form > 0.5")) == []
         assert len(index.rows) == 0
 
@@ -205,7 +205,7 @@ def test_select_sorts_and_puts_what_lacks_the_value_last(tmp_path):
         ],
         failures=[failed("e", 0)],
     )
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         assert names(index, index.select(sort="reward")) == ["c/0", "a/0", "d/0", "b/0", "e/0"]
         assert names(index, index.select(sort="-reward")) == ["b/0", "a/0", "d/0", "c/0", "e/0"]
         assert select(index, "reward > 0", sort="-task_id") == ["d/0", "b/0", "a/0"]
@@ -217,7 +217,7 @@ def test_select_sorts_and_puts_what_lacks_the_value_last(tmp_path):
 def test_select_finds_named_numbers_beyond_those_in_memory(tmp_path):
     numbers = {f"n{number}": float(number) for number in range(100)}
     run = write_run(tmp_path / "run", rollouts=[scored(), scored("b", metrics=numbers)])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         assert select(index, "metrics.n99 == 99") == ["b/0"]
         assert select(index, "metrics.n1 == 1") == ["b/0"]
         assert select(index, "metrics.nowhere is None") == ["a/0", "b/0"]
@@ -225,7 +225,7 @@ def test_select_finds_named_numbers_beyond_those_in_memory(tmp_path):
 
 def test_refresh_takes_what_was_written_since(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored("a", 0)], failures=[failed("b", 0)])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         assert index.refresh() == Refreshed()
         append(run / "failures.jsonl", failed("c", 0), failed("a", 0), failed("b", 0, "Other"))
         append(run / "generations.jsonl", waiting("b", 0))
@@ -244,7 +244,7 @@ def test_refresh_takes_what_was_written_since(tmp_path):
 def test_refresh_waits_for_a_line_to_be_whole(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored("a", 0)])
     path, line = run / "rollouts.jsonl", lines(scored("a", 1))
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         for part in (line[:50], line[50:100]):
             with path.open("ab") as file:
                 file.write(part)
@@ -265,7 +265,7 @@ def test_refresh_waits_for_a_line_to_be_whole(tmp_path):
 def test_refresh_names_a_damaged_line_time_and_again(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored("a", 0)])
     path = run / "rollouts.jsonl"
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         append(path, scored("a", 1))
         size = path.stat().st_size
         with path.open("ab") as file:
@@ -284,7 +284,7 @@ def test_refresh_names_a_damaged_line_time_and_again(tmp_path):
 def test_refresh_begins_again_where_a_file_was_replaced(tmp_path, is_shorter):
     run = write_run(tmp_path / "run", rollouts=[scored("a", 0), scored("a", 1)])
     path = run / "rollouts.jsonl"
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         first = index.rows[0]
         if is_shorter:
             path.write_bytes(lines(scored("z", 0)))
@@ -303,7 +303,7 @@ def test_refresh_begins_again_where_a_file_was_replaced(tmp_path, is_shorter):
 def test_refresh_begins_again_where_a_file_was_written_over_in_place(tmp_path):
     """The same file, as long as before up to the last line that was read, and longer."""
     run = write_run(tmp_path / "run", rollouts=[scored("a", 0, 1.0), scored("a", 1, 0.0)])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         with (run / "rollouts.jsonl").open("r+b") as file:
             file.write(lines(scored("z", 0, 0.0), scored("z", 1, 1.0), scored("z", 2)))
         assert index.refresh() == Refreshed(num_new=3, is_rebuilt=True)
@@ -314,7 +314,7 @@ def test_refresh_begins_again_where_a_file_was_written_over_in_place(tmp_path):
 def test_refresh_keeps_what_it_has_until_all_of_another_file_can_be_read(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored("a", 0), scored("a", 1)])
     path, other = run / "rollouts.jsonl", tmp_path / "other.jsonl"
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         other.write_bytes(lines(scored("y")) + b"{damaged\n" + lines(scored("z")))
         other.replace(path)
         for _ in range(2):
@@ -328,14 +328,14 @@ def test_refresh_keeps_what_it_has_until_all_of_another_file_can_be_read(tmp_pat
 
 def test_refresh_begins_again_where_a_file_is_gone(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored()], failures=[failed("b")])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         (run / "failures.jsonl").unlink()
         assert index.refresh() == Refreshed(num_new=1, is_rebuilt=True)
 
 
 def test_read_refuses_a_line_that_is_no_longer_there(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored("a"), scored("b")])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         first, last = index.rows
         (run / "rollouts.jsonl").write_bytes(lines(scored("z"))[:-20])
         for row in (first, last):
@@ -351,7 +351,7 @@ def test_read_refuses_a_line_that_is_no_longer_there(tmp_path):
 def test_read_refuses_what_stands_in_the_place_of_a_line(tmp_path, filler):
     run = write_run(tmp_path / "run", rollouts=[scored("a")])
     path = run / "rollouts.jsonl"
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         [row] = index.rows
         path.write_bytes(filler.ljust(row.place.size) + b"\n")
         with pytest.raises(RunFileError, match="was changed"):
@@ -366,7 +366,7 @@ def test_read_says_what_is_damaged_in_a_line_whose_row_is_whole(tmp_path):
     path = run / "rollouts.jsonl"
     path.write_bytes(path.read_bytes().replace(b'{"category":"letters"}', b"5"))
     with (
-        open_index(run) as index,
+        RunIndex(run) as index,
         pytest.raises(RunFileError, match=r"at byte 0 is damaged.* got `int` - at `\$\.task`"),
     ):
         index.read(index.rows[0])
@@ -375,7 +375,7 @@ def test_read_says_what_is_damaged_in_a_line_whose_row_is_whole(tmp_path):
 def test_select_knows_failures_by_their_words_and_not_by_their_task(tmp_path):
     messages = scored().messages
     run = write_run(tmp_path / "run", failures=[failed(messages=messages)])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         assert select(index, "contains(text, 'say B')") == ["a/0"]
         assert select(index, "task.category is None and details.x is None") == ["a/0"]
 
@@ -384,7 +384,7 @@ def test_rows_take_failures_that_say_no_version(tmp_path):
     run = write_run(tmp_path / "run")
     line = b'{"task_id": "a", "env": "quiz", "error": {"class": "X", "phase": "model"}}\n'
     (run / "failures.jsonl").write_bytes(line)
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         [row] = index.rows
         assert (row.task_id, row.attempt, row.error) == ("a", 0, "X")
 
@@ -393,24 +393,24 @@ def test_rows_hold_many_different_answers(tmp_path):
     run = write_run(
         tmp_path / "run", rollouts=[scored(str(n), answer=f"a{n}") for n in range(3000)]
     )
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         assert [row.answer for row in index.rows] == [f"a{n}" for n in range(3000)]
         assert select(index, "answer in ('a7', 'a2999')") == ["7/0", "2999/0"]
 
 
-def test_open_index_refuses_a_line_that_is_too_long(tmp_path):
+def test_index_refuses_a_line_that_is_too_long(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     with path.open("wb") as file:
         file.truncate(MAX_LINE_BYTES + 10)
     with pytest.raises(UsageError, match=r"rollouts\.jsonl:1: is longer than 128 MB"):
-        open_index(path)
+        RunIndex(path)
 
 
-def test_open_index_leaves_out_a_torn_last_line(tmp_path):
+def test_index_leaves_out_a_torn_last_line(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored("a", 0), scored("a", 1)])
     path = run / "rollouts.jsonl"
     path.write_bytes(b"\xef\xbb\xbf\n  " + path.read_bytes()[:-30])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         [row] = index.rows
         assert index.read(row) == scored("a", 0)
         assert row.place.offset == 6
@@ -427,7 +427,7 @@ def test_open_index_leaves_out_a_torn_last_line(tmp_path):
         ("generations", b"[]", r"generations\.jsonl:2: is damaged"),
     ],
 )
-def test_open_index_names_a_damaged_line(tmp_path, name, line, words):
+def test_index_names_a_damaged_line(tmp_path, name, line, words):
     run = write_run(
         tmp_path / "run", rollouts=[scored()], failures=[failed("f")], generations=[waiting("w")]
     )
@@ -435,33 +435,33 @@ def test_open_index_names_a_damaged_line(tmp_path, name, line, words):
         file.write(line + b"\n")
     append(run / f"{name}.jsonl", scored("later"))
     with pytest.raises(RunFileError, match=words):
-        open_index(run)
+        RunIndex(run)
 
 
-def test_open_index_refuses_an_attempt_that_is_scored_twice(tmp_path):
+def test_index_refuses_an_attempt_that_is_scored_twice(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored(), scored()])
     with pytest.raises(RunFileError, match=r"rollouts\.jsonl:2: attempt 0 of task a .*twice"):
-        open_index(run)
+        RunIndex(run)
 
 
-def test_open_index_refuses_what_is_no_run(tmp_path):
+def test_index_refuses_what_is_no_run(tmp_path):
     with pytest.raises(UsageError, match="no such run"):
-        open_index(tmp_path / "nowhere")
+        RunIndex(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="holds no"):
-        open_index(tmp_path)
+        RunIndex(tmp_path)
     path = tmp_path / "rollouts.jsonl.gz"
     path.write_bytes(b"")
     with pytest.raises(UsageError, match=r"compressed.*gunzip"):
-        open_index(path)
+        RunIndex(path)
     with pytest.raises(UsageError, match="/dev/null: is no regular file"):
-        open_index(Path("/dev/null"))
+        RunIndex(Path("/dev/null"))
 
 
-def test_open_index_reads_a_bare_file(tmp_path):
+def test_index_reads_a_bare_file(tmp_path):
     """Of an environment that no manifest tells of, `facts_of` does; and its name here."""
     path = tmp_path / "some.jsonl"
     path.write_bytes(lines(scored("a", 0, 0.5), waiting("b", 0), failed("c", 0)))
-    with open_index(path) as index:
+    with RunIndex(path) as index:
         assert [row.status for row in index.rows] == ["scored", "waiting", "failed"]
         assert index.rows[0].passed is None
         assert index.manifest is None
@@ -471,7 +471,7 @@ def test_open_index_reads_a_bare_file(tmp_path):
         asked.append(name)
         return f"{name}-here", EnvironmentFacts(max_reward=0.5)
 
-    with open_index(path, facts_of=facts_of) as index:
+    with RunIndex(path, facts_of=facts_of) as index:
         assert index.rows[0].passed
         assert index.rows[0].env == "quiz-here"
     assert asked == ["quiz"]
@@ -498,14 +498,14 @@ def nemo_line(task, attempt, reward, text="In Rom.", **fields):
     return json.dumps(line).encode() + b"\n"
 
 
-def test_open_index_reads_rollouts_of_nemo_gym(tmp_path):
+def test_index_reads_rollouts_of_nemo_gym(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     path.write_bytes(
         nemo_line(0, 0, 1.0, "Köln is warm", extracted_answer="Köln", reward_components={"c": 1})
         + nemo_line(0, 1, 0.0, error={"class": "none", "phase": "model"})
         + nemo_line(1, 0, 0.0, _ng_failure_class="judge_failed")
     )
-    with open_index(path) as index:
+    with RunIndex(path) as index:
         first, second, last = index.rows
         assert (second.status, index.read(second).reward) == ("scored", 0.0)
         assert (first.task_id, first.num_turns, first.num_tool_calls) == ("0", 2, 1)
@@ -519,12 +519,12 @@ def test_open_index_reads_rollouts_of_nemo_gym(tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_bytes(nemo_line(0, 10**7, 1.0))
     with pytest.raises(RunFileError, match="attempt 10000000 is more than"):
-        open_index(bad)
+        RunIndex(bad)
     bare = tmp_path / "bare.jsonl"
     bare.write_bytes(nemo_line(0, 0, 1.0, agent_ref=None))
     with pytest.raises(RunFileError, match="give --env NAME"):
-        open_index(bare)
-    with open_index(bare, "mine") as index:
+        RunIndex(bare)
+    with RunIndex(bare, "mine") as index:
         assert index.rows[0].env == "mine"
         assert index.read(index.rows[0]).env == "mine"
 
@@ -533,13 +533,13 @@ def test_rows_hold_counts_that_are_damaged(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     tokens = b'"prompt_tokens":%d'
     path.write_bytes(lines(scored()).replace(tokens % 7, tokens % (2**64 - 1)))
-    with open_index(path) as index:
+    with RunIndex(path) as index:
         assert index.rows[0].prompt_tokens == 2**63 - 1
 
 
 def test_groups_take_the_largest_rewards(tmp_path):
     run = write_run(tmp_path / "run", rollouts=[scored("a", n, 1.5e308) for n in range(3)])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         assert index.rows[0].avg == pytest.approx(1.5e308)
 
 
@@ -559,7 +559,7 @@ def test_groups_are_those_of_their_attempts(tmp_path_factory, rewards):
         rollouts=[scored(*key, reward) for key, reward in rewards.items() if reward is not None],
         failures=[failed(*key) for key, reward in rewards.items() if reward is None],
     )
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         for row in index.rows:
             own = [r for (task, _), r in rewards.items() if task == row.task_id]
             known = [r for r in own if r is not None]

@@ -1,4 +1,4 @@
-"""The words of a conversation are found, whoever wrote its line."""
+"""Lines are read as they come, and the words of a conversation are found, whoever wrote it."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gymcli.index.conversation import LazyText, text_of_messages
+from gymcli.store.record_reader import GrowingFile, LazyText, text_of_messages
 from gymcli.types import FunctionCall, Message, ToolCall
 
 
@@ -62,3 +62,29 @@ def test_lazy_text_finds_what_the_text_holds(before, part, after, is_lowered, is
     assert ("i" in text) == ("i" in expected)
     assert text == expected
     assert len(text) == len(expected)
+
+
+def test_new_lines_gives_none_of_a_file_that_came_in_its_place(tmp_path):
+    """Also where it came after it was last asked whether the file was replaced."""
+    path, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    path.write_bytes(b'{"a": 1}\n')
+    growing = GrowingFile(path)
+    assert [line.data for line in growing.new_lines()] == [b'{"a": 1}']
+    other.write_bytes(b'{"b": 1, "c": 1}\n{"b": 2}\n')
+    other.replace(path)
+    assert list(growing.new_lines()) == []
+    assert growing.is_replaced()
+
+
+def test_new_lines_gives_those_that_are_new_with_their_places(tmp_path):
+    path = tmp_path / "a.jsonl"
+    growing = GrowingFile(path)
+    assert (list(growing.new_lines()), growing.is_replaced()) == ([], False)
+    path.write_bytes(b"\xef\xbb\xbf1\r\n\n 2")
+    assert list(growing.new_lines()) == [(1, 3, b"1"), (3, 8, b"2")]
+    with path.open("ab") as file:
+        file.write(b"\n3\n{")
+    assert list(growing.new_lines()) == [(4, 10, b"3")]
+    assert (growing.has_grown(), growing.is_replaced()) == (True, False)
+    path.unlink()
+    assert (growing.has_grown(), growing.is_replaced()) == (False, True)
