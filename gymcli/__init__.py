@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gymcli.checks.checks import check
-    from gymcli.engines import collect
     from gymcli.environment.contract import Context, Environment, Model
     from gymcli.environment.judge import Judge, StandIn, Verdict
     from gymcli.environment.model_text import last_boxed, without_text_commands
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     )
     from gymcli.metrics import AttemptScore, Group
     from gymcli.models.endpoint import Endpoint
+    from gymcli.runner.collection import collect
     from gymcli.runner.verifying import verify
     from gymcli.types import (
         JSON,
@@ -116,8 +116,7 @@ _HOMES = {
         "UserTurn",
         "Verdict",
     ),
-    "gymcli.engines": ("collect",),
-    "gymcli.runner": ("verify",),
+    "gymcli.runner": ("collect", "verify"),
     "gymcli.types": (
         "JSON",
         "Failure",
