@@ -11,13 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gymcli.commands.cluster import (
-    AddressOption,
-    Cluster,
-    EngineOption,
-    WorkersOption,
-    engine_of_run,
-)
 from gymcli.commands.console import LOGGER, hide, message, print_json, result, run_async, warn
 from gymcli.commands.ending import Ending, command_to_go_on, end_run
 from gymcli.commands.gating import (
@@ -30,9 +23,13 @@ from gymcli.commands.gating import (
     gating_of,
 )
 from gymcli.commands.options import (
+    AddressOption,
+    EngineOption,
     IdByFileOption,
     IdFieldOption,
     PromptOption,
+    WorkersOption,
+    check_cluster_options,
     check_parameters,
     check_role_parameters,
     key_values,
@@ -303,7 +300,7 @@ def collect(
     from gymcli.runner.collection import Collection
     from gymcli.runner.options import CollectOptions
 
-    Cluster(engine, address, workers).check()
+    check_cluster_options(engine, address, workers)
     gating = gating_of(
         gate,
         gate_on,
@@ -370,9 +367,7 @@ def collect(
     if supervised is not None and supervised.directory is not None:
         options = options.model_copy(update={"out": Path(supervised.directory), "fresh": False})
     with _same_directory() as go_back:
-        collection = Collection(
-            tasks, options, engine=engine_of_run(options), supervised=supervised, tell=message
-        )
+        collection = Collection(tasks, options, supervised=supervised, tell=message)
         go_back()
         if dry_run:
             show_plan(collection, is_json=json)

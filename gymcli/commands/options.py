@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from gymcli.models.roles import RoleSource
 
 __all__ = [
+    "AddressOption",
     "DefaultRoles",
+    "EngineOption",
     "IdByFileOption",
     "IdFieldOption",
     "JsonOption",
     "PromptOption",
+    "WorkersOption",
+    "check_cluster_options",
     "check_parameters",
     "check_role_parameters",
     "key_values",
@@ -43,9 +47,32 @@ PromptOption = Annotated[
 IdFieldOption = Annotated[str | None, typer.Option(help="The field that holds a task's id.")]
 IdByFileOption = Annotated[bool, typer.Option("--id-by-file", help="Ids count within their file.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+EngineOption = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="Where the work is done: here, or in the workers of a Ray cluster."),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="The Ray cluster to join, HOST:PORT or auto; else one of this machine."),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes of the Ray cluster; else one for each core."),
+]
 
 _NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
 """What gymcli decides itself."""
+
+
+def check_cluster_options(engine: str, address: str | None, num_workers: int | None) -> None:
+    """Refuse options of a cluster where none is used.
+
+    Raises:
+        UsageError: They are given.
+
+    """
+    if engine == "local" and (address is not None or num_workers is not None):
+        raise UsageError("--address and --workers are options of --engine ray; give that as well")
 
 
 def key_values(option: str, given: Iterable[str]) -> dict[str, str]:

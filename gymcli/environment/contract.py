@@ -63,6 +63,17 @@ _SLOW_SECONDS = 0.05
 """After a tool that computed for so long, other episodes get their turn."""
 
 
+OptionsT = TypeVar("OptionsT", bound=EnvironmentOptions)
+OwnOptionsT = TypeVar("OwnOptionsT", bound=EnvironmentOptions, covariant=True)
+
+
+class _HasOptions(Protocol[OwnOptionsT]):
+    """An environment with its own nested `Options`, from which `options_of` takes its type."""
+
+    @property
+    def Options(self) -> type[OwnOptionsT]: ...  # noqa: N802  # the class of that name
+
+
 class Environment(Generic[TaskT]):
     """Base of every environment; the first line of a subclass's docstring says what it tests."""
 
@@ -182,6 +193,12 @@ class Environment(Generic[TaskT]):
         inner = fields.get("verifier_metadata")
         merged = {**inner, **fields} if isinstance(inner, dict) else fields
         return typing.cast("TaskT", cls.Task.model_validate(merged))
+
+    @classmethod
+    def options_of(cls: type[_HasOptions[OptionsT]], context: Context) -> OptionsT:
+        """Return the options of a scoring, typed as the class's own `Options`."""
+        assert isinstance(context.options, cls.Options)
+        return typing.cast("OptionsT", context.options)
 
     @classmethod
     def prepare(cls, options: EnvironmentOptions) -> None:

@@ -264,7 +264,7 @@ class RoleModels:
     ) -> None:
         self.sources = sources
         self.spend = spend
-        self._params = params or {}
+        self.params = params or {}
         self.pool = pool
         self.verdicts = verdicts
         self._asks_anew = asks_anew
@@ -310,7 +310,7 @@ class RoleModels:
 
         """
         source = self.sources[role]
-        params = {**request.params, **self._params.get(role, {})}
+        params = {**request.params, **self.params.get(role, {})}
         request = Request(messages=request.messages, params=params)
         if cache is None:
             return await self._ask(role, request, schema, total)

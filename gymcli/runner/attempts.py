@@ -62,6 +62,9 @@ __all__ = [
 POLICY = ""
 """The policy, where roles are named."""
 
+_SHARED = tuple(name for name in Failure.__struct_fields__ if name != "error")
+"""The fields of a failure that the rollout has under the same name."""
+
 
 class Attempt(NamedTuple):
     """One attempt to be run."""
@@ -376,14 +379,7 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
     cause = cause_of(error)
     named = cause if isinstance(cause, EndpointGoneError) else error  # that it ended the run
     return Failure(
-        schema_version=rollout.schema_version,
-        task_id=rollout.task_id,
-        task_hash=rollout.task_hash,
-        attempt=rollout.attempt,
-        env=rollout.env,
-        env_version=rollout.env_version,
-        env_options=rollout.env_options,
-        seed=rollout.seed,
+        **{name: getattr(rollout, name) for name in _SHARED},
         error=ErrorRecord(
             error_class=type(named).__name__,
             phase=error.phase,
@@ -392,13 +388,4 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
             status=cause.status if isinstance(cause, ModelError) else None,
             frames=frames_of(error),
         ),
-        messages=rollout.messages,
-        redacted=rollout.redacted,
-        model=rollout.model,
-        usage=rollout.usage,
-        calls=rollout.calls,
-        cost=rollout.cost,
-        role_usage=rollout.role_usage,
-        timing=rollout.timing,
-        retries=rollout.retries,
     )

@@ -51,10 +51,9 @@ async def run_attempts(
     """Run attempts at most `concurrency` at a time and yield each record as it ends.
 
     Attempts are taken from the iterator in its order, so those of one task run next to each other
-    and share the endpoint's prefix cache. `keep` writes an outcome down as soon as it is there, and
-    returns what was written, before it is yielded here: what ended is kept even where nobody takes
-    it any more. Attempts that are scored together end together, when the last of them is there;
-    nothing else waits for that.
+    and share the endpoint's prefix cache. `keep` writes an outcome down before its record is
+    yielded: what ended is kept even if nobody takes it any more. Attempts that are scored together
+    end together, when the last of them has; nothing else waits for that.
 
     Where the run is stopped (`shared.stopping`), no more attempts are taken, and each that was
     taken still ends with a record.
@@ -64,7 +63,7 @@ async def run_attempts(
         shared: What all attempts share.
         concurrency: How many run at once.
         keep: Writes an outcome down and returns it as it was written.
-        gives_up: End the run where an endpoint refuses everything; else somebody else sees to that.
+        gives_up: Stop the run where an endpoint refuses everything.
         clock: Tells the seconds in which many attempts start.
 
     Raises:
@@ -85,7 +84,7 @@ class RunOutcomes:
         shared: What all attempts share; its run is stopped where it has no prospect.
         concurrency: How many attempts run at once; no more outcomes wait to be taken.
         keep: Writes an outcome down and returns it as it was written.
-        gives_up: End the run where an endpoint refuses everything.
+        gives_up: Stop the run where an endpoint refuses everything.
 
     """
 

@@ -8,7 +8,7 @@ import pytest
 FREED = """
 import re
 from pathlib import Path
-from gymcli.commands.memory import give_back_large_blocks
+from gymcli.commands.collect import give_back_large_blocks
 
 def held():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
