@@ -30,8 +30,7 @@ from gymcli.models.client import Client
 from gymcli.models.roles import RoleModels, waits_to_score
 from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan
 from gymcli.rollout.event_loop import Watchdog
-from gymcli.rollout.scoring import score, score_group
-from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.runner.stopping import Stopping
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.rollout_files import redacted
