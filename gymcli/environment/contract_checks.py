@@ -135,7 +135,17 @@ def checked_messages(environment: object, method: str, messages: object) -> list
     """
     if not isinstance(messages, list | tuple):
         raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
-    return [_as_read(environment, method, one) for one in messages]
+    found = []
+    for message in messages:
+        if not isinstance(message, Message):
+            raise wrong_return(environment, method, f"the message {named(message)}, not a Message")
+        try:
+            read = msgspec.json.decode(msgspec.json.encode(message), type=Message)
+        except UNENCODABLE as error:
+            text = f"a Message that cannot be read again: {error}"
+            raise wrong_return(environment, method, text) from error
+        found.append(message if message == read else read)
+    return found
 
 
 def checked_step(environment: object, step: object) -> Step:
@@ -210,18 +220,6 @@ def wrong_return(environment: object, method: str, found: str) -> AttemptError:
 def named(value: object) -> str:
     """Name a value of somebody else's code, and its type."""
     return f"{reprlib.repr(value)} ({type(value).__name__})"
-
-
-def _as_read(environment: object, method: str, message: object) -> Message:
-    if not isinstance(message, Message):
-        raise wrong_return(environment, method, f"the message {named(message)}, not a Message")
-    try:
-        read = msgspec.json.decode(msgspec.json.encode(message), type=Message)
-    except UNENCODABLE as error:
-        raise wrong_return(
-            environment, method, f"a Message that cannot be read again: {error}"
-        ) from error
-    return message if message == read else read
 
 
 def _is_finite(reward: object) -> bool:

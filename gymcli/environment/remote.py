@@ -429,7 +429,17 @@ class _Game:
         if self._info.get("supports_step_idempotency") is True:
             payload["_ng_step_request_id"] = uuid.uuid4().hex
             num_tries = _MAX_STEP_TRIES
-        answer = await self._post_step(payload, num_tries)
+        while True:
+            num_tries -= 1
+            try:
+                reply = await self._session.post(
+                    "step", payload, seconds=self._seconds, error_class=EpisodeError
+                )
+                break
+            except EpisodeError:
+                if num_tries == 0:
+                    raise
+        answer = reply.json_object(EpisodeError)
         reward = answer.get("reward") or 0.0
         if not isinstance(reward, int | float):
             raise EpisodeError(f"/step of {self._session.base_url} gave the reward {reward!r}")
@@ -453,19 +463,6 @@ class _Game:
             reply.json_object(EpisodeError)
         except EpisodeError as error:
             self.state["close_error"] = str(error)
-
-    async def _post_step(self, payload: JSONObject, num_tries: int) -> JSONObject:
-        while True:
-            num_tries -= 1
-            try:
-                reply = await self._session.post(
-                    "step", payload, seconds=self._seconds, error_class=EpisodeError
-                )
-            except EpisodeError:
-                if num_tries == 0:
-                    raise
-                continue
-            return reply.json_object(EpisodeError)
 
 
 def _info(answer: JSONObject) -> JSONObject:

@@ -18,7 +18,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -121,14 +121,10 @@ async def _left() -> set[asyncio.Task[object]]:
     if tasks:
         await asyncio.wait(tasks, timeout=_PATIENCE)
     if not all(task.done() for task in tasks):  # asyncio would tell of generators they are in
-        loop.set_exception_handler(_say_nothing)
+        loop.set_exception_handler(lambda _loop, _context: None)
     closing = asyncio.create_task(loop.shutdown_asyncgens())
     await asyncio.wait([closing], timeout=_PATIENCE)
     return {task for task in {*tasks, closing} if not task.done()}
-
-
-def _say_nothing(loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-    """Handle nothing of a loop that is about to be closed."""
 
 
 def _leave(is_over: threading.Event, code: int) -> None:
@@ -316,19 +312,14 @@ def _module(frame: FrameType) -> str:
 def _blamed(frame: FrameType) -> str:
     """Name the function of somebody else that ours called, else the innermost one."""
     found = frame
-    for place in _outwards(frame):
+    place: FrameType | None = frame
+    while place is not None:
         name = _module(place)
         is_ours = name.partition(".")[0] == "gymcli" and not name.startswith("gymcli.envs.")
         if is_ours or name.partition(".")[0] == "asyncio":
             break
-        found = place
+        found, place = place, place.f_back
     return f"{found.f_code.co_qualname} ({found.f_code.co_filename}:{found.f_lineno})"
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 @functools.cache
