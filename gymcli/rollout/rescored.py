@@ -100,6 +100,115 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
         return self.is_rescored and self.old_reward != self.new_reward
 
 
+def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
+    """Return a record that keeps its score, since its world cannot be replayed."""
+    result = _of(rollout, rollout.reward)
+    result.is_rescored = False
+    if keeps_line:
+        result.line = line.data if rollout.env_version else msgspec.json.encode(rollout)
+    return result
+
+
+def compared(before: Rollout, scored: Rollout | Score) -> Rescored:
+    """Return what a new score changed of a record."""
+    result = _of(before, scored.reward)
+    result.new_reason = _reason(scored.details)
+    if before.components != scored.components or before.metrics != scored.metrics:
+        result.numbers = (
+            Numbers(before.components, before.metrics),
+            Numbers(scored.components, scored.metrics),
+        )
+    return result
+
+
+def unscored(before: Rollout, error: ErrorReply, *, keeps_line: bool) -> Rescored:
+    """Return a record whose verifier failed."""
+    result = _of(before, None)
+    result.error = error
+    if keeps_line:
+        result.line = msgspec.json.encode(before.unscored())
+    return result
+
+
+def _of(before: Rollout, new_reward: float | None) -> Rescored:
+    return Rescored(
+        key=before.key,
+        old_reward=before.reward,
+        new_reward=new_reward,
+        old_reason=_reason(before.details),
+    )
+
+
+def _reason(details: JSONObject) -> str:
+    reason = details.get("reason")
+    return reason if isinstance(reason, str) else ""
+
+
+def new_line(
+    line: bytes,
+    before: Rollout,
+    scored: Rollout,
+    environment: type[Environment[Task]],
+    options: EnvironmentOptions,
+) -> bytes:
+    """Return the line of a record with a new score; as it was where the score is the same.
+
+    Where the line ends as one of ours does only its end is written anew: that takes half of the
+    time, and keeps what a newer version may have put before it.
+
+    Args:
+        line: The line as it was; empty where nothing of it is to be kept.
+        before: The record.
+        scored: The record with its new score.
+        environment: Its environment.
+        options: Those that it was scored with.
+
+    """
+    scored.env_options = options.model_dump(mode="json", exclude_defaults=True)
+    # Rollouts of other programs stay without: their replay is not compared word by word.
+    scored.env_version = environment.version if before.env_version else ""
+    old, new = _tail(before, before.timing), _tail(scored, scored.timing)
+    has_same_head = (
+        before.env_options == scored.env_options and before.env_version == scored.env_version
+    )
+    if not (has_same_head and line.endswith(old)):
+        return msgspec.json.encode(scored)
+    if _tail(before, scored.timing) == new:  # it took another time, which is no news
+        return line
+    return line[: -len(old)] + new
+
+
+class _Tail(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The end of a line: what a new score changes, from the first of it on."""
+
+    timing: Timing = msgspec.field(default_factory=Timing)
+    retries: dict[str, int] = {}
+    reward: float | None = None
+    components: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    answer: str | None = None
+    details: JSONObject = {}
+    verifier: Verifier = msgspec.field(default_factory=Verifier)
+
+
+def _tail(rollout: Rollout, timing: Timing) -> bytes:
+    """Return the end of a record's line, from the comma before it.
+
+    A comma and a quotation mark stand nowhere within a text: there the mark is escaped.
+    """
+    tail = _Tail(
+        timing=timing,
+        retries=rollout.retries,
+        reward=rollout.reward,
+        components=rollout.components,
+        metrics=rollout.metrics,
+        answer=rollout.answer,
+        details=rollout.details,
+        verifier=rollout.verifier,
+    )
+    return b"," + msgspec.json.encode(tail)[1:]
+
+
 class RescoreJob(msgspec.Struct, frozen=True):
     """What a worker must know to score any line of a file."""
 
@@ -120,23 +229,6 @@ class RescoreJob(msgspec.Struct, frozen=True):
 def calls_before(repeat: int) -> int:
     """Return how often a repeat calls a verifier for nothing, before it scores."""
     return (repeat - 1) % _MAX_CALLS_BEFORE if repeat else 0
-
-
-def _environment_of(
-    rollout: Rollout, job: RescoreJob, registry: Registry
-) -> tuple[Found, EnvironmentOptions]:
-    """Find the environment of a record, and the options that it is scored with.
-
-    Raises:
-        UsageError: There is none, or an option is wrong.
-
-    """
-    found = registry.find(rollout.env)
-    environment = found.environment
-    if environment.rescore == "recorded":
-        return found, environment.Options()
-    given = job.env_args.get(found.name, {})
-    return found, environment_options(environment, found.name, given, rollout.env_options)
 
 
 class Piece(msgspec.Struct):
@@ -163,67 +255,6 @@ class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
     result: Rescored | None = None
     error: ErrorReply | None = None
     """Why the line ends the command."""
-
-
-class LineScorer:
-    """Scores stored lines in the process of a worker."""
-
-    def __init__(self, job: RescoreJob) -> None:
-        self._job = job
-        self._registry = Registry(job.env_specs)
-        self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
-        for name in job.env_names:  # so that their import counts as no verifier's time or memory
-            with suppress(GymError):
-                self._registry.find(name)
-
-    async def score(self, record: bytes, channel: Channel) -> None:
-        """Score the lines of a piece, and reply to each."""
-        piece = msgspec.json.decode(record, type=Piece)
-        replies = bytearray()
-        sent_at = time.perf_counter()
-        try:
-            for line in piece.read():
-                if piece.is_careful or time.perf_counter() - sent_at > _SEND_SECONDS:
-                    channel.send(replies)
-                    replies.clear()
-                    sent_at = time.perf_counter()
-                reply = LineReply(await self._rescored(line, channel))
-                replies += msgspec.json.encode(reply) + b"\n"
-        except GymError as error:
-            replies += msgspec.json.encode(LineReply(error=as_reply(error))) + b"\n"
-        channel.send(replies + b"\n")
-
-    async def _rescored(self, line: Line, channel: Channel) -> Rescored:
-        job = self._job
-        before = decode_rollout(line.number, line.data, job.reading)
-        found, options = self._look_up(before)
-        environment = found.environment
-        is_renamed = before.env != found.name
-        before.env = found.name
-        if environment.rescore == "recorded":
-            return kept(line, before, keeps_line=job.keeps_lines)
-        started = time.perf_counter()
-        try:
-            [score] = await call_verifier(environment, options, before, channel)
-        except AttemptError as error:
-            return unscored(before, as_reply(error), keeps_line=job.keeps_lines)
-        result = compared(before, score)
-        if job.keeps_lines:
-            verifier = Verifier(environment.version, found.source_hash)
-            scored = before.scored(score, verifier, time.perf_counter() - started)
-            old_line = b"" if is_renamed else line.data
-            result.line = new_line(old_line, before, scored, environment, options)
-        return result
-
-    def _look_up(self, rollout: Rollout) -> tuple[Found, EnvironmentOptions]:
-        """Find the environment of a record with its options, and prepare it once."""
-        key = msgspec.json.encode((rollout.env, rollout.env_options))
-        if key not in self._known:
-            found, options = _environment_of(rollout, self._job, self._registry)
-            self._known[key] = found, options
-            if found.environment.rescore != "recorded":
-                prepare(found.environment, options)
-        return self._known[key]
 
 
 _REPLY = msgspec.json.Decoder(LineReply)
@@ -382,111 +413,79 @@ def _failed(line: Line, job: RescoreJob, registry: Registry, error: VerifierErro
     return unscored(rollout, as_reply(error), keeps_line=job.keeps_lines)
 
 
-def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
-    """Return a record that keeps its score, since its world cannot be replayed."""
-    result = _of(rollout, rollout.reward)
-    result.is_rescored = False
-    if keeps_line:
-        result.line = line.data if rollout.env_version else msgspec.json.encode(rollout)
-    return result
+class LineScorer:
+    """Scores stored lines in the process of a worker."""
+
+    def __init__(self, job: RescoreJob) -> None:
+        self._job = job
+        self._registry = Registry(job.env_specs)
+        self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
+        for name in job.env_names:  # so that their import counts as no verifier's time or memory
+            with suppress(GymError):
+                self._registry.find(name)
+
+    async def score(self, record: bytes, channel: Channel) -> None:
+        """Score the lines of a piece, and reply to each."""
+        piece = msgspec.json.decode(record, type=Piece)
+        replies = bytearray()
+        sent_at = time.perf_counter()
+        try:
+            for line in piece.read():
+                if piece.is_careful or time.perf_counter() - sent_at > _SEND_SECONDS:
+                    channel.send(replies)
+                    replies.clear()
+                    sent_at = time.perf_counter()
+                reply = LineReply(await self._rescored(line, channel))
+                replies += msgspec.json.encode(reply) + b"\n"
+        except GymError as error:
+            replies += msgspec.json.encode(LineReply(error=as_reply(error))) + b"\n"
+        channel.send(replies + b"\n")
+
+    async def _rescored(self, line: Line, channel: Channel) -> Rescored:
+        job = self._job
+        before = decode_rollout(line.number, line.data, job.reading)
+        found, options = self._look_up(before)
+        environment = found.environment
+        is_renamed = before.env != found.name
+        before.env = found.name
+        if environment.rescore == "recorded":
+            return kept(line, before, keeps_line=job.keeps_lines)
+        started = time.perf_counter()
+        try:
+            [score] = await call_verifier(environment, options, before, channel)
+        except AttemptError as error:
+            return unscored(before, as_reply(error), keeps_line=job.keeps_lines)
+        result = compared(before, score)
+        if job.keeps_lines:
+            verifier = Verifier(environment.version, found.source_hash)
+            scored = before.scored(score, verifier, time.perf_counter() - started)
+            old_line = b"" if is_renamed else line.data
+            result.line = new_line(old_line, before, scored, environment, options)
+        return result
+
+    def _look_up(self, rollout: Rollout) -> tuple[Found, EnvironmentOptions]:
+        """Find the environment of a record with its options, and prepare it once."""
+        key = msgspec.json.encode((rollout.env, rollout.env_options))
+        if key not in self._known:
+            found, options = _environment_of(rollout, self._job, self._registry)
+            self._known[key] = found, options
+            if found.environment.rescore != "recorded":
+                prepare(found.environment, options)
+        return self._known[key]
 
 
-def compared(before: Rollout, scored: Rollout | Score) -> Rescored:
-    """Return what a new score changed of a record."""
-    result = _of(before, scored.reward)
-    result.new_reason = _reason(scored.details)
-    if before.components != scored.components or before.metrics != scored.metrics:
-        result.numbers = _numbers(before), _numbers(scored)
-    return result
+def _environment_of(
+    rollout: Rollout, job: RescoreJob, registry: Registry
+) -> tuple[Found, EnvironmentOptions]:
+    """Find the environment of a record, and the options that it is scored with.
 
-
-def new_line(
-    line: bytes,
-    before: Rollout,
-    scored: Rollout,
-    environment: type[Environment[Task]],
-    options: EnvironmentOptions,
-) -> bytes:
-    """Return the line of a record with a new score; as it was where the score is the same.
-
-    Where the line ends as one of ours does only its end is written anew: that takes half of the
-    time, and keeps what a newer version may have put before it.
-
-    Args:
-        line: The line as it was; empty where nothing of it is to be kept.
-        before: The record.
-        scored: The record with its new score.
-        environment: Its environment.
-        options: Those that it was scored with.
+    Raises:
+        UsageError: There is none, or an option is wrong.
 
     """
-    scored.env_options = options.model_dump(mode="json", exclude_defaults=True)
-    # Rollouts of other programs stay without: their replay is not compared word by word.
-    scored.env_version = environment.version if before.env_version else ""
-    old, new = _tail(before, before.timing), _tail(scored, scored.timing)
-    has_same_head = (
-        before.env_options == scored.env_options and before.env_version == scored.env_version
-    )
-    if not (has_same_head and line.endswith(old)):
-        return msgspec.json.encode(scored)
-    if _tail(before, scored.timing) == new:  # it took another time, which is no news
-        return line
-    return line[: -len(old)] + new
-
-
-class _Tail(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The end of a line: what a new score changes, from the first of it on."""
-
-    timing: Timing = msgspec.field(default_factory=Timing)
-    retries: dict[str, int] = {}
-    reward: float | None = None
-    components: dict[str, float] = {}
-    metrics: dict[str, float] = {}
-    answer: str | None = None
-    details: JSONObject = {}
-    verifier: Verifier = msgspec.field(default_factory=Verifier)
-
-
-def _tail(rollout: Rollout, timing: Timing) -> bytes:
-    """Return the end of a record's line, from the comma before it.
-
-    A comma and a quotation mark stand nowhere within a text: there the mark is escaped.
-    """
-    tail = _Tail(
-        timing=timing,
-        retries=rollout.retries,
-        reward=rollout.reward,
-        components=rollout.components,
-        metrics=rollout.metrics,
-        answer=rollout.answer,
-        details=rollout.details,
-        verifier=rollout.verifier,
-    )
-    return b"," + msgspec.json.encode(tail)[1:]
-
-
-def unscored(before: Rollout, error: ErrorReply, *, keeps_line: bool) -> Rescored:
-    """Return a record whose verifier failed."""
-    result = _of(before, None)
-    result.error = error
-    if keeps_line:
-        result.line = msgspec.json.encode(before.unscored())
-    return result
-
-
-def _of(before: Rollout, new_reward: float | None) -> Rescored:
-    return Rescored(
-        key=before.key,
-        old_reward=before.reward,
-        new_reward=new_reward,
-        old_reason=_reason(before.details),
-    )
-
-
-def _reason(details: JSONObject) -> str:
-    reason = details.get("reason")
-    return reason if isinstance(reason, str) else ""
-
-
-def _numbers(scored: Rollout | Score) -> Numbers:
-    return Numbers(scored.components, scored.metrics)
+    found = registry.find(rollout.env)
+    environment = found.environment
+    if environment.rescore == "recorded":
+        return found, environment.Options()
+    given = job.env_args.get(found.name, {})
+    return found, environment_options(environment, found.name, given, rollout.env_options)
