@@ -14,8 +14,9 @@ from typing import Self, TypeAlias
 from gymcli.environment.contract import Cache, Environment, Model
 from gymcli.environment.tool import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary
-from gymcli.models.client import Client, Governors
+from gymcli.models.client import Client
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
+from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
 from gymcli.models.settings import Settings, resolve_endpoint
 from gymcli.store.verdicts import Verdicts, kept_form, verdict_key
@@ -55,7 +56,7 @@ class ModelPool:
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
-        self._governors = Governors(concurrency)
+        self._limiters = SharedLimiters(concurrency)
         self._opening = asyncio.Lock()
         self._clients: list[tuple[ModelSource, Client]] = []
         self._stack = AsyncExitStack()
@@ -82,7 +83,7 @@ class ModelPool:
                 )
             else:
                 endpoint = source
-            client = Client(endpoint, concurrency=self._concurrency, governors=self._governors)
+            client = Client(endpoint, concurrency=self._concurrency, limiters=self._limiters)
             await self._stack.enter_async_context(client)
             self._clients.append((source, client))
             return client
@@ -90,12 +91,12 @@ class ModelPool:
     @property
     def num_outages(self) -> int:
         """How often an address was gone."""
-        return self._governors.num_outages
+        return self._limiters.num_outages
 
     @property
     def outage_seconds(self) -> float:
         """How long addresses were gone, all of them together."""
-        return self._governors.outage_seconds
+        return self._limiters.outage_seconds
 
     async def __aenter__(self) -> Self:
         """Give the pool; nothing is opened yet."""

@@ -349,7 +349,6 @@ def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
 
 def items_from_messages(
     messages: Sequence[Message],
-    start: int = 0,
     *,
     with_reasoning: bool = True,
     send_fields: Collection[str] = (),
@@ -358,13 +357,12 @@ def items_from_messages(
 
     Args:
         messages: The conversation.
-        start: Where in it to begin.
         with_reasoning: Give reasoning text as reasoning items too, with ids `rs_<position>`.
         send_fields: What is given of the `extra` of messages and calls.
 
     """
     items: list[JSONObject] = []
-    for position, message in enumerate(messages[start:], start):
+    for position, message in enumerate(messages):
         if message.response_items:
             items.extend(message.response_items)
         elif message.role == "tool":

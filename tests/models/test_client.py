@@ -88,6 +88,14 @@ def test_answer_keeps_to_the_concurrency_of_its_limits():
     assert server.max_in_flight == 1
 
 
+@pytest.mark.parametrize("max_tokens", [-(10**18), 0, "many", None, [1]])
+def test_answer_survives_any_limit_of_tokens(max_tokens):
+    """Where tokens are counted, what says nothing of the answer's length is not counted on."""
+    request = Request(messages=HELLO.messages, params={"max_tokens": max_tokens})
+    answer, _ = ask_and_see(request=request, limits=Limits(tokens_per_minute=10**7))
+    assert answer.message.text == "hello"
+
+
 def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
     """It dies under requests and returns: all are answered, though each has few attempts."""
     time = ShortTime()
@@ -106,7 +114,7 @@ def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
             await client.__aexit__(None, None, None)
         return client, answers
 
-    with caplog.at_level(logging.INFO, logger="gymcli.models.breaker"):
+    with caplog.at_level(logging.INFO, logger="gymcli.models.circuit_breaker"):
         client, answers = asyncio.run(run())
     assert len(answers) == 30
     assert client.num_outages == 1
@@ -403,7 +411,7 @@ def test_answer_probes_an_address_again_that_was_given_up():
             await client.__aenter__()
             while not client.num_outages:
                 await asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
-        gone = client._replicas._all[0].governor.breaker
+        gone = client._replicas.limiters[0].breaker
         assert gone.give_up()
         asked = asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
         while client.num_outages < 2:
