@@ -27,7 +27,7 @@ from gymcli.errors import (
     ModelError,
 )
 from gymcli.models.answer_body import usage_of
-from gymcli.models.api_errors import error_of_body, error_of_status, one_line, redact
+from gymcli.models.api_errors import error_of_body, error_of_status, one_line
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
 from gymcli.types import Answer, Tries
@@ -181,7 +181,7 @@ class Transport:
         return f"no answer within {endpoint.total_timeout:g} seconds"
 
     def _broken(self, error: aiohttp.ClientError) -> str:
-        words = one_line(redact(str(error), self._endpoint.secrets)) or type(error).__name__
+        words = one_line(str(error), self._endpoint.secrets) or type(error).__name__
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return f"{words}; name its authority in ca_file"
         if isinstance(error, aiohttp.ClientConnectorError):

@@ -25,26 +25,20 @@ from gymcli.errors import (
 from gymcli.mock import MockAnswer, MockServer, in_order, scripted
 from gymcli.mock.behaviours import refusal_of
 from gymcli.models.api_errors import (
-    CONTEXT_OVERFLOWS,
-    HOPELESS,
-    MODERATED,
-    PERMANENT,
+    CLAIMS,
     TOO_LONG_ANSWERS,
     answer_claims,
     error_claims,
-    error_text,
     error_words,
     is_absence,
     is_connect_timeout,
-    is_context_overflow,
     is_fatal,
-    is_hopeless,
-    is_moderated,
     is_overload,
-    is_permanent,
     is_retried,
     is_silence,
     is_unreachable,
+    meanings_of,
+    one_line,
 )
 from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
@@ -330,11 +324,10 @@ TOO_LONG = {
 
 
 @pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
-def test_is_context_overflow_knows(text):
-    assert is_context_overflow(400, [text])
-    assert is_context_overflow(500, [f"litellm.BadRequestError: OpenAIException - {text}"])
-    assert not is_permanent([text])
-    assert not is_hopeless([text])
+def test_a_context_overflow_is_known(text):
+    assert meanings_of([text]) == {"context overflow"}
+    wrapped = f"litellm.BadRequestError: OpenAIException - {text}"
+    assert meanings_of([wrapped]) == {"context overflow"}
 
 
 @pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
@@ -342,18 +335,13 @@ def test_is_context_overflow_knows(text):
     "quoted", ["Failed to answer: {}", '"{}"', "prompt: {}", "{{'input': '{}'}}"]
 )
 def test_words_that_a_message_quotes_say_nothing(text, quoted):
-    claims = [quoted.format(text)]
-    assert not is_context_overflow(400, claims)
-    assert not is_context_overflow(500, claims)
+    assert not meanings_of([quoted.format(text)])
 
 
 @pytest.mark.parametrize("text", TOO_LONG.values(), ids=TOO_LONG)
 def test_an_answer_as_long_as_the_window_is_no_overflow(text):
     """No conversation leaves room for it, so every request is refused."""
-    claims = ["context_length_exceeded", text]
-    assert not is_context_overflow(400, claims)
-    assert is_permanent(claims)
-    assert is_hopeless(claims)
+    assert meanings_of(["context_length_exceeded", text]) == {"permanent", "hopeless"}
 
 
 def test_too_long_answers_are_each_shown_by_a_text():
@@ -363,7 +351,7 @@ def test_too_long_answers_are_each_shown_by_a_text():
 
 
 def test_context_overflows_are_each_shown_by_a_text():
-    for pattern in CONTEXT_OVERFLOWS:
+    for pattern in CLAIMS["context overflow"]:
         found = [text for text in OVERFLOWS.values() if re.match(pattern, text, re.IGNORECASE)]
         assert found, pattern
 
@@ -378,16 +366,16 @@ def test_context_overflows_are_each_shown_by_a_text():
         (401, OVERFLOWS["anthropic"]),
     ],
 )
-def test_is_context_overflow_leaves_other_refusals(status, text):
-    assert not is_context_overflow(status, [text])
+def test_other_refusals_are_no_context_overflow(status, text):
+    error = failure(lambda _: refusal_of(status, text), max_attempts=1)
+    assert not isinstance(error, ContextOverflowError)
 
 
 @pytest.mark.parametrize(
-    ("patterns", "means", "texts"),
+    ("meaning", "texts"),
     [
         (
-            PERMANENT,
-            is_permanent,
+            "permanent",
             [
                 "image input is not supported - hint: if this is unexpected, ...",
                 "tools param requires --jinja flag",
@@ -397,8 +385,7 @@ def test_is_context_overflow_leaves_other_refusals(status, text):
             ],
         ),
         (
-            MODERATED,
-            is_moderated,
+            "moderated",
             [
                 'x/m requires moderation on p. Your input was flagged for "violence".',
                 "content_policy_violation",
@@ -406,8 +393,7 @@ def test_is_context_overflow_leaves_other_refusals(status, text):
             ],
         ),
         (
-            HOPELESS,
-            is_hopeless,
+            "hopeless",
             [
                 "insufficient_quota: You exceeded your current quota",
                 "model_not_found: no access",
@@ -418,12 +404,14 @@ def test_is_context_overflow_leaves_other_refusals(status, text):
         ),
     ],
 )
-def test_tables_know(patterns, means, texts):
-    """Every entry of a table is shown by one text, in order."""
-    assert len(patterns) == len(texts)
-    assert all(means([text]) for text in texts)
-    assert not any(means([f"Failed to answer: {text}"]) for text in texts)
-    assert not means(["The server is overloaded, please try again later."])
+def test_every_claim_is_shown_by_one_text(meaning, texts):
+    assert len(CLAIMS[meaning]) == len(texts)
+    assert all(meaning in meanings_of([text]) for text in texts)
+    assert not any(meanings_of([f"Failed to answer: {text}"]) for text in texts)
+
+
+def test_an_overloaded_server_claims_nothing():
+    assert not meanings_of(["The server is overloaded, please try again later."])
 
 
 @pytest.mark.parametrize(
@@ -491,26 +479,26 @@ def test_error_words_gives_other_bodies_as_they_stand(payload):
     assert error_words(payload) == payload.decode("utf-8", "replace")
 
 
-def test_error_text_is_empty_for_an_empty_body():
-    assert error_text(b"") == ""
+def test_error_words_of_an_empty_body_are_none():
+    assert error_words(b"") == ""
 
 
 @given(st.binary(), st.text(min_size=4))
-def test_error_text_is_one_short_printable_line(payload, secret):
-    text = error_text(payload, [secret])
+def test_one_line_is_one_short_printable_line(payload, secret):
+    text = one_line(error_words(payload), [secret])
     assert len(text) <= 300
     assert text.isprintable()
 
 
 @given(st.text(), st.text(alphabet="abcdef0123456789", min_size=8), st.text())
-def test_error_text_never_shows_a_secret(before, secret, after):
+def test_one_line_never_shows_a_secret(before, secret, after):
     payload = msgspec.json.encode({"error": {"message": f"{before}{secret}{after}"}})
-    assert secret not in error_text(payload, [secret])
+    assert secret not in one_line(error_words(payload), [secret])
 
 
-def test_error_text_redacts_before_it_cuts():
+def test_one_line_redacts_before_it_cuts():
     secret = "sk-" + "a" * 40
-    text = error_text(("x" * 290 + secret).encode(), [secret])
+    text = one_line("x" * 290 + secret, [secret])
     assert "sk-" not in text
 
 
