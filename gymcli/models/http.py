@@ -42,7 +42,7 @@ __all__ = [
 
 
 MAX_ANSWER_BYTES = 64 * 2**20
-"""What an answer may take in memory, unpacked; more comes from an endpoint that is broken."""
+"""An unpacked answer that is longer comes from an endpoint that is broken."""
 
 _INTERIM = (b"HTTP/1.1 1", b"HTTP/1.0 1")
 _INTERIM_RESPONSES = re.compile(rb"(HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n([^\r\n][^\n]*\n)*\r?\n)+")
@@ -53,7 +53,7 @@ _LARGE_BODY = 2**20
 """From here on aiohttp wants a request's body as a file, which it sends in pieces."""
 
 _END_SECONDS = 0.25
-"""How long the end of a stream is waited for after its last event, so that the connection can be
+"""How long to wait for the end of a stream after its last event, so that the connection can be
 used again; some servers keep it open."""
 
 _MAX_IDLE = 4.0
@@ -88,7 +88,7 @@ class Transport:
         endpoint = self._endpoint
         connector = aiohttp.TCPConnector(
             limit=0,  # limiters bound what is under way; here nothing may wait
-            ssl=_trusted(endpoint),
+            ssl=_ssl_context(endpoint),
             ttl_dns_cache=300,
             keepalive_timeout=_MAX_IDLE,
         )
@@ -138,9 +138,9 @@ class Transport:
                 response = await self._session.post(target.url, data=data, allow_redirects=False)
                 body = await self._read(response, target.place)
         except TimeoutError as error:
-            raise EndpointTimeoutError(f"{target.place}: {self._waited(error)}") from error
+            raise EndpointTimeoutError(f"{target.place}: {self._timeout_text(error)}") from error
         except aiohttp.ClientError as error:
-            raise EndpointConnectionError(f"{target.place}: {self._broken(error)}") from error
+            raise EndpointConnectionError(f"{target.place}: {self._break_text(error)}") from error
         try:
             if isinstance(body, list):
                 body = self._dialect.assemble(body)
@@ -153,7 +153,7 @@ class Transport:
             raise error_of_body(error, whole, target.place, self._endpoint) from None
 
     async def _read(self, response: aiohttp.ClientResponse, place: str) -> bytes | list[bytes]:
-        """Return the body, or the data of its events where it is streamed; lets go of it."""
+        """Return the body, or the data of its events where it is streamed."""
         endpoint = self._endpoint
         try:
             if response.status // 100 != 2:
@@ -167,12 +167,12 @@ class Transport:
         except aiohttp.ClientConnectionError as error:
             if isinstance(error, TimeoutError):
                 raise
-            # Who has begun to answer is there: this is no connection that could not be made.
+            # An endpoint that has begun to answer is there: a connection could be made.
             raise aiohttp.ClientPayloadError(str(error)) from error
         finally:
             response.release()
 
-    def _waited(self, error: TimeoutError) -> str:
+    def _timeout_text(self, error: TimeoutError) -> str:
         endpoint = self._endpoint
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return f"no connection within {endpoint.connect_timeout:g} seconds"
@@ -180,7 +180,7 @@ class Transport:
             return f"the answer stood still for {endpoint.idle_timeout:g} seconds"
         return f"no answer within {endpoint.total_timeout:g} seconds"
 
-    def _broken(self, error: aiohttp.ClientError) -> str:
+    def _break_text(self, error: aiohttp.ClientError) -> str:
         words = one_line(str(error), self._endpoint.secrets) or type(error).__name__
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return f"{words}; name its authority in ca_file"
@@ -242,7 +242,7 @@ async def _next_chunk(content: aiohttp.StreamReader, idle: float) -> bytes:
 
 
 class EventReader:
-    """Takes the bytes of a stream as they come and gives the events that they complete."""
+    """Reads server-sent events from the bytes of a stream, however these are cut."""
 
     def __init__(self) -> None:
         self._line: list[bytes] = []
@@ -272,7 +272,7 @@ class EventReader:
         return self.feed(b"\n\n")
 
     def _take(self, line: bytes) -> bytes | None:
-        """Take one line; give the event's data where the line is the empty one that ends it."""
+        """Take one line; return the data of the event that it ends, if it is empty."""
         if line:
             name, _, value = line.partition(b":")
             if name == b"data":
@@ -325,8 +325,8 @@ def _headers(endpoint: Endpoint) -> CIMultiDict[str]:
     return headers
 
 
-def _trusted(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """Return what decides whether a server is trusted: the endpoint's own authorities, or all.
+def _ssl_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    """Return the context that trusts the endpoint's own authorities; True for the system's.
 
     Raises:
         ConfigError: The file cannot be read, or holds no certificate.

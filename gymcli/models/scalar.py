@@ -44,7 +44,7 @@ class Scalar(NamedTuple):
 
     path: str
     conversation: Callable[[list[Message], str | None], JSONObject]
-    """Gives the part of the body that is the conversation."""
+    """Returns the part of the body that is the conversation."""
     number: Callable[[JSONObject], JSON]
     """Finds the number in the one item of `data`."""
     place: str
@@ -86,7 +86,7 @@ class Scalar(NamedTuple):
         return unsent_among(params, unknown) + [f"extra_body.{n}" for n in added if n in own]
 
     def answer(self, payload: bytes) -> Answer:
-        """Read the number; a message of a model says it as Python writes it."""
+        """Read the number, which the message has as Python writes it."""
         body = decode(payload)
         if body.get("error"):
             raise error_in(body["error"])
