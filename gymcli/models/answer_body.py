@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -42,6 +43,7 @@ from gymcli.types import (
 __all__ = [
     "assistant_message",
     "decode",
+    "decode_events",
     "error_in",
     "finished_answer",
     "is_thought",
@@ -100,6 +102,21 @@ def decode(payload: bytes) -> JSONObject:
     if not isinstance(value, dict):
         raise InvalidAnswerError(f"the body is not a JSON object: {_beginning(payload)}")
     return value
+
+
+def decode_events(events: Iterable[bytes]) -> Iterator[JSONObject]:
+    """Decode the data of server-sent events up to `[DONE]`, without empty ones.
+
+    Raises:
+        InvalidAnswerError: As `decode`.
+
+    """
+    for event in events:
+        data = event.strip()
+        if data == b"[DONE]":
+            return
+        if data:
+            yield decode(data)
 
 
 def _decode_unclean(payload: bytes) -> JSON:

@@ -14,6 +14,7 @@ from gymcli.errors import InvalidAnswerError
 from gymcli.models.answer_body import (
     assistant_message,
     decode,
+    decode_events,
     error_in,
     finished_answer,
     is_thought,
@@ -153,13 +154,7 @@ class Chat:
         A chunk with an error ends the stream and is returned as the body.
         """
         completion = _StreamedCompletion()
-        for event in events:
-            data = event.strip()
-            if data == b"[DONE]":
-                break
-            if not data:
-                continue
-            chunk = decode(data)
+        for chunk in decode_events(events):
             if chunk.get("error"):
                 return msgspec.json.encode({"error": chunk["error"]})
             completion.add(chunk)

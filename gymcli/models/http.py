@@ -223,8 +223,10 @@ async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -
     """
     chunks = []
     num_bytes = 0
-    while not response.content.at_eof():
-        chunk = await _next_chunk(response.content, idle)
+    content = response.content
+    while not content.at_eof():
+        # Most bodies are there whole: nothing is waited for then, and no time limit is needed.
+        chunk = content.read_nowait() if content.is_eof() else await _next_chunk(content, idle)
         num_bytes += len(chunk)
         _check_size(num_bytes, place)
         chunks.append(chunk)

@@ -10,6 +10,7 @@ from gymcli.errors import InvalidAnswerError
 from gymcli.models.answer_body import (
     assistant_message,
     decode,
+    decode_events,
     error_in,
     finished_answer,
     is_thought,
@@ -109,31 +110,21 @@ class Responses:
     def assemble(self, events: Iterable[bytes]) -> bytes:
         """Return the response that the last event carries.
 
-        Some servers leave its output empty: there it is what the events before it gave as done.
+        Some servers leave its output empty: then it is the items of the events before it.
         """
         done: list[JSONObject] = []
-        for event in events:
-            data = event.strip()
-            if data == b"[DONE]":
-                break
-            if not data:
-                continue
-            fields = decode(data)
-            if fields.get("type") == "response.output_item.done":
-                done.append(fields)
-            if fields.get("type") in _LAST_EVENTS:
-                return msgspec.json.encode(_with_output(fields.get("response"), done))
-            if fields.get("type") == "error" or fields.get("error"):
-                return msgspec.json.encode({"error": fields.get("error") or fields})
+        for event in decode_events(events):
+            if event.get("type") == "response.output_item.done":
+                done.append(event)
+            if event.get("type") in _LAST_EVENTS:
+                response = event.get("response")
+                if isinstance(response, dict) and not response.get("output") and done:
+                    done.sort(key=lambda event: count_in(event, "output_index"))
+                    response = {**response, "output": [event.get("item") for event in done]}
+                return msgspec.json.encode(response)
+            if event.get("type") == "error" or event.get("error"):
+                return msgspec.json.encode({"error": event.get("error") or event})
         raise InvalidAnswerError("the stream ended early: no event carries the response")
-
-
-def _with_output(response: JSON, done: list[JSONObject]) -> JSON:
-    """Return a response whose output, where it is empty, is the items of the events."""
-    if not isinstance(response, dict) or response.get("output") or not done:
-        return response
-    ordered = sorted(done, key=lambda event: count_in(event, "output_index"))
-    return {**response, "output": [event.get("item") for event in ordered]}
 
 
 def _finish_word(body: JSONObject) -> str:
