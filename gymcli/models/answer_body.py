@@ -24,7 +24,6 @@ from gymcli.nemo_gym.payload import (
     CallParts,
     argument_text,
     count_in,
-    joined_text,
     object_in,
     text_in,
     usage_from_responses,
@@ -162,26 +161,25 @@ def error_in(error: JSON) -> ModelError:
 
 def assistant_message(
     *,
-    parts: list[JSONObject],
+    content: str | list[JSONObject],
     reasoning: list[str],
     refusal: str,
     calls: list[CallParts],
     logprobs: JSON = None,
     extra: JSONObject | None = None,
 ) -> Message:
-    """Build a message from what was read: chat content parts, reasoning pieces, tool calls.
+    """Return the message of what was read: text or chat parts, pieces of reasoning, tool calls.
 
     An answer without text has the content "", or None where it calls tools.
     """
-    content: str | list[JSONObject] | None = joined_text(parts)
     if isinstance(content, str):
         thought, content = split_thought(content, is_separate=any(reasoning))
         reasoning = [*reasoning, thought]
-    tool_calls = tool_calls_of(calls)
+    tool_calls = tool_calls_of(calls) if calls else []
     return Message(
         role="assistant",
         content=None if tool_calls and not content else content,
-        reasoning="\n".join(piece for piece in reasoning if piece) or None,
+        reasoning="\n".join(filter(None, reasoning)) or None,
         refusal=refusal or None,
         tool_calls=tool_calls,
         logprobs=logprobs,

@@ -197,15 +197,9 @@ def _wire_message(
 ) -> Message | JSONObject:
     """Return a message without what this format does not know; itself where it needs no change."""
     is_blank = message.content is None and not message.tool_calls
-    calls_more = any(call.extra for call in message.tool_calls)
-    if not (
-        is_blank
-        or message.reasoning
-        or message.response_items
-        or message.logprobs is not None
-        or message.extra
-        or calls_more
-    ):
+    calls_more = bool(message.tool_calls) and any(call.extra for call in message.tool_calls)
+    has_more = message.reasoning or message.response_items or message.extra or calls_more
+    if not (is_blank or has_more or message.logprobs is not None):
         return message
     sent = msgspec.structs.replace(
         message,
@@ -259,26 +253,28 @@ def _object_in_text(text: JSON) -> JSONObject | None:
 
 
 def _message(fields: JSONObject, logprobs: JSON) -> Message:
-    parts, reasoning, refusal = _content(fields.get("content"))
-    said = text_in(fields.get("reasoning_content")) or text_in(fields.get("reasoning"))
+    """Return the message of a choice."""
+    content, thinking, refusal = fields.get("content"), "", ""
+    if isinstance(content, list):
+        content, thinking, refusal = _read_parts(content)
+    elif not isinstance(content, str | None):
+        raise InvalidAnswerError("the message's content is neither text nor a list of parts")
+    reasoning = text_in(fields.get("reasoning_content")) or text_in(fields.get("reasoning"))
+    has_calls = fields.get("tool_calls") or fields.get("function_call")
+    if isinstance(logprobs, dict):
+        logprobs = {name: value for name, value in logprobs.items() if value is not None} or None
     return assistant_message(
-        parts=parts,
-        reasoning=[said, *reasoning],
+        content=content or "",
+        reasoning=[reasoning, thinking],
         refusal=text_in(fields.get("refusal")) or refusal,
-        calls=_calls(fields),
-        logprobs=_logprobs(logprobs),
+        calls=_read_calls(fields) if has_calls else [],
+        logprobs=logprobs if isinstance(logprobs, dict) else None,
         extra=extra_in(fields, _MESSAGE_MEMBERS),
     )
 
 
-def _content(content: JSON) -> tuple[list[JSONObject], list[str], str]:
-    """Sort content into chat parts, reasoning and refusal."""
-    if content is None:
-        return [], [], ""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}], [], ""
-    if not isinstance(content, list):
-        raise InvalidAnswerError("the message's content is neither text nor a list of parts")
+def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:
+    """Sort the parts of a message's content into content, reasoning and refusal."""
     parts: list[JSONObject] = []
     thinking, refusals = [], []
     for part in content:
@@ -294,10 +290,10 @@ def _content(content: JSON) -> tuple[list[JSONObject], list[str], str]:
                 thinking.append(text_in(thought) or "".join(pieces))
             case _:
                 parts.append(fields)
-    return parts, ["".join(thinking)], "".join(refusals)
+    return joined_text(parts), "".join(thinking), "".join(refusals)
 
 
-def _calls(fields: JSONObject) -> list[CallParts]:
+def _read_calls(fields: JSONObject) -> list[CallParts]:
     calls = []
     for call in list_in(fields.get("tool_calls")):
         if not isinstance(call, dict):
@@ -310,11 +306,6 @@ def _calls(fields: JSONObject) -> list[CallParts]:
     if legacy and not calls:
         calls.append(CallParts(None, legacy.get("name"), legacy.get("arguments")))
     return calls
-
-
-def _logprobs(logprobs: JSON) -> JSON:
-    """Return log probabilities without the members that are null; None where nothing is left."""
-    return {key: v for key, v in object_in(logprobs).items() if v is not None} or None
 
 
 class _StreamedCall:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -22,14 +23,18 @@ from gymcli.models.dialects import DIALECTS
 from gymcli.models.emulated_tools import emulate, may_call, restore
 from gymcli.models.endpoint import SENT_BACK, Endpoint
 from gymcli.models.http import Target, Transport
-from gymcli.models.limits import Clock, ConcurrencyLimiter, RequestState, SharedLimiters, Sleep
+from gymcli.models.limits import (
+    Clock,
+    ConcurrencyLimiter,
+    RequestState,
+    SharedLimiters,
+    Sleep,
+    max_answer_tokens,
+)
 from gymcli.models.retry import RetryPolicy
-from gymcli.types import Answer, JSONObject, Request
+from gymcli.types import Answer, Request
 
 __all__ = ["Client", "Conversation"]
-
-_MAX_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-"""What a request calls the tokens that its answer may take."""
 
 
 class Client:
@@ -112,8 +117,7 @@ class Client:
         """
         payload = self.payload(request, sends_back=conversation is not None)
         place = conversation or self.conversation()
-        max_tokens = _max_tokens(request.params)
-        state = RequestState(self._clock(), len(payload), max_tokens, request.tries)
+        state = RequestState(self._clock(), len(payload), request.params, request.tries)
 
         async def ask() -> Answer:
             async with self._replicas.slot(state, place) as replica:
@@ -127,10 +131,10 @@ class Client:
             if not is_retried(error):
                 raise
             answer = await self._retries.resume(ask, error, state)
-        if self.endpoint.dialect == "responses" and max_tokens is not None:
+        if self.endpoint.dialect == "responses" and answer.finish_reason in ("stop", "tool_calls"):
             # llama.cpp calls an answer completed that took all the tokens it may take.
-            is_complete = answer.finish_reason in ("stop", "tool_calls")
-            if is_complete and answer.usage.completion_tokens >= max_tokens:
+            longest = max_answer_tokens(request.params)
+            if longest is not None and answer.usage.completion_tokens >= longest:
                 answer.finish_reason = "length"
         if not (self.endpoint.emulate_tools and may_call(request)):
             return answer
@@ -162,12 +166,6 @@ class Client:
             raise RequestRefusedError(f"the request cannot be written as JSON: {error}") from error
 
 
-def _max_tokens(params: JSONObject) -> int | None:
-    """Return the tokens that a request lets its answer take; None where it does not say."""
-    asked = (params.get(name) for name in _MAX_TOKENS)
-    return next((value for value in asked if isinstance(value, int) and value > 0), None)
-
-
 class Replica(NamedTuple):
     """One address of the endpoint."""
 
@@ -175,22 +173,24 @@ class Replica(NamedTuple):
     limiter: ConcurrencyLimiter
 
 
+@dataclass(eq=False)
 class Conversation:
     """One conversation with an endpoint, at one replica, which may know its beginning."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self.replica: Replica | None = None
-        """Where its next request goes, as long as that is up."""
-        self.failed_at: Replica | None = None
-        """Where it failed the last time."""
-        self._client = client
-        self._clock = clock
-        self._past_waits = 0.0
-        self._idle_since: float | None = None
+    client: Client
+    clock: Clock
+    replica: Replica | None = None
+    """Where its next request goes, as long as that is up."""
+    failed_at: Replica | None = None
+    """Where it failed the last time."""
+    past_waits: float = 0.0
+    """Seconds of the waits that are over."""
+    idle_since: float | None = None
+    """When the wait began that is not over."""
 
     async def answer(self, request: Request) -> Answer:
         """Answer the conversation with one message, as `Client.answer` does."""
-        return await self._client.answer(request, self)
+        return await self.client.answer(request, self)
 
     @property
     def waited(self) -> float:
@@ -198,27 +198,8 @@ class Conversation:
 
         In line for others, for a pause or for an address that is gone, and between two tries.
         """
-        current = 0.0 if self._idle_since is None else self._clock() - self._idle_since
-        return self._past_waits + current
-
-    def wait(self) -> None:
-        """Begin to wait for a place, unless it waits already."""
-        if self._idle_since is None:
-            self._idle_since = self._clock()
-
-    def begin_try(self, replica: Replica) -> float:
-        """End the wait with a place at a replica; return the time."""
-        self._past_waits, self._idle_since = self.waited, None
-        self.replica = replica
-        return self._clock()
-
-    def end_try(self, error: ModelError, *, began_at: float, is_failed: bool) -> None:
-        """Record an error; go elsewhere next time if the replica failed, and there is another."""
-        if is_failed:
-            self.failed_at, self.replica = self.replica, None
-        if is_retried(error):
-            was_worked_on = not (is_overload(error) or is_absence(error))
-            self._idle_since = self._clock() if was_worked_on else began_at
+        current = 0.0 if self.idle_since is None else self.clock() - self.idle_since
+        return self.past_waits + current
 
 
 class Replicas:
@@ -248,20 +229,27 @@ class Replicas:
             EndpointGoneError: All addresses were given up.
 
         """
+        clock = conversation.clock
         replica = self._choose(conversation)
-        conversation.wait()
-        while not await replica.limiter.acquire(request):
-            replica = self._choose(conversation)
-        began_at = conversation.begin_try(replica)
+        if not replica.limiter.try_acquire(request):
+            conversation.idle_since = conversation.idle_since or clock()
+            while not await replica.limiter.acquire(request):
+                replica = self._choose(conversation)
+        if conversation.idle_since is not None:
+            conversation.past_waits, conversation.idle_since = conversation.waited, None
+        conversation.replica = replica
+        began_at = clock()
         try:
             yield replica
         except ModelError as error:
             error.follows_answers = self._has_answered
             was_refused = request.was_refused
             replica.limiter.failed(request, error)
-            # The first refusal says little.
-            is_failed = was_refused or not request.was_refused
-            conversation.end_try(error, began_at=began_at, is_failed=is_failed)
+            if was_refused or not request.was_refused:  # the first refusal says little
+                conversation.failed_at, conversation.replica = replica, None
+            if is_retried(error):
+                was_worked_on = not (is_overload(error) or is_absence(error))
+                conversation.idle_since = clock() if was_worked_on else began_at
             raise
         except BaseException:
             replica.limiter.cancelled(request)
@@ -271,30 +259,26 @@ class Replicas:
 
     def _choose(self, conversation: Conversation) -> Replica:
         """Return the replica for the next request of a conversation."""
-        current = conversation.replica
+        current, failed_at = conversation.replica, conversation.failed_at
         if current and not (current.limiter.breaker.is_open or current.limiter.is_paused):
             return current
-        up = [replica for replica in self._all if not replica.limiter.breaker.is_open]
-        if not up:
-            return self._choose_from_gone(conversation)
-        if current is None and (to_probe := self._to_probe(conversation)):
-            return to_probe  # a new conversation loses least by it
-        others = [replica for replica in up if replica is not conversation.failed_at]
-        return min(others or up, key=lambda replica: replica.limiter.load)
-
-    def _choose_from_gone(self, conversation: Conversation) -> Replica:
-        """Return the replica to wait for; one that was given up is probed, too."""
-        waited_for = [one for one in self._all if not one.limiter.breaker.has_given_up]
-        if not waited_for:
-            last = min(self.limiters, key=lambda limiter: limiter.breaker.outage_seconds)
-            raise last.breaker.error()
-        to_probe = self._to_probe(conversation)
-        return to_probe or min(waited_for, key=lambda replica: replica.limiter.num_waiting)
-
-    def _to_probe(self, conversation: Conversation) -> Replica | None:
-        """Return a replica that is gone and whose next probe is due."""
+        up: list[Replica] = []
+        gone: list[Replica] = []
         for replica in self._all:
-            breaker = replica.limiter.breaker
-            if breaker.is_open and not breaker.delay and replica is not conversation.failed_at:
-                return replica
-        return None
+            (gone if replica.limiter.breaker.is_open else up).append(replica)
+        if gone and not up and all(one.limiter.breaker.has_given_up for one in gone):
+            last = min(gone, key=lambda replica: replica.limiter.breaker.outage_seconds)
+            raise last.limiter.breaker.error()
+        if gone and (current is None or not up):
+            # A probe is due. A new conversation loses least by it, and an address that was given
+            # up may be back when all are gone.
+            for replica in gone:
+                if not replica.limiter.breaker.delay and replica is not failed_at:
+                    return replica
+        if not up:
+            waited_for = [one for one in gone if not one.limiter.breaker.has_given_up]
+            return min(waited_for, key=lambda replica: replica.limiter.num_waiting)
+        if len(up) == 1:
+            return up[0]
+        others = [replica for replica in up if replica is not failed_at]
+        return min(others, key=lambda replica: replica.limiter.load)

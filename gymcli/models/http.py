@@ -221,26 +221,22 @@ async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -
         TimeoutError: It stood still.
 
     """
+    content = response.content
     chunks = []
     num_bytes = 0
-    content = response.content
     while not content.at_eof():
-        # Most bodies are there whole: nothing is waited for then, and no time limit is needed.
-        chunk = content.read_nowait() if content.is_eof() else await _next_chunk(content, idle)
-        num_bytes += len(chunk)
+        # Most bodies are there whole: no time limit is needed then.
+        limit = asyncio.timeout(None if content.is_eof() else idle)
+        try:
+            async with limit:
+                chunks.append(await content.readany())
+        except TimeoutError as error:
+            if limit.expired():  # else it is the total one
+                raise aiohttp.SocketTimeoutError("the body stood still") from error
+            raise
+        num_bytes += len(chunks[-1])
         _check_size(num_bytes, place)
-        chunks.append(chunk)
     return b"".join(chunks)
-
-
-async def _next_chunk(content: aiohttp.StreamReader, idle: float) -> bytes:
-    try:
-        async with asyncio.timeout(idle) as limit:
-            return await content.readany()
-    except TimeoutError as error:
-        if limit.expired():  # else it is the total one
-            raise aiohttp.SocketTimeoutError("the body stood still") from error
-        raise
 
 
 class EventReader:

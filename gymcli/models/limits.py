@@ -28,7 +28,7 @@ from gymcli.models.api_errors import (
 )
 from gymcli.models.circuit_breaker import CircuitBreaker
 from gymcli.models.endpoint import Endpoint, Limits
-from gymcli.types import Tries, Usage
+from gymcli.types import JSONObject, Tries, Usage
 
 __all__ = [
     "AdaptiveLimit",
@@ -39,6 +39,7 @@ __all__ = [
     "RequestState",
     "SharedLimiters",
     "Sleep",
+    "max_answer_tokens",
 ]
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -121,9 +122,10 @@ class RateLimits:
             return bucket
         return Bucket(per_minute, self._clock)
 
-    def estimate(self, num_bytes: int, max_tokens: int | None) -> float:
+    def estimate(self, num_bytes: int, params: JSONObject) -> float:
         """Guess the tokens of a request: four bytes are one, and the answer is like the others."""
-        answer = self._answer_tokens if max_tokens is None else min(max_tokens, _MAX_TOKENS)
+        longest = max_answer_tokens(params)
+        answer = self._answer_tokens if longest is None else min(longest, _MAX_TOKENS)
         return num_bytes / 4 + answer
 
     def delay(self, tokens: float) -> float:
@@ -150,6 +152,13 @@ class RateLimits:
             self.give_back(tokens - used)
             of_answer = min(usage.completion_tokens, _MAX_TOKENS)
             self._answer_tokens += 0.1 * (of_answer - self._answer_tokens)
+
+
+def max_answer_tokens(params: JSONObject) -> int | None:
+    """Return the tokens that a request lets its answer take; None where it does not say."""
+    names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+    asked = (params.get(name) for name in names)
+    return next((value for value in asked if isinstance(value, int) and value > 0), None)
 
 
 class AdaptiveLimit:
@@ -219,8 +228,8 @@ class RequestState(msgspec.Struct, eq=False):
     """When it was first there; the oldest request is served first, also when it tries again."""
     num_bytes: int = 0
     """Of its body."""
-    max_tokens: int | None = None
-    """What its answer may take, where it says so."""
+    params: JSONObject = {}
+    """Its own, which may say how many tokens its answer may take."""
     tries: Tries = msgspec.field(default_factory=Tries)
     """Those that gave no answer."""
     waited: float = 0.0
@@ -419,7 +428,7 @@ class ConcurrencyLimiter:
         delay = max(delay, self._paused_until - self._clock())
         if self._rates is not None:
             if not request.tokens:
-                request.tokens = self._rates.estimate(request.num_bytes, request.max_tokens)
+                request.tokens = self._rates.estimate(request.num_bytes, request.params)
             delay = max(delay, self._rates.delay(request.tokens))
         return delay
 
@@ -435,11 +444,14 @@ class ConcurrencyLimiter:
         self.num_under_way -= 1
         if self.breaker.probe is request:
             self.breaker.probe = None
-        self._serve()
+        if self._line:
+            self._serve()
 
     def _serve(self) -> None:
         """Let through the requests that may go now, and wake up when the next one may."""
-        self._stop_timer()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         while self._line:
             _, _, future, request = self._line[0]
             if not future.done():  # else it was cancelled
@@ -462,11 +474,6 @@ class ConcurrencyLimiter:
         if self.breaker.is_overdue and not self.num_under_way and self.breaker.give_up():
             self._on_change()
         self._serve()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class SharedLimiters:

@@ -17,6 +17,7 @@ from gymcli.models.answer_body import (
 )
 from gymcli.nemo_gym.payload import (
     count_in,
+    joined_text,
     list_in,
     object_in,
     objects_in,
@@ -86,7 +87,7 @@ class Responses:
         turn = read_turn(output)
         is_opaque = any(item.get("encrypted_content") or item.get("phase") for item in output)
         message = assistant_message(
-            parts=turn.parts or [],
+            content=joined_text(turn.parts or []),
             reasoning=turn.reasoning,
             refusal=turn.refusal,
             calls=turn.calls,

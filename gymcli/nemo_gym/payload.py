@@ -39,7 +39,7 @@ def list_in(value: JSON) -> list[JSON]:
 
 def objects_in(value: JSON) -> list[JSONObject]:
     """Return the objects of a list; none where it is no list."""
-    return [item for item in list_in(value) if isinstance(item, dict)]
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def text_in(value: JSON) -> str:

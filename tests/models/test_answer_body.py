@@ -160,7 +160,7 @@ def test_tool_calls_of_gives_arguments_as_text(arguments: JSON, text: str) -> No
 
 def test_assistant_message_joins_reasoning_and_thought() -> None:
     message = assistant_message(
-        parts=[{"type": "text", "text": "<think>c</think>"}, {"type": "text", "text": "d"}],
+        content="<think>c</think>d",
         reasoning=["a", "", "b"],
         refusal="",
         calls=[],
@@ -173,15 +173,15 @@ def test_assistant_message_keeps_parts_that_are_not_text() -> None:
         {"type": "text", "text": "<think>a"},
         {"type": "image_url", "image_url": {"url": "u"}},
     ]
-    message = assistant_message(parts=parts, reasoning=[], refusal="no", calls=[])
+    message = assistant_message(content=parts, reasoning=[], refusal="no", calls=[])
     assert message == Message(role="assistant", content=parts, refusal="no")
 
 
 def test_assistant_message_without_text_is_empty_or_calls_tools() -> None:
-    empty = assistant_message(parts=[], reasoning=[], refusal="", calls=[])
+    empty = assistant_message(content="", reasoning=[], refusal="", calls=[])
     assert empty == Message(role="assistant", content="")
     calling = assistant_message(
-        parts=[{"type": "text", "text": ""}],
+        content="",
         reasoning=[],
         refusal="",
         calls=[CallParts("i", "f", "{}")],

@@ -88,14 +88,6 @@ def test_answer_keeps_to_the_concurrency_of_its_limits():
     assert server.max_in_flight == 1
 
 
-@pytest.mark.parametrize("max_tokens", [-(10**18), 0, "many", None, [1]])
-def test_answer_survives_any_limit_of_tokens(max_tokens):
-    """Where tokens are counted, what says nothing of the answer's length is not counted on."""
-    request = Request(messages=HELLO.messages, params={"max_tokens": max_tokens})
-    answer, _ = ask_and_see(request=request, limits=Limits(tokens_per_minute=10**7))
-    assert answer.message.text == "hello"
-
-
 def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
     """It dies under requests and returns: all are answered, though each has few attempts."""
     time = ShortTime()
