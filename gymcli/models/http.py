@@ -146,9 +146,8 @@ class Transport:
                 body = self._dialect.assemble(body)
             return self._dialect.answer(body)
         except ModelError as error:
-            if isinstance(body, bytes):
-                tries.usage.add(usage_of(body))
             whole = body if isinstance(body, bytes) else b""
+            tries.usage.add(usage_of(whole))
             # Not `from error`: a traceback would show the words before secrets were taken out.
             raise error_of_body(error, whole, target.place, self._endpoint) from None
 
