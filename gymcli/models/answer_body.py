@@ -13,13 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gymcli.errors import (
-    ContextOverflowError,
-    InvalidAnswerError,
-    ModelError,
-    RateLimitError,
-    ServerError,
-)
+from gymcli.errors import InvalidAnswerError, ServerError
 from gymcli.nemo_gym.payload import (
     CallParts,
     argument_text,
@@ -54,10 +48,6 @@ __all__ = [
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUM_SHOWN = 200
-
-_RATE_LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error"}
-_SERVER_CODES = {"server_error", "internal_server_error", "overloaded_error"}
-_OVERFLOW_CODES = {"context_length_exceeded"}
 
 _OPENING = "<think>"
 _CLOSING = "</think>"
@@ -139,24 +129,20 @@ def _beginning(payload: bytes) -> str:
     return text[:_NUM_SHOWN] if text else "it is empty"
 
 
-def error_in(error: JSON) -> ModelError:
-    """Return the error that a body with status 200 carries, in the provider's words."""
+def error_in(error: JSON) -> InvalidAnswerError:
+    """Return the error that a body with status 200 carries, in the provider's words.
+
+    Its status is the one that the body names. What it means is told by `api_errors.error_of_body`.
+    """
     fields: JSONObject = error if isinstance(error, dict) else {"message": error}
     codes = [str(fields[key]) for key in ("code", "type", "status") if fields.get(key) is not None]
     numbers = [int(code) for code in codes if code.isdecimal() and len(code) == len("500")]
-    status = numbers[0] if numbers else None
     words = text_in(fields.get("message")) or msgspec.json.encode(error).decode()
     # OpenRouter puts the words of the provider behind it here.
     raw = text_in(object_in(fields.get("metadata")).get("raw"))
     details = "".join(f" ({part})" for part in (raw[:_NUM_SHOWN], *codes[:1]) if part)
     message = f"the endpoint answered with an error: {words}{details}"
-    if status == 429 or _RATE_LIMIT_CODES.intersection(codes):
-        return RateLimitError(message, status=status)
-    if _OVERFLOW_CODES.intersection(codes):
-        return ContextOverflowError(message, status=status)
-    if _SERVER_CODES.intersection(codes) or status in (408, 409) or (status or 0) >= 500:
-        return ServerError(message, status=status)
-    return InvalidAnswerError(message, status=status)
+    return InvalidAnswerError(message, status=numbers[0] if numbers else None)
 
 
 def assistant_message(

@@ -30,6 +30,7 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
+from gymcli.models.answer_body import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
 from gymcli.secrets import Scrubber
@@ -55,7 +56,9 @@ __all__ = [
     "retry_after_seconds",
 ]
 
-Meaning: TypeAlias = Literal["context overflow", "permanent", "moderated", "hopeless"]
+Meaning: TypeAlias = Literal[
+    "context overflow", "permanent", "moderated", "hopeless", "rate limit", "server error"
+]
 
 CLAIMS: dict[Meaning, tuple[str, ...]] = {
     "context overflow": (  # the conversation no longer fits the model
@@ -142,6 +145,11 @@ CLAIMS: dict[Meaning, tuple[str, ...]] = {
         r"model \S{1,200} not found",
         # OpenRouter, with status 400: "x is not a valid model ID"
         r"\S{1,200} is not a valid model id",
+    ),
+    "rate limit": (r"rate_limit_(exceeded|error)$",),  # OpenAI and Anthropic, without a status
+    "server error": (  # the same
+        r"(internal_)?server_error$",
+        r"overloaded_error$",
     ),
 }
 """How the codes and messages of errors begin, by what they mean."""
@@ -258,6 +266,10 @@ def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpo
     kind = type(error)
     if status >= 400 or meanings & {"context overflow", "permanent"}:
         kind = _class_of(status, meanings)
+    elif "rate limit" in meanings:
+        kind = RateLimitError
+    elif "server error" in meanings:
+        kind = ServerError
     message = f"{place}: {one_line(str(error), endpoint.secrets)}"
     return kind(message, status=error.status, is_hopeless="hopeless" in meanings)
 
@@ -302,8 +314,8 @@ def error_claims(payload: bytes) -> list[str]:
 def answer_claims(payload: bytes) -> list[str]:
     """Return the claims of the error in a body with status 200; none where there is no error."""
     try:
-        body = msgspec.json.decode(payload, type=dict[str, JSON])
-    except JSON_ERRORS:
+        body = decode(payload)
+    except InvalidAnswerError:
         return []
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None

@@ -52,9 +52,7 @@ class Dialect(Protocol):
 
         Raises:
             InvalidAnswerError: It is not JSON, not an answer, or carries an error object.
-            RateLimitError: Its error object says 429 in spite of the status.
-            ServerError: Its error object says 5xx, 408 or 409 in spite of the status.
-            ContextOverflowError: Its error object says that the conversation is too long.
+            ServerError: The endpoint says that it could not finish the answer.
 
         """
         ...

@@ -163,6 +163,12 @@ def test_answer_refuses_what_is_no_answer(body):
         ({"message": "Failed at: prompt is too long", "code": 500}, ServerError),
         ({"message": "Failed at: prompt is too long"}, InvalidAnswerError),
         ({"message": "no more", "code": "insufficient_quota"}, RequestRefusedError),
+        ({"message": "m", "code": "rate_limit_exceeded"}, RateLimitError),
+        ({"message": "m", "type": "server_error"}, ServerError),
+        ({"message": "m", "code": 408}, ServerError),
+        ({"message": "m", "code": "context_length_exceeded"}, ContextOverflowError),
+        ({"message": "m", "code": 400, "type": "server_error"}, RequestRefusedError),
+        ({"message": "m", "code": "invalid_prompt"}, InvalidAnswerError),
     ],
 )
 def test_answer_reads_errors_in_bodies_with_status_200(fields, kind):
@@ -402,6 +408,8 @@ def test_other_refusals_are_no_context_overflow(status, text):
                 "tiny is not a valid model ID",
             ],
         ),
+        ("rate limit", ["rate_limit_exceeded"]),
+        ("server error", ["server_error", "overloaded_error"]),
     ],
 )
 def test_every_claim_is_shown_by_one_text(meaning, texts):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.errors import InvalidAnswerError, ModelError, RateLimitError, ServerError
+from gymcli.errors import InvalidAnswerError, ModelError, ServerError
 from gymcli.models.dialects import DIALECTS
 from gymcli.nemo_gym.responses_items import IGNORED_PARAMS
 from gymcli.types import (
@@ -443,8 +443,8 @@ def test_answer_survives_nulls_everywhere() -> None:
         ('{"choices": [{"message": {"content": 3}}]}', InvalidAnswerError, "content"),
         ('{"choices": [{"message": {"tool_calls": [null]}}]}', InvalidAnswerError, "tool call"),
         ('{"error": {"message": "odd"}}', InvalidAnswerError, "odd"),
-        ('{"error": {"message": "slow", "code": 429}}', RateLimitError, "slow"),
-        ('{"choices": [{"error": {"message": "gone", "code": 502}}]}', ServerError, "gone"),
+        ('{"error": {"message": "slow", "code": 429}}', InvalidAnswerError, "slow"),
+        ('{"choices": [{"error": {"message": "gone", "code": 502}}]}', InvalidAnswerError, "gone"),
         ('{"choices": [{"finish_reason": "error", "message": {}}]}', ServerError, "error"),
     ],
 )
@@ -609,7 +609,7 @@ def test_assemble_of_a_refusal() -> None:
 
 def test_assemble_of_an_error_gives_the_error() -> None:
     error = b'{"error": {"code": 502, "message": "gone"}, "choices": [{"delta": {"content": ""}}]}'
-    with pytest.raises(ServerError, match="gone"):
+    with pytest.raises(InvalidAnswerError, match="gone"):
         read(chunk({"content": "a"}), error)
 
 
