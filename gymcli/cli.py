@@ -33,21 +33,21 @@ from gymcli.commands import (
     verify,
     view,
 )
+from gymcli.commands.collect_output import TYPED
 from gymcli.commands.console import (
     LOGGER,
-    guard_outputs,
+    guard_descriptors,
     harmless,
     make_safe,
     message,
     results_apart,
     scrubbed,
 )
-from gymcli.commands.ending import TYPED
 from gymcli.commands.signals import (
-    TerminatedError,
-    heed_signals,
-    leave_at_signals,
-    leave_threads,
+    exit_at_signals,
+    exit_despite_threads,
+    interrupt_of,
+    raise_at_signals,
 )
 from gymcli.errors import (
     BudgetReachedError,
@@ -83,8 +83,6 @@ _WARNING_LOGGERS = (
 )
 """What others log is printed by whoever knows the command."""
 
-_INTERRUPTED = 130
-_TERMINATED = 143
 _CLOSED_OUTPUT = 141
 _SYSTEM_ERRORS: dict[int, type[GymError]] = {
     **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM), UsageError),
@@ -166,9 +164,9 @@ def _ending() -> Iterator[None]:
             message(f"{mark}{line}")
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
-        is_terminated = isinstance(error, TerminatedError)
-        message("terminated" if is_terminated else "interrupted")
-        raise typer.Exit(_TERMINATED if is_terminated else _INTERRUPTED) from error
+        text, code = interrupt_of(error)
+        message(text)
+        raise typer.Exit(code) from error
     except BrokenPipeError as error:
         # The reader has left (gym metrics | head), which is no news to anybody.
         raise typer.Exit(_CLOSED_OUTPUT) from error
@@ -330,8 +328,8 @@ def main(supervised: Supervised | None = None) -> None:
         supervised: What the supervisor handed to this process, where there is one.
 
     """
-    heed_signals()
-    guard_outputs()
+    raise_at_signals()
+    guard_descriptors()
     make_safe(os.environ)
     code = 1  # a traceback, which Python prints
     try:
@@ -344,12 +342,12 @@ def main(supervised: Supervised | None = None) -> None:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         main_thread = threading.main_thread()
         if any(not one.daemon and one is not main_thread for one in threading.enumerate()):
-            leave_at_signals(code)
-            leave_threads(code)
+            exit_at_signals(code)
+            exit_despite_threads(code)
         raise
     finally:
         if supervised is not None:
-            leave_at_signals(code)
+            exit_at_signals(code)
             supervised.tell(Tag.FINISHED, str(code))
 
 
@@ -359,6 +357,6 @@ def _interrupts() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        is_terminated = isinstance(error, TerminatedError)
-        message("terminated" if is_terminated else "interrupted")
-        sys.exit(_TERMINATED if is_terminated else _INTERRUPTED)
+        text, code = interrupt_of(error)
+        message(text)
+        sys.exit(code)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gymcli.errors import UsageError
 
@@ -15,26 +13,7 @@ if TYPE_CHECKING:
     from gymcli.runner.judging import Judges
     from gymcli.runner.options import CollectOptions
 
-__all__ = [
-    "AddressOption",
-    "Cluster",
-    "EngineOption",
-    "WorkersOption",
-    "engine_of_run",
-]
-
-EngineOption = Annotated[
-    Literal["local", "ray"],
-    typer.Option(help="Where the work is done: here, or in the workers of a Ray cluster."),
-]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(help="The Ray cluster to join, HOST:PORT or auto; else one of this machine."),
-]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Processes of the Ray cluster; else one for each core."),
-]
+__all__ = ["Cluster", "engine_of_run"]
 
 
 class Cluster(NamedTuple):

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result, warn
-from gymcli.commands.options import (
-    IdByFileOption,
-    IdFieldOption,
-    JsonOption,
-    PromptOption,
-    key_values,
-)
+from gymcli.commands.options import JsonOption, key_values, with_expanded_options
 from gymcli.errors import UsageError
+from gymcli.runner.run_options import IdFieldOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
 
 if TYPE_CHECKING:
@@ -272,6 +267,7 @@ def _counts(counts: dict[str, int]) -> str:
 _USAGE = 2
 
 
+@with_expanded_options
 def validate(
     files: Annotated[
         list[str],
@@ -279,6 +275,7 @@ def validate(
             metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
         ),
     ],
+    *,
     env: Annotated[
         str | None,
         typer.Option(help="Check fields and tools; the environment of rows that name none."),
@@ -286,9 +283,7 @@ def validate(
     env_arg: Annotated[
         list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
     ] = None,
-    prompt: PromptOption = None,
-    id_field: IdFieldOption = None,
-    id_by_file: IdByFileOption = False,
+    row_options: RowOptions,
     json: JsonOption = False,
 ) -> None:
     """List every row that is wrong, with its line; exit code 2 where there is one.
@@ -303,9 +298,7 @@ def validate(
         files,
         env=env,
         env_args=key_values("--env-arg", env_arg or ()),
-        prompt=prompt,
-        id_field=id_field,
-        id_by_file=id_by_file,
+        **vars(row_options),
     )
     for text in found.warnings:
         warn(text)

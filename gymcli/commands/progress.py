@@ -12,16 +12,15 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from gymcli.commands.console import display_of, message, stand_before_display
+from gymcli.commands.console import display_of, message, scrub_display
 from gymcli.types import Failure, Rollout
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
 
-    from gymcli.runner.collection import Collection
 
-__all__ = ["Progress", "has_one_scale", "start_line"]
+__all__ = ["Progress"]
 
 _BAR_WIDTH = 30
 
@@ -69,7 +68,7 @@ class Progress:
             console = Console(file=display_of(self._stream), stderr=True, force_terminal=True)
             self._live = Live(get_renderable=self._rendered, console=console, transient=True)
             self._live.start(refresh=True)
-            stand_before_display()
+            scrub_display()
         return self
 
     def __exit__(
@@ -166,28 +165,3 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def has_one_scale(collection: Collection) -> bool:
-    """Say whether the rewards of all environments can be compared."""
-    best = [record.max_reward for record in collection.manifest.environments.values()]
-    return len(best) == 1 or (best[:1] != [None] and len(set(best)) == 1)
-
-
-def start_line(collection: Collection) -> str:
-    """Say what is left to do, before it begins."""
-    path, num_expected = collection.path, collection.num_expected
-    failed = ""
-    if num_failed := collection.num_left_failed - collection.num_crashed:
-        failed += f", {num_failed} failed before and stay so (--no-retry)"
-    if collection.num_crashed:
-        failed += f", {collection.num_crashed} crashed before and stay so (--retry-crashed)"
-    if not num_expected:
-        return f"{path}: no task is in shard {collection.manifest.shard}; nothing to do"
-    if not collection.num_left:
-        if failed:
-            return f"{path}: {collection.num_scored} attempts are scored already{failed}"
-        return f"{path}: all {num_expected} attempts are scored already"
-    done = f" ({collection.num_scored} are scored already)" if collection.num_scored else ""
-    attempts = "1 attempt" if collection.num_left == 1 else f"{collection.num_left} attempts"
-    return f"{path}: {attempts} to go{done}{failed}"

@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.cluster import AddressOption, Cluster, EngineOption, WorkersOption
-from gymcli.commands.console import message, print_json, result, run_async, warn
-from gymcli.commands.options import (
-    JsonOption,
-    check_role_parameters,
-    key_values,
-    resolved_roles,
-    role_params,
-    roles,
-    settings_secrets,
-)
+from gymcli.commands.cluster import Cluster
+from gymcli.commands.console import message, print_json, result, warn
+from gymcli.commands.options import JsonOption, judges_of, key_values
+from gymcli.commands.signals import run_async
 from gymcli.errors import RunError, UsageError
-from gymcli.secrets import NOTHING_SECRET
+from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 
 if TYPE_CHECKING:
     from gymcli.runner.flips import RescoringReport
@@ -209,24 +202,11 @@ def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bo
 
 
 def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurrency: int) -> Judges:
-    """Find who plays the roles: those of the options, else those that the run was made with."""
-    from gymcli.runner.judging import Judges
+    """Return who plays the roles: the models of the options, else those of the run."""
     from gymcli.store.manifest import read_manifest
 
     manifest = read_manifest(run) if run.is_dir() else None
-    sources = roles(role)
-    params = role_params(role_param)
-    given = (*sources, *params)
-    recorded = None
-    if manifest is not None:
-        recorded = {name: spec for name, spec in manifest.roles.items() if name not in sources}
-        params = {**manifest.role_params, **params}
-    defaults = resolved_roles(recorded)
-    sources = {**defaults.sources, **sources}
-    missing = {role: text for role, text in defaults.missing.items() if role not in sources}
-    check_role_parameters(params, sources)
-    others = NOTHING_SECRET.also(settings_secrets())
-    return Judges(sources, params, concurrency, given, missing, others)
+    return judges_of(role, role_param, concurrency, manifest=manifest)
 
 
 class _Watch:

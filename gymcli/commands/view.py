@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, message, result, results, run_async
+from gymcli.commands.console import flush_results, message, result, results
+from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
 
 __all__ = ["view"]

@@ -18,9 +18,9 @@ from gymcli.commands.console import (
     print_json,
     print_table,
     result,
-    run_async,
     warn,
 )
+from gymcli.commands.signals import run_async
 from tests.commands.running import HOSTILE, UNSAFE
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gymcli.commands.ending import missing_coverage
+from gymcli.commands.collect_output import missing_coverage
 from gymcli.errors import RunError
 from gymcli.runner.collection import Collection
 from gymcli.runner.measure import measure

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.commands.console import guard_outputs
+from gymcli.commands.console import guard_descriptors
 from tests.commands.running import clean_environment, gym_line, gym_process, lines_of, write_sums
 
 COMMANDS = [
@@ -135,7 +135,7 @@ print(process.wait(), size)
 def test_results_wait_for_a_slow_reader_that_does_not_block():
     """A pipe that another program made non-blocking takes what it can, and later the rest."""
     program = (
-        "from gymcli.commands.console import guard_outputs; import sys; guard_outputs(); "
+        "from gymcli.commands.console import guard_descriptors; import sys; guard_descriptors(); "
         "sys.stdout.write('x' * 3_000_000); sys.stdout.flush()"
     )
     done = subprocess.run(
@@ -144,9 +144,9 @@ def test_results_wait_for_a_slow_reader_that_does_not_block():
     assert done.stdout == "0 3000000\n"
 
 
-def test_guard_outputs_leaves_streams_that_stand_in(capsys):
+def test_guard_descriptors_leaves_streams_that_stand_in(capsys):
     before = sys.stdout, sys.stderr
-    guard_outputs()
+    guard_descriptors()
     assert (sys.stdout, sys.stderr) == before
 
 
