@@ -148,7 +148,7 @@ def end_run(
     context: typer.Context,
     collection: Collection,
     found: RunResult,
-    request: CiRequest,
+    ci: CiRequest,
     *,
     min_coverage: float,
     is_json: bool,
@@ -182,30 +182,30 @@ def end_run(
         error = missing_coverage(collection, metrics, min_coverage, command)
     reports = []
     if collection.num_scored or not isinstance(cause, FatalEndpointError | EngineError):
-        if not request.is_empty:
-            reports = [_report(collection, found, request, error)]
-        if not request.prints_file:
-            _show(collection, metrics, request.as_json(reports), is_json=is_json)
-        request.show(reports, is_json=is_json)
+        if not ci.is_empty:
+            reports = [_report(collection, found, ci, error)]
+        if not ci.prints_file:
+            _show(collection, metrics, ci.as_json(reports), is_json=is_json)
+        ci.show(reports, is_json=is_json)
         try:
-            request.write(reports, env=collection.options.env)
+            ci.write(reports, env=collection.options.env)
         except UsageError as unwritten:
             if error is None:
                 raise
             warn(str(unwritten))
     if error is not None:
         raise error from cause
-    request.end(reports)
+    ci.end(reports)
 
 
 def _report(
-    collection: Collection, found: RunResult, request: CiRequest, error: GymError | None
+    collection: Collection, found: RunResult, ci: CiRequest, error: GymError | None
 ) -> RunReport:
     """Judge the run by its gates; where they name fields, count it again, sliced by these."""
     from gymcli.runner.measure import measure
 
     assert collection.path is not None
-    env, fields = collection.options.env, request.fields()
+    env, fields = collection.options.env, ci.fields()
     aggregator, metrics = found.aggregator, found.metrics
     if fields:
         try:
@@ -214,7 +214,7 @@ def _report(
         except UsageError as too_many:  # values of a field; there are no slices to judge then
             warn(str(too_many))
     incomplete = "" if error is None else str(error).partition(";")[0]
-    return request.report(
+    return ci.report(
         collection.path, aggregator, metrics, env=env, by=fields, incomplete=incomplete
     )
 

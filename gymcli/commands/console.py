@@ -8,7 +8,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TextIO, cast
@@ -28,6 +29,7 @@ __all__ = [
     "make_safe",
     "message",
     "one_line",
+    "paced_message",
     "print_json",
     "print_table",
     "result",
@@ -243,6 +245,20 @@ def message(text: str) -> None:
     """Print a line about the work to stderr."""
     _print(text, sys.stderr)
     sys.stderr.flush()
+
+
+def paced_message(seconds: float = 5.0) -> Callable[[str], None]:
+    """Return a function that prints a line to stderr, unless it did so within these seconds."""
+    printed_at = time.monotonic()
+
+    def print_sometimes(text: str) -> None:
+        nonlocal printed_at
+        now = time.monotonic()
+        if now - printed_at >= seconds:
+            printed_at = now
+            message(text)
+
+    return print_sometimes
 
 
 def warn(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`gym envs`: which environments there are, and what one of them is."""
+"""`gym envs`: list the environments, or describe one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def envs(
 
 
 def _chosen(described: list[dict[str, object]], column: str, text: str) -> list[dict[str, object]]:
-    """Choose by a part of a property, in upper or lower case.
+    """Return the environments whose property contains a text, in upper or lower case.
 
     Raises:
         UsageError: There is no such environment.
@@ -96,7 +96,7 @@ def _print_table(described: list[dict[str, object]]) -> None:
 
 
 def _shown(value: object) -> str:
-    """Give a value of the description as a person reads it."""
+    """Return a value of the description as a person reads it."""
     if isinstance(value, dict):
         return ", ".join(f"{name}: {kind}" for name, kind in value.items()) or "none"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""`gym merge`: put runs together that were collected apart."""
+"""`gym merge`: make one run of several, such as of all shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gym report`: one page about one run or several."""
+"""`gym report`: write one HTML page about one run or several."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def report(
 
 
 def _check_replaceable(out: Path, mark: bytes) -> None:
-    """Refuse to write over what is no report.
+    """Refuse to write over a file that is not a report.
 
     Raises:
-        UsageError: The file is there, and is none.
+        UsageError: It is one.
 
     """
     if out.is_file():

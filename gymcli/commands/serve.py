@@ -1,4 +1,4 @@
-"""`gym serve`: an environment behind NeMo Gym's resources-server protocol."""
+"""`gym serve`: serve an environment in NeMo Gym's resources-server protocol."""
 
 from __future__ import annotations
 

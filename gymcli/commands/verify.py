@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymcli.commands.cluster import Cluster
-from gymcli.commands.console import message, print_json, result, warn
+from gymcli.commands.console import message, paced_message, print_json, result, warn
 from gymcli.commands.options import JsonOption, judges_of, key_values
 from gymcli.commands.signals import run_async
 from gymcli.errors import RunError, UsageError
@@ -111,13 +110,20 @@ def verify(
             out=out,
             elsewhere=elsewhere,
         )
-        watch = _Watch()
+        tell = paced_message()
+
+        def tell_rescored(found: RescoringReport) -> None:
+            tell(f"{found.num_rescored:,} rescored, {found.num_changed:,} changed")
+
+        def tell_repeats(found: Repeats) -> None:
+            tell(f"{found.num_scores:,} scores")
+
         try:
             if repeat is None:
-                report = rescoring.run(watch=None if quiet else watch.see_rescoring)
+                report = rescoring.run(watch=None if quiet else tell_rescored)
             else:
                 _announce(rescoring, repeat)
-                repeats = rescoring.repeat(repeat, watch=None if quiet else watch.see_repeats)
+                repeats = rescoring.repeat(repeat, watch=None if quiet else tell_repeats)
         finally:
             for text in rescoring.warnings:
                 warn(text)
@@ -131,10 +137,10 @@ def verify(
 
 
 def _check_repeat(repeat: int | None, *, out: Path | None, is_pending: bool) -> None:
-    """Refuse what would write where nothing is written.
+    """Refuse options that write files, since --repeat writes none.
 
     Raises:
-        UsageError: It is given.
+        UsageError: One of them is given.
 
     """
     for option, is_given in (("--out", out is not None), ("--pending", is_pending)):
@@ -143,7 +149,7 @@ def _check_repeat(repeat: int | None, *, out: Path | None, is_pending: bool) -> 
 
 
 def _announce(rescoring: Rescoring, num_repeats: int) -> None:
-    """Say what repeats cost, before the first one."""
+    """Print what repeats cost, before the first one."""
     roles = rescoring.models_asked()
     if roles:
         message(
@@ -176,10 +182,11 @@ def _end(
 
 
 def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bool) -> None:
-    """Print how verifiers agree with themselves, and end with 3 where one does not that should.
+    """Print how far verifiers agree with themselves.
 
     Raises:
         RunError: Nothing could be scored.
+        typer.Exit: A verifier that asks no model disagrees with itself; exit code 3.
 
     """
     import msgspec
@@ -207,25 +214,3 @@ def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurren
 
     manifest = read_manifest(run) if run.is_dir() else None
     return judges_of(role, role_param, concurrency, manifest=manifest)
-
-
-class _Watch:
-    """Prints how far the scoring is, a plain line every few seconds."""
-
-    def __init__(self, seconds: float = 5.0) -> None:
-        self._seconds = seconds
-        self._last = time.monotonic()
-
-    def see_rescoring(self, report: RescoringReport) -> None:
-        """Look at a rescoring."""
-        self._print(lambda: f"{report.num_rescored:,} rescored, {report.num_changed:,} changed")
-
-    def see_repeats(self, repeats: Repeats) -> None:
-        """Look at repeats."""
-        self._print(lambda: f"{repeats.num_scores:,} scores")
-
-    def _print(self, text: Callable[[], str]) -> None:
-        now = time.monotonic()
-        if now - self._last >= self._seconds:
-            self._last = now
-            message(text())

@@ -7,8 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.commands.verify import _Watch
-from gymcli.runner.flips import RescoringReport
 from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,
@@ -268,12 +266,6 @@ def test_verify_shows_nothing_of_a_rollout_unescaped(waiting):
         assert done.exit_code == 0
         assert not set(UNSAFE) & set(done.output)
     assert "[bold red]markup[/]" in done.output
-
-
-def test_verify_tells_how_far_it_is(capsys):
-    for seconds in (0.0, 99.0):
-        _Watch(seconds).see_rescoring(RescoringReport(num_rescored=1_000))
-    assert capsys.readouterr().err == "1,000 rescored, 0 changed\n"
 
 
 def test_verify_says_that_a_torn_line_is_left_out(run):
