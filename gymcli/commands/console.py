@@ -165,15 +165,47 @@ def results_apart() -> Iterator[None]:
     kept = sys.stdout
     token = _RESULTS.set(kept)
     # A stream of its own: code that closes or replaces it does not touch our messages.
-    own = SafeStream(sys.stderr, NOTHING_SECRET) if sys.stderr is not None else None
+    own = SafeStream(sys.stderr, NOTHING_SECRET)
     sys.stdout = cast("TextIO", own)
     try:
         yield
     finally:
-        if own is not None:
-            own.flush()
+        own.flush()
         sys.stdout = kept
         _RESULTS.reset(token)
+
+
+def guard_descriptors() -> None:
+    """Keep descriptor 1 for results, and fill standard descriptors that are closed.
+
+    Results go to a copy of descriptor 1, which no child inherits, and 1 leads to stderr for the
+    rest of the process: libraries and children print there what a reader of results must not get.
+    A closed descriptor would be given to the next file that is opened, which then gets what is
+    meant for the terminal. Streams that somebody has put in the place of stdout and stderr stay.
+    """
+    # /dev/null that cannot be written makes results fail as on a closed descriptor, with EBADF.
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_RDWR)):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, flags)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+    for number in (1, 2):  # else a slow reader would lose what does not fit its pipe
+        os.set_blocking(number, True)
+    if sys.stdout is sys.__stdout__:
+        kept = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+        os.dup2(2, 1)
+        sys.stdout = os.fdopen(  # for the rest of the process
+            kept,
+            "w",
+            encoding=sys.stdout.encoding if sys.stdout else "utf-8",
+            errors=sys.stdout.errors if sys.stdout else "backslashreplace",
+        )
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace")
 
 
 def make_safe(environ: Mapping[str, str]) -> None:
@@ -303,35 +335,3 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         first = row[0].ljust(widths[0])
         others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         result("  ".join([first, *others]).rstrip())
-
-
-def guard_descriptors() -> None:
-    """Keep descriptor 1 for results, and fill standard descriptors that are closed.
-
-    Results go to a copy of descriptor 1, which no child inherits, and 1 leads to stderr for the
-    rest of the process: libraries and children print there what a reader of results must not get.
-    A closed descriptor would be given to the next file that is opened, which then gets what is
-    meant for the terminal. Streams that somebody has put in the place of stdout and stderr stay.
-    """
-    # /dev/null that cannot be written makes results fail as on a closed descriptor, with EBADF.
-    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_RDWR)):
-        try:
-            os.fstat(number)
-        except OSError:
-            nowhere = os.open(os.devnull, flags)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
-            os.set_inheritable(number, True)
-    if sys.stdout is sys.__stdout__:
-        kept = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
-        os.set_blocking(kept, True)  # else a slow reader would lose what does not fit its pipe
-        os.dup2(2, 1)
-        sys.stdout = os.fdopen(  # for the rest of the process
-            kept,
-            "w",
-            encoding=sys.stdout.encoding if sys.stdout else "utf-8",
-            errors=sys.stdout.errors if sys.stdout else "backslashreplace",
-        )
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace")
