@@ -86,7 +86,7 @@ def _selected(
 ) -> Iterator[Selected]:
     """Open each run, and yield it with its selected rows."""
     from gymcli.data.export_source import Selected
-    from gymcli.filters import parse_filter
+    from gymcli.metrics.filters import parse_filter
     from gymcli.runner.indexing import index_run
     from gymcli.store.rollout_files import ROLLOUTS, unfinished_line
 

@@ -27,7 +27,7 @@ def show(
     import msgspec
 
     from gymcli.errors import UnknownNameError
-    from gymcli.runner.lookup import find_record
+    from gymcli.store.rollout_files import find_record
     from gymcli.types import Rollout
 
     found = find_record(run, task, env=env)

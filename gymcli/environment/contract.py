@@ -287,6 +287,17 @@ def shown_of(tools: Mapping[str, Tool], shown_tools: list[JSONObject] | None) ->
     return {name: t for name, t in tools.items() if name in shown}
 
 
+OptionsT = TypeVar("OptionsT", bound=EnvironmentOptions)
+OwnOptionsT = TypeVar("OwnOptionsT", bound=EnvironmentOptions, covariant=True)
+
+
+class _HasOptions(Protocol[OwnOptionsT]):
+    """An environment with its own nested `Options`, from which `options_of` takes its type."""
+
+    @property
+    def Options(self) -> type[OwnOptionsT]: ...  # noqa: N802  # the class of that name
+
+
 class Environment(Generic[TaskT]):
     """Base of every environment; the first line of a subclass's docstring says what it tests."""
 
@@ -416,6 +427,12 @@ class Environment(Generic[TaskT]):
         # What `model_validate` calls: half of its time goes into options that are not used here.
         parsed: TaskT = cls.Task.__pydantic_validator__.validate_python(merged)
         return parsed
+
+    @classmethod
+    def options_of(cls: type[_HasOptions[OptionsT]], context: Context) -> OptionsT:
+        """Return the options of a scoring, typed as the class's own `Options`."""
+        assert isinstance(context.options, cls.Options)
+        return typing.cast("OptionsT", context.options)
 
     @classmethod
     def prepare(cls, options: EnvironmentOptions) -> None:

@@ -54,6 +54,9 @@ __all__ = [
 POLICY = ""
 """The policy, where roles are named."""
 
+_SHARED = tuple(name for name in Failure.__struct_fields__ if name != "error")
+"""The fields of a failure that the rollout has under the same name."""
+
 
 def fatal_error(error: AttemptError) -> AttemptError | None:
     """Return an error that every further attempt may meet as well, of the policy or of a role."""
@@ -66,7 +69,7 @@ def fatal_error(error: AttemptError) -> AttemptError | None:
 
 
 def cause_of(error: AttemptError) -> BaseException | None:
-    """Give the client's error behind that of a role; any other error as it is."""
+    """Return the client's error behind that of a role; any other error as it is."""
     return error.__cause__ if isinstance(error, RoleError) else error
 
 
@@ -76,18 +79,11 @@ def role_of(error: AttemptError) -> str:
 
 
 def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
-    """Give the record of an attempt that could not be scored."""
+    """Return the record of an attempt that could not be scored."""
     cause = cause_of(error)
     named = cause if isinstance(cause, EndpointGoneError) else error  # that it ended the run
     return Failure(
-        schema_version=rollout.schema_version,
-        task_id=rollout.task_id,
-        task_hash=rollout.task_hash,
-        attempt=rollout.attempt,
-        env=rollout.env,
-        env_version=rollout.env_version,
-        env_options=rollout.env_options,
-        seed=rollout.seed,
+        **{name: getattr(rollout, name) for name in _SHARED},
         error=ErrorRecord(
             error_class=type(named).__name__,
             phase=error.phase,
@@ -96,15 +92,6 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
             status=cause.status if isinstance(cause, ModelError) else None,
             frames=frames_of(error),
         ),
-        messages=rollout.messages,
-        redacted=rollout.redacted,
-        model=rollout.model,
-        usage=rollout.usage,
-        calls=rollout.calls,
-        cost=rollout.cost,
-        role_usage=rollout.role_usage,
-        timing=rollout.timing,
-        retries=rollout.retries,
     )
 
 

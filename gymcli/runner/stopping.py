@@ -30,7 +30,7 @@ from gymcli.models.roles import ORACLE, RoleSource
 from gymcli.rollout.flight import Flight
 from gymcli.runner.options import CollectOptions
 from gymcli.store.run_directory import FAILURES, GENERATIONS, ROLLOUTS, read_structs
-from gymcli.types import RoleUse, Timing, Usage
+from gymcli.types import AttemptKey, RecordNumbers, RoleUse, Usage
 
 __all__ = ["Budget", "Spent", "Stopping", "UnderWay", "check_prices", "spent_on_record"]
 
@@ -325,22 +325,6 @@ class Spent(NamedTuple):
     roles: dict[str, Usage]
 
 
-class _Line(msgspec.Struct):
-    """A line of any of a run's files, as far as it tells what was spent."""
-
-    env: str = ""
-    task_id: str = ""
-    attempt: int = 0
-    usage: Usage = msgspec.field(default_factory=Usage)
-    role_usage: dict[str, RoleUse] = {}
-    timing: Timing = msgspec.field(default_factory=Timing)
-
-    @property
-    def conversation(self) -> tuple[str, str, int, float]:
-        """What tells a conversation from another one of the same attempt."""
-        return self.env, self.task_id, self.attempt, self.timing.started_at
-
-
 def spent_on_record(folder: Path) -> Spent:
     """Add up the tokens of every conversation of a run, and of every scoring of each.
 
@@ -352,23 +336,25 @@ def spent_on_record(folder: Path) -> Spent:
 
     """
     spent = Spent(Usage(), {})
-    played: dict[tuple[str, str, int, float], dict[str, RoleUse]] = {}
-    decoder = msgspec.json.Decoder(_Line)
+    played: dict[tuple[AttemptKey, float], dict[str, RoleUse]] = {}
+    decoder = msgspec.json.Decoder(RecordNumbers)
     for name in (GENERATIONS, FAILURES, ROLLOUTS):
         if not (folder / name).is_file():
             continue
         for line in read_structs(folder / name, decoder):
-            before = played.get(line.conversation)
+            role_usage = line.role_usage or {}
+            conversation = (line.key, line.timing.started_at)  # an attempt may have several
+            before = played.get(conversation)
             if before is None:
                 spent.policy.add(line.usage)
             elif name == GENERATIONS:
                 continue
-            for role, use in line.role_usage.items():
+            for role, use in role_usage.items():
                 known = before.get(role) if before else None
                 total = spent.roles.setdefault(role, Usage())
                 total.add(use.usage if known is None else _more(use.usage, known.usage))
             if name == GENERATIONS:
-                played[line.conversation] = line.role_usage
+                played[conversation] = role_usage
     return spent
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gymcli.mock.behaviours import last_user_text
 from tests.commands.running import add_up, gym, lines_of, write_sums
-from tests.index.runs import failed, lines, scored, write_run
+from tests.store.indexed_runs import failed, lines, scored, write_run
 
 
 @pytest.fixture
