@@ -33,7 +33,7 @@ from tests.commands.running import (
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Give the arguments that collect ten sums from a mock server that can add."""
+    """Return the arguments that collect ten sums from a mock server that can add."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
     tasks = write_sums(Path("sums.jsonl"), 10)

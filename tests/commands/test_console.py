@@ -152,7 +152,7 @@ def test_warn_is_one_line(capsys):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Give a folder with tasks and a run of them."""
+    """Return a folder with tasks and a run of them."""
     folder = tmp_path_factory.mktemp("outputs")
     write_sums(folder / "t.jsonl", 2)
     assert run(folder, "collect t.jsonl --model oracle --out run").returncode == 0

@@ -55,7 +55,7 @@ class Running(NamedTuple):
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """Give a function that starts a command; it is ended with the test, whatever happens."""
+    """Return a function that starts a command; it is ended with the test, whatever happens."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     rows = (f'{{"id": "t{n}", "prompt": "Go."}}\n' for n in range(6))
@@ -79,7 +79,7 @@ def start(tmp_path, monkeypatch):
 
 
 def reached() -> list[str]:
-    """Give the tasks whose attempts have reached their step."""
+    """Return the tasks whose attempts have reached their step."""
     return sorted(path.name.removeprefix("reached-") for path in Path().glob("reached-*"))
 
 
@@ -313,7 +313,7 @@ def test_a_signal_ends_a_rescoring_that_waits(start, number):
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process still runs; one that only waits to be reaped does not."""
+    """Return whether a process still runs; one that only waits to be reaped does not."""
     asked = ["ps", "-o", "stat=", "-p", str(pid)]
     state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     return bool(state) and not state.startswith("Z")
