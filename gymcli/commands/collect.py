@@ -23,6 +23,7 @@ from gymcli.commands.collect_output import (
     start_text,
 )
 from gymcli.commands.console import LOGGER, hide, message, warn
+from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
     check_parameters,
     check_role_parameters,
@@ -281,8 +282,6 @@ def _allow_open_files(collection: Collection) -> str | None:
 
     An attempt may have a connection to each model, and to the server that its environment is.
     """
-    from gymcli.commands.open_files import allow_open_files
-
     options = collection.options
     models = (options.endpoint, *options.roles.values())
     num_places = sum(not isinstance(model, str | None) for model in models)

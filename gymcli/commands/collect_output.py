@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gymcli.commands.console import harmless, message, one_line, print_json, result, warn
 from gymcli.commands.signals import run_async
+from gymcli.commands.summary import print_summary
 from gymcli.errors import (
     BudgetReachedError,
     EngineError,
@@ -228,8 +229,6 @@ def _show(
 ) -> None:
     """Print the numbers of the run, as JSON with the keys of `more`."""
     import msgspec
-
-    from gymcli.commands.summary import print_summary
 
     if is_json:
         report = {"run": harmless(str(collection.path)), **msgspec.to_builtins(metrics), **more}

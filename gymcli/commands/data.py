@@ -11,7 +11,7 @@ import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result, warn
 from gymcli.commands.options import JsonOption, key_values, with_expanded_options
-from gymcli.errors import UsageError
+from gymcli.errors import TasksError, UsageError
 from gymcli.runner.run_options import IdFieldOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
 
@@ -206,7 +206,6 @@ def stats(
     import msgspec
 
     from gymcli.data.statistics import describe_tasks
-    from gymcli.errors import TasksError
 
     found = describe_tasks(files, prompt=prompt)
     if not found.num_rows:

@@ -8,6 +8,7 @@ import typer
 
 from gymcli.commands.console import print_json, result, scrubbed
 from gymcli.commands.options import JsonOption
+from gymcli.errors import EnvironmentImportError, UsageError
 
 __all__ = ["envs"]
 
@@ -33,7 +34,6 @@ def envs(
     import msgspec
 
     from gymcli.environment.registry import Registry, describe
-    from gymcli.errors import EnvironmentImportError, UsageError
 
     given = {
         "structure": structure,
@@ -75,8 +75,6 @@ def _chosen(described: list[dict[str, object]], column: str, text: str) -> list[
         UsageError: There is no such environment.
 
     """
-    from gymcli.errors import UsageError
-
     chosen = [one for one in described if text.casefold() in str(one.get(column, "")).casefold()]
     if not chosen:
         known = ", ".join(sorted({str(one[column]) for one in described if column in one}))

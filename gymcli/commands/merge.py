@@ -10,7 +10,9 @@ import typer
 
 from gymcli.commands.console import print_json, result, warn
 from gymcli.commands.options import JsonOption
+from gymcli.commands.summary import print_summary
 from gymcli.errors import UsageError
+from gymcli.secrets import scrubber_of
 
 __all__ = ["merge"]
 
@@ -40,9 +42,7 @@ def merge(
     """
     import msgspec
 
-    from gymcli.commands.summary import print_summary
     from gymcli.runner.merging import Merging
-    from gymcli.secrets import scrubber_of
 
     merging = Merging(runs, warn=warn, scrubber=scrubber_of((), os.environ))
     if out.name.endswith(_ROLLOUTS_ALONE):

@@ -12,6 +12,16 @@ import typer
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
 from gymcli.commands.options import JsonOption, with_expanded_options
+from gymcli.commands.summary import (
+    print_advice,
+    print_curves,
+    print_plans,
+    print_slices,
+    print_summary,
+    print_tasks,
+)
+from gymcli.errors import RunDirectoryError, UsageError
+from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics import Aggregator, RunMetrics, TaskMetrics
@@ -65,8 +75,6 @@ def metrics(
     """
     import msgspec
 
-    from gymcli.errors import UsageError
-
     if margin is not None and not power:
         raise UsageError("--margin goes with --power")
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
@@ -89,7 +97,6 @@ def metrics(
             _show(numbers, tasks)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
-        from gymcli.commands.summary import print_plans
         from gymcli.metrics.planning import plans
 
         planned = plans(pilots, margin=margin)
@@ -107,9 +114,7 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
     """Count a run, write its numbers into its directory, and warn of what is wrong with it."""
     import msgspec
 
-    from gymcli.errors import RunDirectoryError
     from gymcli.runner.measure import measure
-    from gymcli.secrets import scrubber_of
     from gymcli.store.rollout_files import unfinished_line
     from gymcli.store.run_directory import RunDirectory
 
@@ -138,14 +143,6 @@ def _report(run: Path, numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> 
 
 def _show(numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> None:
     """Print the numbers of one run."""
-    from gymcli.commands.summary import (
-        print_advice,
-        print_curves,
-        print_slices,
-        print_summary,
-        print_tasks,
-    )
-
     print_summary(numbers, with_doubts=False)
     print_curves(numbers)
     print_slices(numbers)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import flush_results, result, warn
+from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
 from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
+from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.mock import Recorder
@@ -74,10 +76,8 @@ def mock(
     SIGUSR1 brings it back where it is down. What fails is decided by the seed and the requests
     alone, whatever their order. GET /stats counts; POST /down?seconds=N lets it die.
     """
-    from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
     from gymcli.environment.addresses import is_loopback
     from gymcli.mock import Faults, Latency, MockServer, Outage, parse_behaviour, serve
-    from gymcli.secrets import scrubber_of
 
     key = _key(api_key_env)
     secrets = scrubber_of([key] if key else (), os.environ)

@@ -12,6 +12,7 @@ from gymcli.commands.ci import CiRequest, GateOptions
 from gymcli.commands.console import harmless, message, warn
 from gymcli.commands.options import with_expanded_options
 from gymcli.errors import UsageError
+from gymcli.secrets import scrubber_of
 
 __all__ = ["report"]
 
@@ -45,7 +46,6 @@ def report(
     from gymcli.reporting.html_page import MARK, html_report
     from gymcli.reporting.html_parts import read_run
     from gymcli.reporting.run_report import RunReport
-    from gymcli.secrets import scrubber_of
     from gymcli.store.rollout_files import unfinished_line
 
     _check_replaceable(out, MARK.encode())

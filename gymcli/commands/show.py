@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import one_line, print_json, result
+from gymcli.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from gymcli.types import Failure, Message, Rollout
@@ -26,7 +27,6 @@ def show(
     """Show one rollout as a conversation, with its score; or a failed attempt, with its error."""
     import msgspec
 
-    from gymcli.errors import UnknownNameError
     from gymcli.store.rollout_files import find_record
     from gymcli.types import Rollout
 

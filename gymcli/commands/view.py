@@ -12,6 +12,7 @@ import typer
 from gymcli.commands.console import flush_results, message, result, results
 from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
+from gymcli.secrets import scrubber_of
 
 __all__ = ["view"]
 
@@ -36,7 +37,6 @@ def view(
     exit code 0.
     """
     from gymcli.reporting.viewer import open_run, serve
-    from gymcli.secrets import scrubber_of
 
     if len(runs) > _MAX_RUNS:
         raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")
