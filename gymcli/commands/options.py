@@ -44,8 +44,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:
     """Return a command in which each parameter of a dataclass type becomes one option a field.
 
-    The fields take the parameter's place, in their order: their annotations and defaults are what
-    Typer reads. The function is called with an instance of the dataclass.
+    The fields, which all have defaults, take the place of the parameter: their annotations are
+    what Typer reads. The function is called with an instance of the dataclass.
     """
     kinds: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
