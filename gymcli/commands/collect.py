@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
-from gymcli.commands.cluster import Cluster, engine_of_run
 from gymcli.commands.collect_output import (
     RunResult,
     end_run,
@@ -25,6 +24,7 @@ from gymcli.commands.collect_output import (
 from gymcli.commands.console import LOGGER, hide, message, warn
 from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
+    check_cluster_options,
     check_parameters,
     check_role_parameters,
     key_values,
@@ -140,7 +140,7 @@ def collect(
     from gymcli.runner.collection import Collection
     from gymcli.runner.options import CollectOptions
 
-    Cluster(run_options.engine, run_options.address, run_options.num_workers).check()
+    check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
     inputs = [*map(Path, tasks), *filter(None, [run_options.out])]
     ci = CiRequest(ci_options, inputs=inputs, is_json=json)
     sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
@@ -171,9 +171,7 @@ def collect(
         **vars(row_options),
     )
     with _same_directory() as go_back:
-        collection = Collection(
-            tasks, options, engine=engine_of_run(options), supervised=supervised, tell=message
-        )
+        collection = Collection(tasks, options, supervised=supervised, tell=message)
         go_back()
         if dry_run:
             show_plan(collection, is_json=json)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DefaultRoles",
     "JsonOption",
+    "check_cluster_options",
     "check_parameters",
     "check_role_parameters",
     "judges_of",
@@ -79,6 +80,17 @@ def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:
 
 _NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
 """Request fields that gymcli sets itself."""
+
+
+def check_cluster_options(engine: str, address: str | None, num_workers: int | None) -> None:
+    """Refuse options of a cluster where none is used.
+
+    Raises:
+        UsageError: They are given.
+
+    """
+    if engine == "local" and (address is not None or num_workers is not None):
+        raise UsageError("--address and --workers are options of --engine ray; give that as well")
 
 
 def key_values(option: str, given: Iterable[str]) -> dict[str, str]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.cluster import Cluster
 from gymcli.commands.console import message, paced_message, print_json, result, warn
-from gymcli.commands.options import JsonOption, judges_of, key_values
+from gymcli.commands.options import (
+    JsonOption,
+    check_cluster_options,
+    judges_of,
+    key_values,
+)
 from gymcli.commands.signals import run_async
 from gymcli.errors import RunError, UsageError
 from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
@@ -81,26 +86,31 @@ def verify(
     from gymcli.runner.rescoring import Rescoring
     from gymcli.store.rollout_files import unfinished_line
 
-    cluster = Cluster(engine, address, workers)
-    cluster.check()
+    check_cluster_options(engine, address, workers)
     _check_repeat(repeat, out=out, is_pending=pending)
     judges = _judges(run, role or (), role_param or (), concurrency)
-    if run.is_dir() and repeat is None:
-        leave = None if pending else warn
-        with cluster.pending_engine(env, judges) as on_cluster:
+    with ExitStack() as stack:
+        on_ray = None
+        if engine == "ray":
+            from gymcli.runner.ray_driver import RayEngine  # late: few commands need it
+
+            on_ray = stack.enter_context(RayEngine(address, workers, env=env))
+        if run.is_dir() and repeat is None:
+            leave = None if pending else warn
             waited = run_async(
-                score_pending(run, env=env, judges=judges, leave=leave, engine=on_cluster)
+                score_pending(run, env=env, judges=judges, leave=leave, engine=on_ray)
             )
-        if pending or waited.num_scored or waited.num_failed:
-            message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
-        if waited.num_crashed:
-            message(
-                f"{waited.num_crashed} waiting conversations of crashed attempts are left as they "
-                "are; gym collect --retry-crashed tries them again"
-            )
-    if pending:
-        return
-    with cluster.scorers(env, judges) as elsewhere:
+            if pending or waited.num_scored or waited.num_failed:
+                message(
+                    f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed"
+                )
+            if waited.num_crashed:
+                message(
+                    f"{waited.num_crashed} waiting conversations of crashed attempts are left as "
+                    "they are; gym collect --retry-crashed tries them again"
+                )
+        if pending:
+            return
         rescoring = Rescoring(
             run,
             env=env,
@@ -108,7 +118,7 @@ def verify(
             task_files=tasks or [],
             judges=judges,
             out=out,
-            elsewhere=elsewhere,
+            engine=on_ray,
         )
         tell = paced_message()
 

@@ -7,11 +7,9 @@ import functools
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -45,12 +43,10 @@ __all__ = [
     "Numbers",
     "RescoreJob",
     "Rescored",
-    "Scorers",
     "calls_before",
     "compared",
     "kept",
     "new_line",
-    "rescore_elsewhere",
     "rescore_file",
     "rescore_lines",
     "unscored",
@@ -389,47 +385,6 @@ def _failed(line: Line, job: RescoreJob, error: VerifierError) -> Rescored:
     rollout.env = _environment_of(rollout, job)[0].name
     text = AttemptErrorText(type(error).__name__, str(error))
     return unscored(rollout, text, keeps_line=job.keeps_lines)
-
-
-class Scorers(Protocol):
-    """Processes elsewhere that score blocks of lines."""
-
-    @property
-    def num_workers(self) -> int:
-        """How many there are, from the first block on."""
-        ...
-
-    def begin(self, lines: list[Line], job: RescoreJob) -> Future[list[Rescored]]:
-        """Begin to score lines; a VerifierError says that their process died again and again."""
-        ...
-
-
-async def rescore_elsewhere(
-    lines: Iterator[Line], job: RescoreJob, scorers: Scorers
-) -> AsyncGenerator[list[Rescored]]:
-    """Rescore lines in other places than workers, and yield results in their order.
-
-    Raises:
-        UsageError: A line, an environment or an option is wrong.
-
-    """
-    waiting: deque[tuple[list[Line], Future[list[Rescored]]]] = deque()
-    while True:
-        while not waiting or len(waiting) <= 2 * scorers.num_workers:
-            block = list(islice(lines, _NUM_LINES))
-            if not block:
-                break
-            waiting.append((block, scorers.begin(block, job)))
-        if not waiting:
-            return
-        block, future = waiting.popleft()
-        try:
-            yield await asyncio.wrap_future(future)
-        except VerifierError as error:
-            if len(block) > 1:  # the others of it are innocent
-                waiting.extendleft(reversed([([one], scorers.begin([one], job)) for one in block]))
-            else:
-                yield [_failed(block[0], job, error)]
 
 
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:

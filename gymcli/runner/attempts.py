@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -32,7 +32,16 @@ from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.stopping import Stopping, UnderWay
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.rollout_files import redacted
-from gymcli.types import ErrorRecord, Failure, JSONObject, Message, RoleUse, Rollout, Verifier
+from gymcli.types import (
+    AttemptKey,
+    ErrorRecord,
+    Failure,
+    JSONObject,
+    Message,
+    RoleUse,
+    Rollout,
+    Verifier,
+)
 
 __all__ = [
     "POLICY",
@@ -151,6 +160,14 @@ class Attempt(NamedTuple):
     keeps_score: bool = False
     """Its score stays as it is on record: its world cannot be played again."""
 
+    @property
+    def key(self) -> AttemptKey:
+        """What names the attempt."""
+        if self.plan is not None:
+            return AttemptKey(self.plan.row.env, self.plan.row.id, self.plan.attempt)
+        assert self.generation is not None, "an attempt without a plan has a conversation"
+        return self.generation.key
+
 
 class Shared(NamedTuple):
     """What all attempts of a run share."""
@@ -168,6 +185,8 @@ class Shared(NamedTuple):
     """The roles whose endpoints have answered on record, and `POLICY`."""
     scrubber: Scrubber = NOTHING_SECRET
     """Takes the keys in use out of conversations, before these are scored."""
+    written: Callable[[], Awaitable[None]] | None = None
+    """Waits until what `save` took is on disk, where another process writes it."""
 
 
 class Outcome(NamedTuple):
@@ -248,7 +267,7 @@ def _roles(
     asking: Asking,
     use: dict[str, RoleUse],
 ) -> Mapping[str, Model]:
-    """Give the models that an attempt may ask; what they take is counted in `use`."""
+    """Return the models that an attempt may ask; what they take is counted in `use`."""
     if not shared.roles.sources:
         return {}
     return asking.follow(shared.roles.of(attempt.environment, fields, use))
@@ -392,7 +411,7 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
 
 
 def _unscored(ended: Ended, error: AttemptError, use: Mapping[str, RoleUse]) -> Outcome:
-    """Give the outcome of a conversation that has no score; it is kept for a later one."""
+    """Return the outcome of a conversation that has no score; it is kept for a later one."""
     rollout = ended.rollout
     is_played = ended.attempt.plan is not None
     failure = failure_of(rollout, error)

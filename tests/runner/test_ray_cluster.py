@@ -1,8 +1,9 @@
-"""Addresses of Ray clusters where there is none, and signals while one is waited for."""
+"""How a Ray cluster is asked for, what is said where it cannot be had, and signals meanwhile."""
 
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,8 +13,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from gymcli.engines.joining import JOIN_SECONDS, Place, Trial, place_of
-from gymcli.errors import EngineError, UsageError
+from gymcli.errors import EngineError, MissingPackageError, UsageError
+from gymcli.runner.collection import Collection
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.ray_driver import JOIN_SECONDS, RayEngine, check_address
 from tests.commands.running import FLAKY, clean_environment, gym, gym_process
 
 on_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'gymcli[ray]'")
@@ -68,27 +71,17 @@ class Silent:
 
 @pytest.fixture
 def silent() -> Iterator[Silent]:
-    """Give what is no cluster, and does not say so."""
+    """Yield a listener that is no cluster and never answers."""
     listening = Silent()
     yield listening
     listening.close()
 
 
 @pytest.mark.parametrize(
-    ("address", "place"),
-    [
-        ("head:6379", Place("head", 6379)),
-        ("10.0.0.1:6379", Place("10.0.0.1", 6379)),
-        ("[::1]:6379", Place("::1", 6379)),
-        ("ray://head:10001", Place("head", 10001)),
-        ("auto", None),
-        ("local", None),
-        ("name", None),
-        ("service://name", None),
-    ],
+    "address", ["head:6379", "10.0.0.1:6379", "[::1]:6379", "ray://head:10001", "auto"]
 )
-def test_place_of_address(address, place):
-    assert place_of(address) == place
+def test_check_address(address):
+    check_address(address)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +89,12 @@ def test_place_of_address(address, place):
     [
         *("", ":6379", "head:", "head:port", "head:0", "head:65536", "::1:6379", "[::1:6379"),
         *("ray://head", "ray://", "://head:1", "head:1/path", "user@head:1", "head:1\n"),
+        *("local", "name", "service://name"),
     ],
 )
-def test_place_of_no_address(address):
+def test_check_address_refuses_what_is_none(address):
     with pytest.raises(UsageError, match="it looks like HOST:6379"):
-        place_of(address)
+        check_address(address)
 
 
 @on_ray
@@ -147,64 +141,43 @@ def begin(folder: Path, monkeypatch) -> None:
 
 @on_ray
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_trial_with_a_web_server(mock_server, scheme):
-    place = place_of(mock_server.base_url.removeprefix("http://").removesuffix("/v1"))
-    assert place is not None
-    trial = Trial(f"{scheme}{place.host}:{place.port}", place)
-    with pytest.raises(EngineError, match=f"what listens at 127.0.0.1:{place.port} is not Ray"):
-        trial.run()
+def test_address_of_a_web_server(mock_server, scheme):
+    """Nothing but the time tells that it is no cluster."""
+    address = scheme + mock_server.base_url.removeprefix("http://").removesuffix("/v1")
+    with pytest.raises(EngineError, match=f"--address {address}: .*; give the HOST:PORT"):
+        join(address, seconds=3)
+
+
+def join(address: str, *, seconds: int) -> None:
+    """Join a cluster and leave it."""
+    with RayEngine(address, 1, join_seconds=seconds) as engine:
+        engine.start().result()
 
 
 @on_ray
-def test_trial_with_an_unknown_host():
-    address = "[fe80::1%none]:6379"
+def test_address_of_an_unknown_host():
     with pytest.raises(EngineError, match="there is no host fe80::1%none"):
-        Trial(address, place_of(address)).run()
+        join("[fe80::1%none]:6379", seconds=30)
 
 
 @on_ray
-def test_name_that_ray_refuses(tmp_path, monkeypatch):
-    """Nothing tries a name first; the process is another one, since this may not import Ray yet."""
-    with pytest.raises(UsageError, match="Ray at --address name: ValueError: Invalid address"):
-        Trial("name", None).run()
-    begin(tmp_path, monkeypatch)
-    process = started("verify", "run", *ENV, "--engine", "ray", "--address", "name")
-    said = process.communicate(timeout=TOO_LONG)[1]
-    assert process.returncode == 2, said
-    assert "Invalid address format: name; it looks like HOST:6379" in said
-
-
-@on_ray
-def test_trial_is_over_in_time(silent):
+def test_joining_is_over_in_time(silent):
     """Where something listens that never answers."""
     assert JOIN_SECONDS == 30
-    trial = Trial(silent.address, place_of(silent.address), seconds=1)
     with pytest.raises(EngineError, match="let nobody in within 1 seconds; give the HOST:PORT"):
-        trial.run()
+        join(silent.address, seconds=1)
 
 
 @on_ray
-def test_trial_given_up_by_another_thread(silent):
+def test_joining_is_given_up_where_the_engine_is_closed(silent):
     """Before it begins, and while it waits for an answer; its process is gone then."""
-    trial = Trial(silent.address, place_of(silent.address), seconds=int(TOO_LONG))
-    errors: SimpleQueue[Exception] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            trial.run()
-        except EngineError as error:
-            errors.put(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    with silent.taken() as connection:
-        trial.give_up()
-        thread.join()
+    with RayEngine(silent.address, 1, join_seconds=int(TOO_LONG)) as engine:
+        joining = engine.start()
+        connection = silent.taken()
+    with connection:
+        assert isinstance(joining.exception(), EngineError)
         while connection.recv(1024):
             pass
-    assert errors.get_nowait()
-    with pytest.raises(EngineError):
-        trial.run()
 
 
 @on_ray
@@ -276,7 +249,7 @@ def test_a_signal_while_an_own_cluster_starts_leaves_nothing(tmp_path, monkeypat
 
 
 def folders_of_children(pid: int) -> set[Path]:
-    """Give the folders of clusters that the children of a process were started with."""
+    """Return the folders of clusters that the children of a process were started with."""
     asked = ["ps", "-A", "-ww", "-o", "ppid=,args="]
     lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
     words = [word for line in lines if line.split()[0] == str(pid) for word in line.split()]
@@ -286,8 +259,51 @@ def folders_of_children(pid: int) -> set[Path]:
 
 @on_ray
 @pytest.mark.slow
-def test_trial_with_a_wrong_token(ray_address, monkeypatch):
-    """The way out is that of Ray's own words, which say why."""
+def test_joining_with_a_wrong_token(ray_address, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
-    with pytest.raises(EngineError, match=r"oken.*; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"):
-        Trial(ray_address, place_of(ray_address)).run()
+    with pytest.raises(EngineError, match="; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"):
+        join(ray_address, seconds=30)
+
+
+def test_collect_without_ray_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = gym("collect", "arithmetic", "--model", "oracle", "--engine", "ray")
+    assert result.exit_code == 2
+    assert "pip install 'gymcli[ray]'" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("--pending",)])
+def test_verify_without_ray_says_how_to_get_it(tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    assert gym("collect", "arithmetic", "--model", "oracle", "--limit", "2", "--out", "run").output
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = gym("verify", "run", "--engine", "ray", *more)
+    assert result.exit_code == 2
+    assert "pip install 'gymcli[ray]'" in result.stderr
+    alone = gym("verify", "run/rollouts.jsonl", "--engine", "ray")
+    assert alone.exit_code == 2
+    assert gym("verify", "run", "--workers", "2").exit_code == 2
+
+
+def test_collection_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError):
+        Collection(["arithmetic"], CollectOptions(model="oracle", engine="ray"), keeps=False)
+
+
+@pytest.mark.parametrize("option", [("--address", "auto"), ("--workers", "2")])
+def test_collect_options_of_a_cluster_without_one(tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    result = gym("collect", "arithmetic", "--model", "oracle", *option)
+    assert result.exit_code == 2
+    assert "--engine ray" in result.stderr
+
+
+def test_collect_locally_imports_nothing_of_ray():
+    code = (
+        "import sys; from gymcli.cli import main; import gymcli.runner.ray_driver\n"
+        "sys.exit(any(name.partition('.')[0] == 'ray' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

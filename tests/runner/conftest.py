@@ -27,7 +27,7 @@ sys.stdin.read()
 
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
-    """Give the address of a cluster with two cores; it ends with the tests.
+    """Yield the address of a cluster with two cores; it ends with the tests.
 
     Ray must not be imported before: it reads then that it is to stay on the loopback address.
     """

@@ -48,7 +48,7 @@ def write_tasks(folder: Path, num: int) -> Path:
 
 
 def records_of(path: Path) -> dict[tuple[str, int], dict]:
-    """Give the records of a file without their times; none may be there twice."""
+    """Return the records of a file without their times; none may be there twice."""
     found = {}
     for line in path.read_text().splitlines():
         record = json.loads(line)
