@@ -16,7 +16,7 @@ from gymcli.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from gymcli.metrics import Aggregator, RunMetrics
-    from gymcli.metrics.comparison import Comparison
+    from gymcli.metrics.comparison_results import Comparison
     from gymcli.metrics.gates import Gate, GateOn, GateProblem, GateVerdict
     from gymcli.reporting.run_report import RunReport
 
@@ -227,7 +227,7 @@ class Gating(NamedTuple):
         """Judge a run; what cannot be judged, or compared with the baseline, is a problem of it."""
         from gymcli.metrics.gates import GateProblem
         from gymcli.reporting.run_report import RunReport
-        from gymcli.runner.comparing import compare_runs
+        from gymcli.runner.paired_runs import compare_runs
         from gymcli.store.manifest import read_manifest
 
         comparison = None

@@ -19,7 +19,7 @@ from gymcli import __version__
 from gymcli.errors import RunError, UsageError
 from gymcli.index import Refreshed, Row, RunIndex
 from gymcli.metrics import RunMetrics
-from gymcli.metrics.comparison import Comparison
+from gymcli.metrics.comparison_results import Comparison
 from gymcli.reporting.viewer_lists import (
     Differences,
     Kept,
@@ -390,7 +390,7 @@ def _measured(run: ViewedRun) -> RunMetrics:
 
 
 def _compared(runs: Sequence[ViewedRun]) -> Comparison:
-    from gymcli.runner.comparing import compare_runs  # late: heavy, and one run needs none of it
+    from gymcli.runner.paired_runs import compare_runs  # late: heavy, and one run needs none of it
 
     a, b = runs
     return compare_runs(a.path, b.path, env=a.env, allow_drift=True)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gymcli.commands.verify import _Watch
-from gymcli.runner.flips import RescoringReport
+from gymcli.runner.rescoring_report import RescoringReport
 from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,
