@@ -16,9 +16,8 @@ import msgspec
 
 from gymcli.checks.findings import Finding, failed, not_applicable, passed
 from gymcli.checks.subject import Episode, Scripted, Subject, says
-from gymcli.metrics.estimators import mean, standard_error
+from gymcli.metrics.estimators import mean, percentile, standard_error
 from gymcli.metrics.intervals import t_interval
-from gymcli.metrics.percentiles import percentile
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, canonical_json
 
 __all__ = [

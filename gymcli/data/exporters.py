@@ -14,7 +14,6 @@ from gymcli.errors import UsageError
 from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.nemo_gym.wire import response_of, row_of
-from gymcli.numbering import Numbering
 from gymcli.types import JSONObject
 
 __all__ = ["COMPLETIONS", "EXPORTERS", "Exporter", "NemoGymWriter", "Written", "write_jsonl"]
@@ -44,8 +43,9 @@ class NemoGymWriter:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._aggregates: dict[str, NemoAggregate] = {}
-        self._tasks = Numbering()
-        self._attempts = Numbering()
+        self._tasks: dict[tuple[str, str], int] = {}
+        """The number of each task, by environment and id."""
+        self._attempts: set[tuple[int, int]] = set()
         self._is_ours: bool | None = None
 
     def write_rollouts(self, file: BinaryIO) -> int:
@@ -85,7 +85,7 @@ class NemoGymWriter:
         file.write(b"]\n")
 
     def _check(self, scored: Scored) -> int:
-        """Give the number of a rollout's task, once it is seen that its attempt is new."""
+        """Return the number of a rollout's task, once it is seen that its attempt is new."""
         row, is_ours = scored.row, scored.run.is_ours(scored.row)
         if self._is_ours not in (None, is_ours):
             raise UsageError(
@@ -93,12 +93,12 @@ class NemoGymWriter:
                 "own; export them one after the other"
             )
         self._is_ours = is_ours
-        task = self._tasks.number_of(f"{row.env}/{row.task_id}".encode())
-        num_before = len(self._attempts)
-        if self._attempts.number_of(f"{task}/{row.attempt}".encode()) < num_before:
+        task = self._tasks.setdefault((row.env, row.task_id), len(self._tasks))
+        if (task, row.attempt) in self._attempts:
             raise UsageError(
                 f"{_name(scored)}: is in another run as well; an aggregate has each attempt once"
             )
+        self._attempts.add((task, row.attempt))
         return task
 
     def _aggregate(self, scored: Scored) -> NemoAggregate:

@@ -49,7 +49,7 @@ from gymcli.errors import AttemptError, RunError, described, frames_of, leave_co
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
 if TYPE_CHECKING:
-    from gymcli.metrics.groups import Group
+    from gymcli.metrics.scored_lines import Group
 
 __all__ = ["Cache", "Context", "Environment", "Model", "make", "shown_tools"]
 
