@@ -171,7 +171,7 @@ def collect(
         **vars(row_options),
     )
     with _same_directory() as go_back:
-        collection = Collection(tasks, options, supervised=supervised, tell=message)
+        collection = Collection(tasks, options, supervised=supervised, notify=message)
         go_back()
         if dry_run:
             show_plan(collection, is_json=json)

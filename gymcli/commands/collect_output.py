@@ -50,7 +50,7 @@ def show_plan(collection: Collection, *, is_json: bool) -> None:
     """Print what would be done, and the body of the first request."""
     import msgspec  # late: heavy
 
-    collection.look()
+    collection.check_existing_run()
     for text in collection.warnings:
         warn(text)
     if is_json:
@@ -260,7 +260,7 @@ def _explained(collection: Collection, cause: GymError, command: str) -> GymErro
     """Return what stopped a run as an error of the same class that says how to resume it."""
     if isinstance(cause, InterruptedRunError):
         go_on = f"; go on with: {command}" if collection.num_left else ""
-        text = f"{cause}: {collection.told}{go_on}"
+        text = f"{cause}: {collection.scored_text}{go_on}"
     elif isinstance(cause, BudgetReachedError):
         go_on = f"; go on, with more where it was too little: {command}"
         text = f"{cause}{go_on if collection.num_left else ''}"

@@ -1,4 +1,4 @@
-"""A collection from its options to its last outcome: checked, opened, run, resumed."""
+"""A collection: its options are checked, its directory and models opened, its attempts run."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ from gymcli.errors import (
 )
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import check_missing
-from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.episode import EpisodeFailedError, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
-from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of
-from gymcli.runner.episodes import run_attempts
+from gymcli.runner.attempts import POLICY, Attempt, Shared, failure_of, run_attempts
 from gymcli.runner.identity import (
     default_out,
     identity_of,
@@ -50,14 +49,14 @@ from gymcli.runner.identity import (
 from gymcli.runner.judging import Judges, judging, scrubber_of_run
 from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.plan import Plan, Standing, carried_on, compare, failed_attempts, source_warnings
-from gymcli.runner.run_writer import Keeping
+from gymcli.runner.plan import Plan, ResumeState, resumed_manifest, source_warnings
+from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.durability import open_file, unwritable
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.run_directory import DoneTasks, RunDirectory, Waiting
+from gymcli.store.run_directory import DoneTasks, RunDirectory
 from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.verdicts import Verdicts
@@ -66,34 +65,7 @@ from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout
 if TYPE_CHECKING:
     from gymcli.runner.ray_driver import RayEngine
 
-__all__ = ["Collection", "collect", "first_request"]
-
-
-class _Bystander:
-    """A policy that keeps the first request and answers nothing."""
-
-    request: Request | None = None
-
-    async def answer(self, request: Request) -> Answer:
-        self.request = request
-        raise ModelError("a dry run asks nobody")
-
-
-async def first_request(plan: EpisodePlan) -> Request:
-    """Give the first request of an attempt, after its environment was really set up.
-
-    Raises:
-        RunError: The environment cannot be set up.
-
-    """
-    bystander = _Bystander()
-    try:
-        await play(plan, bystander)
-    except EpisodeFailedError as failed:
-        if bystander.request is None:
-            raise RunError(f"the first attempt cannot start: {failed}") from failed.error
-    assert bystander.request is not None, "an episode starts with a request"
-    return bystander.request
+__all__ = ["Collection", "collect"]
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -109,10 +81,11 @@ class Collection:
 
     Args:
         tasks: Task files, or names of environments for the tasks that ship with them.
-        options: What is asked for. `out` None takes the default directory where `keeps`.
-        keeps: Write a run directory.
+        options: What is asked for. Where `out` is None the run has the default
+            directory, if it has one.
+        has_directory: Whether a run directory is written.
         supervised: The supervisor that starts the run again when this process dies, if any.
-        tell: Takes a line for the user that cannot wait.
+        notify: Shows the user a line that cannot wait.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong. Nothing was sent or written.
@@ -124,25 +97,22 @@ class Collection:
         tasks: Iterable[str | Path],
         options: CollectOptions,
         *,
-        keeps: bool = True,
+        has_directory: bool = True,
         supervised: Supervised | None = None,
-        tell: Callable[[str], None] = _LOGGER.warning,
+        notify: Callable[[str], None] = _LOGGER.warning,
     ) -> None:
         self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
         self._engine = _engine_of(options)
         self.supervised = supervised
         """The supervisor that starts the run again when this process dies, if any."""
-        self._tell = tell
+        self._notify = notify
         weights = parse_local(options.model)
         model = options.model if weights is None else model_name(weights)
         registry = Registry((options.env,) if options.env else ())
-        self._source = TaskSource(tasks, options, registry)
+        source = TaskSource(tasks, options, registry)
         self._scrubber = scrubber_of_run(options)
-        found = survey(self._source, registry, self._scrubber)
-        missing = {
-            role: why for role, why in options.missing_roles.items() if role not in options.roles
-        }
+        found = survey(source, registry, self._scrubber)
         classes = {name: item.environment for name, item in found.environments.items()}
         self._blocking_timeout = max(
             (one.blocking_timeout for one in classes.values()), default=60.0
@@ -150,28 +120,31 @@ class Collection:
         self._close_timeout = max((one.close_timeout for one in classes.values()), default=0.0)
         self.watchdog = Watchdog(blocking_timeout=self._blocking_timeout)
         """Watches the run's event loop, once the collection is open."""
-        missing_warnings = check_missing(missing, classes)
-        self._budget = Budget(options, lambda cause: self.stopping.stop(cause))
-        spend = self._budget.add if self._budget.is_limited else None
-        self._plan = Plan(self._source, options, found, model, spend=spend)
+        missing_warnings = check_missing(
+            {role: why for role, why in options.missing_roles.items() if role not in options.roles},
+            classes,
+        )
+        self.stopping = Stopping(options.grace)
+        """Ends the run early: no new attempts, then the end of those in flight."""
+        self._budget = Budget(options, self.stopping.stop)
+        self._spend = self._budget.add if self._budget.is_limited else None
+        self._plan = Plan(source, options, found, model, spend=self._spend)
         check_prices(options, self._plan.roles)
-        template_hash = self._source.template.hash if self._source.template else None
+        template_hash = source.template.hash if source.template else None
         env_options = self._plan.env_options
         identity = identity_of(model, options, template_hash, found.environments, env_options)
         manifest = new_manifest(model, options, found, env_options, identity)
-        self._keeping = Keeping(manifest)
+        self._writer = RunWriter(manifest, supervised)
         self.num_expected = manifest.num_expected
         """Attempts of this plan."""
-        self.stopping = Stopping(options.grace)
-        """Ends the run early: no new attempts, then the end of those in flight."""
         self.path: Path | None = None
         """The run directory."""
-        if keeps:
-            self.path = options.out or default_out(self._source, options, identity)
+        if has_directory:
+            self.path = options.out or default_out(source, options, identity)
             if options.fresh:
                 self.path = unused(self.path)
         self.warnings = [
-            *self._source.id_warnings,
+            *source.id_warnings,
             *parameter_warnings(options, found),
             *self._plan.self_judgement(),
             *missing_warnings,
@@ -185,22 +158,21 @@ class Collection:
         ]
         """What the user should know; more may come when the run is opened."""
         self._done = DoneTasks()
-        self._standing = Standing()
+        self._state = ResumeState()
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have ended the process before this one; they are tried last."""
         self._shared: Shared | None = None
-        self._has_recorded = False
         self._stack = AsyncExitStack()
 
     @property
     def manifest(self) -> Manifest:
         """What run.json says of the run."""
-        return self._keeping.manifest
+        return self._writer.manifest
 
     @property
     def num_scored(self) -> int:
         """Attempts of this plan that are scored, those of earlier commands once it is open."""
-        return self._keeping.num_scored
+        return self._writer.num_scored
 
     @property
     def num_left(self) -> int:
@@ -224,17 +196,17 @@ class Collection:
     @property
     def num_without_logprobs(self) -> int:
         """Answers that lack the log-probabilities which were asked for."""
-        return self._keeping.num_without_logprobs
+        return self._writer.num_without_logprobs
 
     @property
     def num_left_failed(self) -> int:
         """Attempts of this plan that failed before and are not tried again."""
-        return len(self._standing.left_failed)
+        return len(self._state.left_failed)
 
     @property
     def num_crashed(self) -> int:
-        """Those of them with which the process of a run died."""
-        return self._standing.num_crashed
+        """Attempts among them during which the process of a run died."""
+        return self._state.num_crashed
 
     async def first_request(self) -> Request:
         """Return the request that the first attempt starts with; nothing is sent.
@@ -246,10 +218,17 @@ class Collection:
         plan = self._plan.first()
         with boundary(RoleError):
             stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))
-        return await first_request(msgspec.structs.replace(plan, roles=stand_ins))
+        policy = _FirstRequest()
+        try:
+            await play(msgspec.structs.replace(plan, roles=stand_ins), policy)
+        except EpisodeFailedError as failed:
+            if policy.request is None:
+                raise RunError(f"the first attempt cannot start: {failed}") from failed.error
+        assert policy.request is not None, "an episode starts with a request"
+        return policy.request
 
-    def look(self) -> None:
-        """Compare with the run that is there already, and leave it as it is.
+    def check_existing_run(self) -> None:
+        """Compare with the run that the directory holds, if any, and leave that as it is.
 
         Raises:
             UsageError: It was made with other settings or of other tasks, or is damaged.
@@ -258,17 +237,18 @@ class Collection:
         if self.path is not None and self.path.is_dir():
             directory = RunDirectory(self.path, self._scrubber)
             directory.check_identity(self.manifest.identity)
-            self._compare(directory)
+            self._resume(directory)
 
     async def __aenter__(self) -> Self:
         """Take the run directory, read what is done, and start or reach the model.
 
         Raises:
-            UsageError: As `look`.
+            UsageError: As `check_existing_run`.
             RunDirectoryError: The directory cannot be written, or another process writes it.
 
         """
         async with AsyncExitStack() as stack:
+            stack_file = None
             if self.path is not None:
                 directory = RunDirectory(self.path, self._scrubber)
                 await self._lock(directory)
@@ -278,14 +258,13 @@ class Collection:
                 self.warnings += directory.warnings
                 if self.supervised is not None:
                     self._report_to(self.supervised, directory)
-                self._compare(directory)
+                self._resume(directory)
                 if self._budget.is_limited:
                     policy = self.options.endpoint or self.options.model
                     self._budget.add_record(directory.path, policy, self._plan.roles)
-                self._keeping.directory = directory
+                self._writer.directory = directory
                 directory.reserve()
                 stack.callback(directory.begun.remove)
-                stack_file = None
                 if self.supervised is not None:
                     directory.begun.open(self._suspects)
                     stack_file = _stack_file(self.path, stack)
@@ -294,10 +273,10 @@ class Collection:
                         blocking_timeout=self._blocking_timeout, stack_file=stack_file
                     )
             await stack.enter_async_context(self.watchdog)
-            self._shared = await self._opened(stack)
+            self._shared = await self._open_shared(stack)
             if self._engine is not None:
                 stack.push_async_callback(asyncio.to_thread, self._engine.close)
-            self._keeping.begin(self._started, is_unfinished=self.num_left > 0)
+            self._writer.begin(self._started, is_unfinished=self.num_left > 0)
             self._stack = stack.pop_all()
         return self
 
@@ -307,17 +286,17 @@ class Collection:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write down how long it took, close the model and give the run directory back."""
+        """Write how long it took, close the models and release the run directory."""
         try:
-            self._keeping.write_time()
-        except RunDirectoryError as failed:  # of what ends a run early, this is the least
+            self._writer.write_time()
+        except RunDirectoryError as failed:  # never in place of the error that ends the run
             _LOGGER.warning(str(failed))
         await self._stack.aclose()
 
     async def _lock(self, directory: RunDirectory) -> None:
         """Take the run directory; another process that holds it may just be ending."""
         ends = time.monotonic() + self._blocking_timeout
-        is_told = False
+        is_notified = False
         while True:
             try:
                 directory.lock(self.stopping.from_thread())
@@ -327,9 +306,9 @@ class Collection:
                     raise
             else:
                 return
-            if not is_told:
-                is_told = True
-                self._tell(
+            if not is_notified:
+                is_notified = True
+                self._notify(
                     f"{self.path}: another process is writing this run; waiting up to "
                     f"{self._blocking_timeout:g} s for its end"
                 )
@@ -352,34 +331,28 @@ class Collection:
         directory.append_failure(failure_of(plan.new_record(), error))
         supervised.tell(Tag.RECORDED)
 
-    def _compare(self, directory: RunDirectory) -> None:
+    def _resume(self, directory: RunDirectory) -> None:
+        """Take over what the directory says of this plan, and its manifest."""
         before = read_manifest(directory.path)
         if before is not None:
             check_same_shard(directory.path, before.shard, self.manifest.shard)
         done = directory.done()
-        pending = directory.pending(done)
-        mates = directory.mates(done)
-        failed, crashed = failed_attempts(directory.path, only_crashed=not self.options.no_retry)
-        if self.options.retry_crashed:
-            failed, crashed = failed - crashed, frozenset()
-        standing = compare(
-            self._source, self._plan.rows(), done, pending, self._plan.group_sizes, failed, crashed
-        )._replace(mates=mates)
-        if self.options.out is None and done and len(standing.gone) == len(done):
+        state = self._plan.resume_state(directory, done)
+        if self.options.out is None and done and len(state.removed_ids) == len(done):
             raise RunMismatchError(
                 f"{directory.path}: holds a run of other tasks, none of which is in these files; "
                 "give --out another directory"
             )
-        self._done, self._standing = done, standing
-        self._keeping.num_scored = standing.num_done
-        if standing.warning:
-            self.warnings.append(standing.warning)
+        self._done, self._state = done, state
+        self._writer.num_scored = state.num_done
+        if state.warning:
+            self.warnings.append(state.warning)
         if before is not None:
             if done and self.num_left:
                 self.warnings += source_warnings(self.manifest, before)
-            self._keeping.manifest = carried_on(self.manifest, before, standing)
+            self._writer.manifest = resumed_manifest(self.manifest, before, state)
 
-    async def _opened(self, stack: AsyncExitStack) -> Shared:
+    async def _open_shared(self, stack: AsyncExitStack) -> Shared:
         """Open what the attempts share; the policy where one of them asks it."""
         judges = Judges(
             self._plan.roles,
@@ -387,16 +360,15 @@ class Collection:
             self.options.concurrency,
             others=self._scrubber,
         )
-        folder = None if self._keeping.directory is None else self.path
-        verdicts = Verdicts(folder, scrubber=self._scrubber)
+        folder = None if self._writer.directory is None else self.path
         shared = await stack.enter_async_context(
             judging(
                 judges,
-                verdicts,
-                save=self._keeping.save,
+                Verdicts(folder, scrubber=self._scrubber),
+                save=self._writer.save,
                 stopping=self.stopping,
                 watchdog=self.watchdog,
-                spend=self._budget.add if self._budget.is_limited else None,
+                spend=self._spend,
             )
         )
         if self.num_left and self._engine is None:
@@ -406,88 +378,17 @@ class Collection:
                 shared.workers.warm(first.environment, first.options)
         if self._done:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
-        elif self._standing.waiting:
+        elif self._state.waiting:
             shared = shared._replace(answered=frozenset({POLICY}))
-        if self.num_left > len(self._standing.waiting):
+        if self.num_left > len(self._state.waiting):
             source = policy_source(self.options)
             if source is not None and self._engine is None:
                 policy = await shared.roles.pool.client(source)
                 return shared._replace(policy=policy)
         return shared
 
-    @property
-    def _concurrency(self) -> int:
-        return max(1, min(self.options.concurrency, self.num_left))
-
-    def _attempts(self) -> Iterator[Attempt]:
-        """Yield what is left to do but the suspects; what is done is forgotten at the end."""
-        done = self._done
-        if not self._suspects:
-            self._done = DoneTasks()
-        return self._noted(
-            done, None if not self._suspects else lambda key: not self._is_suspect(key)
-        )
-
-    def _suspected_attempts(self) -> Iterator[Attempt]:
-        """Yield the suspects, and the others of their groups, which are scored with them."""
-        done, self._done = self._done, DoneTasks()
-        return self._noted(done, self._is_suspect)
-
-    def _is_suspect(self, key: AttemptKey) -> bool:
-        if not self._plan.group_sizes.of(key.env, key.task_id):
-            return key in self._suspects
-        return any((key.env, key.task_id) == (one.env, one.task_id) for one in self._suspects)
-
-    def _noted(
-        self, done: DoneTasks, takes: Callable[[AttemptKey], bool] | None
-    ) -> Iterator[Attempt]:
-        """Yield attempts, each of them on disk as begun once it is taken."""
-        if not self.num_left:
-            return
-        directory = self._keeping.directory
-        begun = None if directory is None or self.supervised is None else directory.begun
-        attempts = self._plan.attempts(self._standing, done, takes, read=self._conversation)
-        for attempt in attempts:
-            if begun is not None and not attempt.is_done:
-                begun.add(attempt.key)
-            yield attempt
-
-    def _conversation(self, waiting: Waiting) -> Rollout:
-        assert self._keeping.directory is not None, "what waits stands in a directory"
-        return self._keeping.directory.conversation(waiting)
-
-    async def _outcomes(self, shared: Shared) -> AsyncGenerator[Rollout | Failure]:
-        """Run the attempts, the suspects last and one at a time."""
-        attempts = self._attempts()
-        if self._engine is not None and self._suspects:
-            # Code of environments runs in other processes: this one is hardly ever their victim.
-            attempts = itertools.chain(attempts, self._suspected_attempts())
-        run = run_attempts if self._engine is None else self._engine.run
-        outcomes = run(attempts, shared, concurrency=self._concurrency, keep=self._keep)
-        async with aclosing(outcomes):
-            async for record in outcomes:
-                yield record
-        if self._engine is not None or not self._suspects:
-            return
-        if self._keeping.directory is not None:
-            self._keeping.directory.begun.begin_alone()
-        if self.num_scored:
-            shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
-        outcomes = run_attempts(self._suspected_attempts(), shared, concurrency=1, keep=self._keep)
-        async with aclosing(outcomes):
-            async for record in outcomes:
-                yield record
-
-    def _keep(self, outcome: Outcome) -> Outcome:
-        """Write an outcome down; the first one of this process proves that the run goes on."""
-        kept = self._keeping.keep(outcome)
-        if self.supervised is not None and not self._has_recorded:
-            self._has_recorded = True
-            self.supervised.tell(Tag.RECORDED)
-        return kept
-
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
-        """Run what is not done yet; every record is on disk before it is given.
+        """Run what is not done yet; every record is on disk before it is yielded.
 
         Raises:
             RunError: The endpoint refuses everything, or the directory cannot be written.
@@ -498,38 +399,84 @@ class Collection:
         for text in self.warnings:
             _LOGGER.warning(text)
         assert self._shared is not None, "a collection is run inside its `async with`"
-        outcomes = self._outcomes(self._shared)
         if self.num_left:
             self._budget.check()
         try:
             with self._budget.timed(self._started):
-                async with aclosing(outcomes):
-                    async for record in outcomes:
-                        yield record
+                for records in self._rounds(self._shared):
+                    async with aclosing(records):
+                        async for record in records:
+                            yield record
         except FatalEndpointError as error:
             if sends_no_key(self.options) and isinstance(error.__cause__, AuthenticationError):
                 way_out = "no key was sent: give --api-key-env VARIABLE"
                 raise FatalEndpointError(f"{error}; {way_out}") from error.__cause__
             if self.num_scored:
-                raise FatalEndpointError(f"{error}; {self.told}") from error.__cause__
+                raise FatalEndpointError(f"{error}; {self.scored_text}") from error.__cause__
             raise
         except BudgetReachedError as error:
             # Else nothing was left for the budget to prevent.
             if self.num_left or self._budget.has_unknown:
-                raise self._stopped_at(error) from error
+                spent = f", {text}" if (text := self._budget.spent_text()) else ""
+                raise BudgetReachedError(f"{error}{spent}; {self.scored_text}") from error
         finally:
-            if self._keeping.directory is not None:
-                self._keeping.directory.free_spare()
-                self._keeping.directory.sync()
+            if self._writer.directory is not None:
+                self._writer.directory.free_spare()
+                self._writer.directory.sync()
         _LOGGER.info("end %s: %d of %d scored", place, self.num_scored, self.num_expected)
 
-    def _stopped_at(self, cause: BudgetReachedError) -> BudgetReachedError:
-        spent = f", {told}" if (told := self._budget.told()) else ""
-        return BudgetReachedError(f"{cause}{spent}; {self.told}")
+    def _rounds(self, shared: Shared) -> Iterator[AsyncGenerator[Rollout | Failure]]:
+        """Yield the run of all attempts, then that of the suspects, one at a time.
+
+        So an attempt that ends the process takes no other with it.
+        """
+        concurrency = max(1, min(self.options.concurrency, self.num_left))
+        attempts, write = self._attempts(of_suspects=False), self._writer.write
+        if self._engine is not None:
+            # Code of environments runs in other processes: this one is hardly ever their victim.
+            if self._suspects:
+                attempts = itertools.chain(attempts, self._attempts(of_suspects=True))
+            yield self._engine.run(attempts, shared, concurrency=concurrency, keep=write)
+            return
+        yield run_attempts(attempts, shared, concurrency=concurrency, keep=write)
+        if not self._suspects:
+            return
+        if self._writer.directory is not None:
+            self._writer.directory.begun.begin_alone()
+        if self.num_scored:
+            shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
+        suspects = self._attempts(of_suspects=True)
+        yield run_attempts(suspects, shared, concurrency=1, keep=write)
+
+    def _attempts(self, *, of_suspects: bool) -> Iterator[Attempt]:
+        """Return what is left to do: the suspects, or all others."""
+        done, directory = self._done, self._writer.directory
+        if of_suspects or not self._suspects:
+            self._done = DoneTasks()  # the iterator alone holds what is done, until it ends
+        if not self.num_left:
+            return iter(())
+        takes = (lambda key: self._is_suspect(key) == of_suspects) if self._suspects else None
+        attempts = self._plan.attempts(self._state, done, directory, takes)
+        if directory is None or self.supervised is None:
+            return attempts
+        begun = directory.begun
+
+        def note(attempt: Attempt) -> Attempt:
+            if not attempt.is_done:
+                begun.add(attempt.key)
+            return attempt
+
+        return map(note, attempts)
+
+    def _is_suspect(self, key: AttemptKey) -> bool:
+        """Return whether an attempt is a suspect, or scored together with one."""
+        if not self._plan.group_sizes.of(key.env, key.task_id):
+            return key in self._suspects
+        return any((key.env, key.task_id) == (one.env, one.task_id) for one in self._suspects)
 
     @property
-    def told(self) -> str:
-        """Say how much of this plan is scored."""
+    def scored_text(self) -> str:
+        """How much of this plan is scored, in words."""
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
@@ -540,7 +487,7 @@ class Collection:
             ended_at: When it ended; None: it was stopped and can go on.
 
         """
-        self._keeping.finish(metrics, ended_at)
+        self._writer.finish(metrics, ended_at)
 
 
 async def collect(
@@ -552,7 +499,7 @@ async def collect(
         tasks: A task file, several, or the name of an environment for its shipped tasks.
         options: The fields of `gymcli.runner.CollectOptions`: `endpoint`, or `model` for `local`
             and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With `out` a run directory
-            is written, and resumed where it exists; what is done already is not given again.
+            is written, and resumed where it exists; what is done already is not yielded again.
 
     Raises:
         GymError: As `gym collect` would end, before or in the middle of the run.
@@ -561,7 +508,7 @@ async def collect(
     """
     given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
     checked = CollectOptions.model_validate(options)
-    collection = Collection(given, checked, keeps=checked.out is not None)
+    collection = Collection(given, checked, has_directory=checked.out is not None)
     async with collection:
         cause: GymError | None = None
         try:
@@ -604,3 +551,13 @@ def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:
     faulthandler.enable(file)
     stack.callback(faulthandler.disable)
     return file
+
+
+class _FirstRequest:
+    """A policy that keeps the first request and answers nothing."""
+
+    request: Request | None = None
+
+    async def answer(self, request: Request) -> Answer:
+        self.request = request
+        raise ModelError("a dry run asks nobody")

@@ -33,7 +33,6 @@ __all__ = [
     "default_out",
     "emulates_tools",
     "identity_of",
-    "merged_params",
     "new_manifest",
     "parameter_warnings",
     "policy_source",
@@ -45,7 +44,7 @@ __all__ = [
 
 
 def policy_source(options: CollectOptions) -> ModelSource | None:
-    """Give what the policy is opened as; None: the environment's oracle plays.
+    """Return what the policy is opened as; None: the environment's oracle plays.
 
     Raises:
         UsageError: It needs an endpoint, and there is none.
@@ -60,7 +59,7 @@ def policy_source(options: CollectOptions) -> ModelSource | None:
 
 
 def emulates_tools(options: CollectOptions) -> bool:
-    """Say whether tools go into the policy's prompt."""
+    """Return whether tools go into the policy's prompt."""
     if options.endpoint is not None:
         return options.endpoint.emulate_tools
     weights = parse_local(options.model)
@@ -68,7 +67,7 @@ def emulates_tools(options: CollectOptions) -> bool:
 
 
 def sends_no_key(options: CollectOptions) -> bool:
-    """Say whether nothing that is sent to the policy's endpoint could be a key."""
+    """Return whether nothing that is sent to the policy's endpoint could be a key."""
     endpoint = options.endpoint
     return endpoint is not None and not (endpoint.api_key or endpoint.headers or endpoint.query)
 
@@ -85,7 +84,7 @@ def identity_of(
     environments: Mapping[str, Found],
     env_options: Mapping[str, EnvironmentOptions],
 ) -> JSONObject:
-    """Give what makes two runs the same; addresses, keys, speed and selection are not in it."""
+    """Return what makes two runs the same; addresses, keys, speed and selection are not in it."""
     endpoint = options.endpoint
     prompting = _episode_limits(options)
     if emulates_tools(options):
@@ -118,7 +117,7 @@ def identity_of(
 
 
 def _episode_limits(options: CollectOptions) -> JSONObject:
-    """Give the limits of an episode that were given: they end other episodes than none would."""
+    """Return the limits of an episode that were set: with others, episodes end elsewhere."""
     return options.model_dump(
         mode="json",
         include={"max_episode_tokens", "max_episode_cost", "max_episode_time"},
@@ -129,7 +128,7 @@ def _episode_limits(options: CollectOptions) -> JSONObject:
 def role_identities(
     sources: Mapping[str, RoleSource], params: Mapping[str, JSONObject]
 ) -> JSONObject:
-    """Give what of the models of roles belongs to the identity of a run."""
+    """Return what belongs to the identity of a run of the models of its roles."""
     return {
         role: role_identity(source, _in_one_spelling(params.get(role, {})))
         for role, source in sources.items()
@@ -154,7 +153,7 @@ def _value_in_one_spelling(value: object) -> object:
 def declared_sources(
     options: CollectOptions, environments: Mapping[str, Found]
 ) -> dict[str, RoleSource]:
-    """Give the models of the roles that the environments of a run declare."""
+    """Return the models of the roles that the environments of a run declare."""
     declared = {
         role for found in environments.values() for role in declared_roles(found.environment)
     }
@@ -179,7 +178,7 @@ def _plain(text: str) -> str:
 
 
 def unused(path: Path) -> Path:
-    """Give the path, or the first with a number behind it that does not exist."""
+    """Return the path, or where it exists the first unused one with a number behind it."""
     if not path.exists():
         return path
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
@@ -193,7 +192,7 @@ def new_manifest(
     env_options: Mapping[str, EnvironmentOptions],
     identity: JSONObject,
 ) -> Manifest:
-    """Describe a run before it starts; `model` is its name on record."""
+    """Return the manifest of a run before it starts; `model` is its name on record."""
     return Manifest(
         gymcli_version=__version__,
         identity=identity,
@@ -227,7 +226,7 @@ def rescored_manifest(
     judges: Judges,
     num_lines: Mapping[str, int],
 ) -> Manifest:
-    """Describe a run that another one, or a file, was rescored into.
+    """Return the manifest of a run that another one, or a file, was rescored into.
 
     Environments and roles are those of the rescoring, but for roles that it does not ask. Of a
     bare file the lines are what is expected, and the run has no identity.
@@ -269,7 +268,7 @@ def rescored_manifest(
 
 
 def _asked(environments: Mapping[str, Found]) -> set[str]:
-    """Give the roles that rescoring may ask; a score that is kept asks none."""
+    """Return the roles that rescoring may ask; a score that is kept asks none."""
     return {
         role
         for found in environments.values()
@@ -321,7 +320,7 @@ def _environment_record(
 
 
 def _shown_options(options: CollectOptions) -> JSONObject:
-    """Give the options for the record; of the endpoint only what is no secret."""
+    """Return the options for the record; of the endpoint only what is no secret."""
     shown: JSONObject = options.model_dump(
         mode="json",
         exclude={"endpoint", "roles", "default_roles", "role_params", "shard"},
@@ -345,7 +344,7 @@ def _versions() -> dict[str, str]:
 
 
 def _git_commit() -> str | None:
-    """Give the commit of the working directory, where there is one."""
+    """Return the commit of the working directory, where there is one."""
     try:
         asked = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607  # the user's own git
@@ -359,21 +358,8 @@ def _git_commit() -> str | None:
     return asked.stdout.strip() if asked.returncode == 0 else None
 
 
-_TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-"""Names of one and the same parameter."""
-
-
-def merged_params(of_row: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Give the parameters of a request: those given win, whatever name a token limit has."""
-    if not of_row:
-        return dict(given)
-    overridden = _TOKEN_LIMITS if _TOKEN_LIMITS & given.keys() else frozenset[str]()
-    kept = {name: value for name, value in of_row.items() if name not in overridden}
-    return {**kept, **given}
-
-
 def parameter_warnings(options: CollectOptions, found: Survey) -> list[str]:
-    """Say which parameters will not be sent."""
+    """Return a warning of parameters that will not be sent."""
     warnings = []
     if found.ignored:
         names = ", ".join(sorted(found.ignored))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gymcli.environment.registry import Registry, environment_options
 from gymcli.errors import RunDirectoryError, RunMismatchError
 from gymcli.models.roles import check_declared, check_missing, declared_roles
-from gymcli.runner.attempts import Attempt, Outcome
-from gymcli.runner.episodes import run_attempts
+from gymcli.runner.attempts import Attempt, Outcome, run_attempts
 from gymcli.runner.identity import role_identities
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.plan import failed_attempts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
@@ -21,12 +21,19 @@ from gymcli.errors import (
 from gymcli.models.roles import ORACLE, check_declared
 from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
-from gymcli.runner.identity import declared_sources, merged_params
+from gymcli.runner.identity import declared_sources
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import GroupSizes, Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run_directory import FAILURES, Done, DoneTasks, Waiting, read_structs
+from gymcli.store.run_directory import (
+    FAILURES,
+    Done,
+    DoneTasks,
+    RunDirectory,
+    Waiting,
+    read_structs,
+)
 from gymcli.types import (
     AttemptKey,
     ErrorRecord,
@@ -41,10 +48,9 @@ from gymcli.types import (
 __all__ = [
     "FailedAttempts",
     "Plan",
-    "Standing",
-    "carried_on",
-    "compare",
+    "ResumeState",
     "failed_attempts",
+    "resumed_manifest",
     "source_warnings",
 ]
 
@@ -52,16 +58,16 @@ __all__ = [
 _NUM_NAMED = 3
 
 
-class Standing(NamedTuple):
-    """What of a plan is done already."""
+class ResumeState(NamedTuple):
+    """What a run directory says of the attempts of a plan, as a run begins or is resumed."""
 
     num_done: int = 0
     """Planned attempts that are scored."""
     waiting: tuple[Waiting, ...] = ()
     """Finished conversations of planned attempts that have no score yet."""
-    mates: tuple[Rollout, ...] = ()
+    scored_members: tuple[Rollout, ...] = ()
     """Conversations that are scored, of tasks whose other attempts wait to be scored with them."""
-    gone: tuple[str, ...] = ()
+    removed_ids: tuple[str, ...] = ()
     """Ids of scored tasks that the files no longer hold."""
     num_others: Mapping[str, int] = {}
     """Scored attempts that the files hold and this plan leaves out, by environment."""
@@ -69,80 +75,18 @@ class Standing(NamedTuple):
     """Planned attempts that failed before and are not tried again, with all that would be scored
     together with them."""
     num_crashed: int = 0
-    """Those of them with which the process of a run died."""
+    """Attempts among `left_failed` during which the process of a run died."""
 
     @property
     def warning(self) -> str | None:
-        """What to say of tasks that are gone."""
-        if not self.gone:
+        """A warning where tasks were removed from the files."""
+        if not self.removed_ids:
             return None
-        named = ", ".join(" ".join(task_id.split()) for task_id in self.gone[:_NUM_NAMED])
-        named += ", ..." if len(self.gone) > _NUM_NAMED else ""
-        verb = "task is" if len(self.gone) == 1 else "tasks are"
-        return f"{len(self.gone)} scored {verb} no longer in the files and not expected: {named}"
-
-
-def compare(
-    source: TaskSource,
-    planned: Iterable[tuple[TaskRow, int]],
-    done: DoneTasks,
-    pending: Mapping[AttemptKey, Waiting],
-    group_sizes: GroupSizes,
-    failed: AbstractSet[AttemptKey] = frozenset(),
-    crashed: AbstractSet[AttemptKey] = frozenset(),
-) -> Standing:
-    """Compare a plan with what a run has on record, task by task.
-
-    Args:
-        source: The tasks.
-        planned: Every attempt of the plan.
-        done: What is scored already.
-        pending: What waits for its score.
-        group_sizes: Planned attempts of each task that are scored together.
-        failed: Attempts that are not tried again, unless they only wait for their score.
-        crashed: Attempts that are neither tried again nor scored.
-
-    Raises:
-        RunMismatchError: A task was collected from a row with other content, or more or fewer
-            of its attempts were to be scored together.
-
-    """
-    if not (done or pending or failed or crashed):
-        return Standing()
-    if crashed:
-        failed = failed | crashed
-        pending = {key: one for key, one in pending.items() if key not in crashed}
-    gone = list(done.absent(_unchanged(source.rows(), done, pending)))
-    sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
-    num_done: Counter[str] = Counter()
-    waiting = []
-    left_failed = set()
-    broken = _broken_groups(group_sizes, done, pending, failed)
-    for row, attempt in planned:
-        scored = done.get((row.env, row.id))
-        if scored is not None and scored.has(attempt):
-            num_done[row.env] += 1
-            continue
-        if size := group_sizes.of(row.env, row.id):
-            before = 0 if scored is None else scored.group_size or scored.attempts.bit_count()
-            _check_group(row, size, sizes.get((row.env, row.id), before))
-        key = AttemptKey(row.env, row.id, attempt)
-        found = pending.get(key)
-        if (row.env, row.id) in broken or (found is None and key in failed):
-            left_failed.add(key)
-        elif found is not None:
-            waiting.append(found)
-    num_there = Counter(done.num_attempts())
-    for task in gone:
-        num_there[task[0]] -= done[task].attempts.bit_count()
-    return Standing(
-        num_done=num_done.total(),
-        waiting=tuple(waiting),
-        gone=tuple(sorted(task_id for _, task_id in gone)),
-        num_others=num_there - num_done,
-        left_failed=frozenset(left_failed),
-        num_crashed=len(left_failed & crashed),
-    )
+        named = ", ".join(" ".join(task_id.split()) for task_id in self.removed_ids[:_NUM_NAMED])
+        named += ", ..." if len(self.removed_ids) > _NUM_NAMED else ""
+        num = len(self.removed_ids)
+        verb = "task is" if num == 1 else "tasks are"
+        return f"{num} scored {verb} no longer in the files and not expected: {named}"
 
 
 def _broken_groups(
@@ -151,7 +95,7 @@ def _broken_groups(
     pending: Mapping[AttemptKey, Waiting],
     failed: AbstractSet[AttemptKey],
 ) -> set[tuple[str, str]]:
-    """Give the tasks whose attempts will not be scored, as one of them is not tried again."""
+    """Return the tasks whose attempts will not be scored, as one of them is not tried again."""
     broken = set()
     for key in failed - pending.keys():
         task = (key.env, key.task_id)
@@ -172,12 +116,12 @@ def _check_group(row: TaskRow, size: int, before: int) -> None:
     )
 
 
-def _unchanged(
+def _unchanged_tasks(
     rows: Iterator[TaskRow],
     done: Mapping[tuple[str, str], Done],
     pending: Mapping[AttemptKey, Waiting],
 ) -> Iterator[tuple[str, str]]:
-    """Give the tasks that the files hold; refuse one whose content changed since it was scored."""
+    """Yield the tasks that the files hold; refuse one whose content changed since it was scored."""
     waiting = {(key.env, key.task_id): one.task_hash for key, one in pending.items()}
     for row in rows:
         key = (row.env, row.id)
@@ -212,7 +156,7 @@ class FailedAttempts(NamedTuple):
     failed: AbstractSet[AttemptKey] = frozenset()
     """Of all classes; those that the end of a run cut off did not fail."""
     crashed: AbstractSet[AttemptKey] = frozenset()
-    """Those with which the process of a run died."""
+    """Those during which the process of a run died."""
 
 
 def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttempts:
@@ -244,20 +188,20 @@ def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttemp
     return FailedAttempts(failed, crashed)
 
 
-def carried_on(plan: Manifest, before: Manifest, standing: Standing) -> Manifest:
-    """Describe a run that this plan goes on with.
+def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Manifest:
+    """Return the manifest of a run that this plan resumes.
 
     A selection (`--limit`, `--task`, fewer `--repeats`) never makes less expected than the run
     planned before from the same files: an attempt that failed stays expected.
     """
     has_same_files = _hashes(plan) == _hashes(before)
-    is_scoring = plan.num_expected > standing.num_done + len(standing.left_failed)
+    is_scoring = plan.num_expected > state.num_done + len(state.left_failed)
     environments = {}
     for name in {**before.environments, **plan.environments}:
         earlier = before.environments.get(name, EnvironmentRecord())
         record = plan.environments.get(name, earlier)
         planned = record.num_expected if name in plan.environments else 0
-        expected = planned + standing.num_others.get(name, 0)
+        expected = planned + state.num_others.get(name, 0)
         of_all_shards = record.num_expected_of_all_shards
         if has_same_files:
             expected = max(expected, earlier.num_expected)
@@ -307,7 +251,7 @@ class Plan:
         options: What is asked for.
         found: What the tasks need.
         model: The policy's name on record.
-        spend: Told what every answer of the policy took.
+        spend: Called with what every answer of the policy took.
 
     Raises:
         UsageError: An option of an environment is wrong, a role has no model, or an environment
@@ -364,7 +308,7 @@ class Plan:
         """By environment, what is the same of all attempts."""
 
     def self_judgement(self) -> list[str]:
-        """Warn of roles that the policy itself plays."""
+        """Return a warning for each role that the policy itself plays."""
         policy = self._options.endpoint
         own = self._options.model if policy is None else (policy.base_url, policy.model)
         played = {
@@ -379,11 +323,11 @@ class Plan:
         ]
 
     def first(self) -> EpisodePlan:
-        """Give the plan of the first attempt."""
+        """Return the plan of the first attempt."""
         return self._episode(next(self._source.selected()), 0)
 
     def rows(self) -> Iterator[tuple[TaskRow, int]]:
-        """Give every attempt, done or not; those of one row follow each other."""
+        """Yield every attempt, done or not; those of one row follow each other."""
         repeats = self._options.repeats
         for row in self._source.selected():
             first = row.first_attempt * repeats
@@ -397,29 +341,83 @@ class Plan:
                 return self._episode(row, attempt)
         return None
 
+    def resume_state(self, directory: RunDirectory, done: DoneTasks) -> ResumeState:
+        """Compare this plan with what a run directory has on record, task by task.
+
+        Args:
+            directory: The run directory.
+            done: What is scored in it.
+
+        Raises:
+            RunMismatchError: A task was collected from a row with other content, or more or fewer
+                of its attempts were to be scored together.
+
+        """
+        options = self._options
+        pending = directory.pending(done)
+        failed, crashed = failed_attempts(directory.path, only_crashed=not options.no_retry)
+        if options.retry_crashed:
+            failed, crashed = failed - crashed, frozenset()
+        if not (done or pending or failed or crashed):
+            return ResumeState()
+        failed = failed | crashed
+        pending = {key: one for key, one in pending.items() if key not in crashed}
+        removed = list(done.absent(_unchanged_tasks(self._source.rows(), done, pending)))
+        sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
+        broken = _broken_groups(self.group_sizes, done, pending, failed)
+        num_done: Counter[str] = Counter()
+        waiting = []
+        left_failed = set()
+        for row, attempt in self.rows():
+            scored = done.get((row.env, row.id))
+            if scored is not None and scored.has(attempt):
+                num_done[row.env] += 1
+                continue
+            if size := self.group_sizes.of(row.env, row.id):
+                before = 0 if scored is None else scored.group_size or scored.attempts.bit_count()
+                _check_group(row, size, sizes.get((row.env, row.id), before))
+            key = AttemptKey(row.env, row.id, attempt)
+            found = pending.get(key)
+            if (row.env, row.id) in broken or (found is None and key in failed):
+                left_failed.add(key)
+            elif found is not None:
+                waiting.append(found)
+        num_on_record = Counter(done.num_attempts())
+        for task in removed:
+            num_on_record[task[0]] -= done[task].attempts.bit_count()
+        return ResumeState(
+            num_done=num_done.total(),
+            waiting=tuple(waiting),
+            scored_members=directory.mates(done),
+            removed_ids=tuple(sorted(task_id for _, task_id in removed)),
+            num_others=num_on_record - num_done,
+            left_failed=frozenset(left_failed),
+            num_crashed=len(left_failed & crashed),
+        )
+
     def attempts(
         self,
-        standing: Standing,
+        state: ResumeState,
         done: Mapping[tuple[str, str], Done],
+        directory: RunDirectory | None,
         takes: Callable[[AttemptKey], bool] | None = None,
-        *,
-        read: Callable[[Waiting], Rollout],
     ) -> Iterator[Attempt]:
         """Yield what is left to do: waiting conversations first, then everything not done.
 
         Args:
-            standing: What is left.
+            state: What is left.
             done: What is scored.
+            directory: Holds the conversations that wait; each is read when it is its turn.
             takes: Returns whether an attempt is to be played now; None: all are.
-            read: Reads a conversation that waits, when it is its turn.
 
         """
-        left_out = set(standing.left_failed)
-        for waiting in standing.waiting:
+        left_out = set(state.left_failed)
+        for waiting in state.waiting:
             left_out.add(waiting.key)
             if takes is None or takes(waiting.key):
-                yield self._recorded(read(waiting))
-        for rollout in standing.mates:
+                assert directory is not None, "what waits stands in a directory"
+                yield self._recorded(directory.conversation(waiting))
+        for rollout in state.scored_members:
             if takes is None or takes(rollout.key):
                 yield self._recorded(rollout)._replace(is_done=True)
         is_new = not done
@@ -453,7 +451,7 @@ class Plan:
             env_version=environment.version,
             env_options=self._recorded_options[row.env],
             model=self._model,
-            params=merged_params(row.params, options.params),
+            params=_merged_params(row.params, options.params),
             run_seed=options.seed or 0,
             sends_seed=options.seed is not None,
             max_turns=options.max_turns,
@@ -461,3 +459,16 @@ class Plan:
             cost=self._cost,
             spend=self._spend,
         )
+
+
+_TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""Names of one and the same parameter."""
+
+
+def _merged_params(of_row: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Return the parameters of a request: those given win, whatever name a token limit has."""
+    if not of_row:
+        return dict(given)
+    overridden = _TOKEN_LIMITS if _TOKEN_LIMITS & given.keys() else frozenset[str]()
+    kept = {name: value for name, value in of_row.items() if name not in overridden}
+    return {**kept, **given}

@@ -29,8 +29,7 @@ from gymcli.errors import AttemptError, GymError, RunError
 from gymcli.models.api_errors import is_unreachable
 from gymcli.models.roles import ModelSource
 from gymcli.rollout.event_loop import Watchdog, close, drive, new_event_loop
-from gymcli.runner.attempts import Attempt, Outcome, Shared
-from gymcli.runner.episodes import run_attempts
+from gymcli.runner.attempts import Attempt, Outcome, Shared, run_attempts
 from gymcli.runner.judging import Judges, judging
 from gymcli.runner.stopping import Stopping
 from gymcli.store.verdicts import Verdicts

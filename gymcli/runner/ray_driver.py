@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
@@ -42,8 +42,7 @@ from gymcli.errors import (
 )
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ModelSource
-from gymcli.runner.attempts import Attempt, Outcome, Shared, failure_of
-from gymcli.runner.episodes import RunOutcomes, run_together
+from gymcli.runner.attempts import Attempt, Outcome, RunOutcomes, Shared, failure_of, run_together
 from gymcli.runner.judging import Judges
 from gymcli.runner.ray_actor import (
     Job,
@@ -196,7 +195,7 @@ class RayEngine:
         self._joining: subprocess.Popen[str] | None = None
         self._is_closed = threading.Event()
 
-    async def run(
+    def run(
         self,
         attempts: Iterator[Attempt],
         shared: Shared,
@@ -208,14 +207,12 @@ class RayEngine:
 
         Raises:
             EngineError: There are no workers, or they die one after another.
-            GymError: The cause, once every record is given, where the run was stopped.
+            GymError: The cause, once every record is yielded, where the run was stopped.
 
         """
         outcomes = RunOutcomes(shared, concurrency=concurrency, keep=keep)
         run = _RayRun(self, attempts, shared, outcomes, concurrency)
-        async with aclosing(outcomes.records(run.do_all())) as records:
-            async for record in records:
-                yield record
+        return outcomes.records(run.do_all)
 
     def start(self) -> Future[None]:
         """Start or join the cluster, once; the result raises an EngineError."""

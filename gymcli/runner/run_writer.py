@@ -1,10 +1,9 @@
-"""What is written of a run: its manifest, and outcomes as they come, logged where they failed."""
+"""Writes a run: its manifest, its metrics, and outcomes as they come, logged where they failed."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 from typing import get_args
 
 import msgspec
@@ -13,22 +12,32 @@ from gymcli.errors import EpisodeError
 from gymcli.runner.attempts import Outcome, failure_of
 from gymcli.store.manifest import Manifest
 from gymcli.store.run_directory import RunDirectory
-from gymcli.types import Call, FinishReason, Rollout
+from gymcli.store.supervised import Supervised, Tag
+from gymcli.types import FinishReason, Rollout
 
-__all__ = ["Keeping"]
-
+__all__ = ["RunWriter"]
 
 _LOGGER = logging.getLogger(__name__)
 
 _FINISH_REASONS = get_args(FinishReason)
 
 
-class Keeping:
-    """Keeps one run; without a directory nothing is written."""
+class RunWriter:
+    """Writes one run; without a directory it only counts.
 
-    def __init__(self, manifest: Manifest) -> None:
+    Args:
+        manifest: What run.json is to say.
+        supervised: The supervisor, which is told of the first outcome that is written: the run does
+            go on, so that it is worth starting again where this process dies.
+
+    """
+
+    def __init__(self, manifest: Manifest, supervised: Supervised | None = None) -> None:
         self.manifest = manifest
         self.directory: RunDirectory | None = None
+        """Set once the directory is locked."""
+        self._supervised = supervised
+        self._has_recorded = False
         self.num_scored = 0
         self.num_without_logprobs = 0
         """Answers that lack the log-probabilities which were asked for."""
@@ -38,7 +47,7 @@ class Keeping:
         self._seconds_before = 0.0
 
     def begin(self, opened_at: float, *, is_unfinished: bool) -> None:
-        """Write the manifest as work on the run begins, or goes on.
+        """Write the manifest as work on the run begins, or is resumed.
 
         Args:
             opened_at: When it began, by `time.monotonic`.
@@ -54,7 +63,7 @@ class Keeping:
         self._write_manifest()
 
     def write_time(self) -> None:
-        """Write down how long the run was worked on, unless it had its end before.
+        """Write how long the run was worked on, unless it had its end before.
 
         Raises:
             RunDirectoryError: It cannot be written.
@@ -80,12 +89,8 @@ class Keeping:
             self._is_unfinished = False
         self.directory.write_metrics(metrics)
 
-    def _write_manifest(self) -> None:
-        if self.directory is not None:
-            self.directory.write_manifest(self.manifest)
-
-    def keep(self, outcome: Outcome) -> Outcome:
-        """Write an outcome down and give it as it is on disk; texts of models are not logged.
+    def write(self, outcome: Outcome) -> Outcome:
+        """Write an outcome and return it as it is on disk; texts of models are not logged.
 
         Raises:
             RunDirectoryError: It cannot be written.
@@ -97,25 +102,19 @@ class Keeping:
                 self.directory.append_rollout(record)
             except EpisodeError as too_long:
                 record = failure_of(record, too_long)
+        where = (record.env, record.task_id, record.attempt)
         if isinstance(record, Rollout):
             self.num_scored += 1
         else:
-            where = (record.env, record.task_id, record.attempt)
-            what = (record.error.error_class, record.error.message)
-            _LOGGER.info("%s %s/%d: %s: %s", *where, *what)
+            error = record.error
+            _LOGGER.info("%s %s/%d: %s: %s", *where, error.error_class, error.message)
             if self.directory is not None:
                 if outcome.generation is not None:
                     self.directory.append_generation(outcome.generation)
                 record = self.directory.append_failure(record)
         for name, count in record.retries.items():
-            where = (record.env, record.task_id, record.attempt)
             _LOGGER.info("%s %s/%d: %s, tried again %d times", *where, name, count)
-        self._look_at(record.calls)
-        return outcome if record is outcome.record else outcome._replace(record=record)
-
-    def _look_at(self, calls: Iterable[Call]) -> None:
-        """Warn of the first answer that is not as it should be, of each kind."""
-        for call in calls:
+        for call in record.calls:
             if self._knows_finishes and call.finish_reason not in _FINISH_REASONS:
                 self._knows_finishes = False
                 _LOGGER.warning(
@@ -130,9 +129,13 @@ class Keeping:
                         'summary counts such answers, "calls" on the record has "lacks_logprobs"'
                     )
                 self.num_without_logprobs += 1
+        if self._supervised is not None and not self._has_recorded:
+            self._has_recorded = True
+            self._supervised.tell(Tag.RECORDED)
+        return outcome if record is outcome.record else outcome._replace(record=record)
 
     def save(self, rollout: Rollout) -> None:
-        """Write a conversation down that waits for its score.
+        """Write a conversation that waits for its score.
 
         Raises:
             RunDirectoryError: It cannot be written.
@@ -140,3 +143,7 @@ class Keeping:
         """
         if self.directory is not None:
             self.directory.append_generation(rollout)
+
+    def _write_manifest(self) -> None:
+        if self.directory is not None:
+            self.directory.write_manifest(self.manifest)

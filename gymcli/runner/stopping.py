@@ -7,10 +7,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +32,7 @@ from gymcli.runner.options import CollectOptions
 from gymcli.store.run_directory import FAILURES, GENERATIONS, ROLLOUTS, read_structs
 from gymcli.types import AttemptKey, RecordNumbers, RoleUse, Usage
 
-__all__ = ["Budget", "Spent", "Stopping", "UnderWay", "check_prices", "spent_on_record"]
+__all__ = ["Budget", "Spent", "Stopping", "check_prices", "spent_on_record"]
 
 
 _VERIFY_SECONDS = 5.0
@@ -40,6 +40,16 @@ _VERIFY_SECONDS = 5.0
 
 _HURRIED_SECONDS = 2.0
 """How long an attempt that was cut off may take to close after a second signal."""
+
+
+@dataclass(eq=False, slots=True)
+class _Work:
+    """What is done on one attempt."""
+
+    task: asyncio.Task[object]
+    phase: Callable[[], Phase]
+    phase_at_cut: Phase | None = None
+    """Where the attempt was when it was cut off."""
 
 
 class Stopping:
@@ -57,7 +67,7 @@ class Stopping:
         """Attempts that are played or scored in other processes."""
         self._is_cut = False
         self._is_hurried = False
-        self._in_flight: set[UnderWay] = set()
+        self._in_flight: set[_Work] = set()
         self._closing: set[Episode] = set()
         """Attempts that have their record, and whose environments still close."""
         self._cut_at = math.inf
@@ -104,7 +114,7 @@ class Stopping:
             self._timer = loop.call_at(moment, self._cut)
 
     def from_thread(self) -> Callable[[GymError], None]:
-        """Give what ends the run of this event loop at once, to be called in another thread."""
+        """Return a function that another thread calls to end the run of this event loop at once."""
         loop = asyncio.get_running_loop()
 
         def stop(cause: GymError) -> None:
@@ -113,17 +123,40 @@ class Stopping:
 
         return stop
 
-    def under_way(self, phase: Callable[[], Phase]) -> UnderWay:
-        """Give the block within which an attempt can be cut off.
+    @contextmanager
+    def in_flight(self, phase: Callable[[], Phase]) -> Iterator[None]:
+        """Do work on one attempt, in one task, that the end of the run cuts off.
 
         Args:
-            phase: Says where the attempt is, when it is cut off.
+            phase: Returns where the attempt is; asked when it is cut off.
+
+        Raises:
+            UnfinishedAttemptError: The end of the run cut the work off; in place of the
+                cancellation that did so. A cancellation by anybody else passes.
 
         """
-        return UnderWay(self, phase)
+        if self._is_cut:
+            raise self.error(phase())
+        task = asyncio.current_task()
+        assert task is not None, "attempts run in tasks"
+        work = _Work(task, phase)
+        num_cancellations = task.cancelling()
+        self._in_flight.add(work)
+        try:
+            try:
+                yield
+            finally:
+                self._in_flight.discard(work)
+                if work.phase_at_cut is not None:
+                    task.uncancel()
+        except asyncio.CancelledError as cancelled:
+            # More cancellations than ours are left where somebody else cancelled the task as well.
+            if work.phase_at_cut is not None and task.cancelling() <= num_cancellations:
+                raise self.error(work.phase_at_cut) from cancelled
+            raise
 
     def error(self, phase: Phase) -> UnfinishedAttemptError:
-        """Give the error of an attempt that the end of the run cut off."""
+        """Return the error of an attempt that the end of the run cut off."""
         is_budget = isinstance(self.cause, BudgetReachedError)
         kind = BudgetAttemptError if is_budget else CancelledAttemptError
         return kind(f"the run was ended first: {self.cause}", phase=phase)
@@ -152,72 +185,13 @@ class Stopping:
         spares = isinstance(self.cause, FatalEndpointError) and not self._is_cut
         self._is_cut = True
         self._timer = None
-        for one in self._in_flight:
-            if not (spares and one.is_verified):
-                one.cut()
+        for work in self._in_flight:
+            if work.phase_at_cut is None and not (spares and work.phase() == "verify"):
+                work.phase_at_cut = work.phase()
+                work.task.cancel()
         if spares and self._in_flight:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_VERIFY_SECONDS, self._cut)
-
-
-class UnderWay:
-    """A context manager around the work on one attempt, or around each part of it, in one task.
-
-    Raises:
-        UnfinishedAttemptError: The end of the run cut the work off; in place of the cancellation
-            that did so. A cancellation by anybody else passes.
-
-    """
-
-    __slots__ = ("_is_cut", "_num_before", "_phase", "_phase_at_cut", "_stopping", "_task")
-
-    def __init__(self, stopping: Stopping, phase: Callable[[], Phase]) -> None:
-        self._stopping = stopping
-        self._phase = phase
-        self._phase_at_cut: Phase = "setup"
-        self._is_cut = False
-        self._num_before = 0
-        self._task: asyncio.Task[object] | None = None
-        """Whose work it is, once that was begun."""
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether the attempt waits for its verifier, and for no model."""
-        return self._phase() == "verify"
-
-    def cut(self) -> None:
-        """Cancel what the attempt waits for, unless it was cut before."""
-        assert self._task is not None, "what was not entered is not in flight"
-        if self._is_cut:
-            return
-        self._phase_at_cut = self._phase()
-        self._is_cut = True
-        self._task.cancel()
-
-    def __enter__(self) -> Self:
-        if self._stopping._is_cut:  # noqa: SLF001  # the two are one mechanism
-            raise self._stopping.error(self._phase())
-        if self._task is None:  # asked once: on Python 3.11 it is slow to say
-            self._task = asyncio.current_task()
-            assert self._task is not None, "attempts run in tasks"
-        self._is_cut = False
-        self._num_before = self._task.cancelling()
-        self._stopping._in_flight.add(self)  # noqa: SLF001
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stopping._in_flight.discard(self)  # noqa: SLF001
-        if not self._is_cut:
-            return
-        assert self._task is not None, "left before it was entered"
-        num_left = self._task.uncancel()
-        if isinstance(error, asyncio.CancelledError) and num_left <= self._num_before:
-            raise self._stopping.error(self._phase_at_cut) from error
 
 
 def _gravity(cause: GymError) -> int:
@@ -291,8 +265,8 @@ class Budget:
         finally:
             timer.cancel()
 
-    def told(self) -> str:
-        """Say what is spent, in the units of the budgets; an empty text where nobody knows."""
+    def spent_text(self) -> str:
+        """Return what is spent, in the units of the budgets; an empty text where nobody knows."""
         parts = []
         if self._max_tokens is not None:
             parts.append(f"{self.num_tokens} tokens")
@@ -359,7 +333,7 @@ def spent_on_record(folder: Path) -> Spent:
 
 
 def _more(usage: Usage, than: Usage) -> Usage:
-    """Give what one count has more than another."""
+    """Return by how much one count is above another."""
     return Usage(
         **{
             name: max(0, getattr(usage, name) - getattr(than, name))

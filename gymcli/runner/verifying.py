@@ -43,8 +43,7 @@ from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.rollout.template import forget_templates
 from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.rollout.verifier_workers import Workers
-from gymcli.runner.attempts import Attempt, Outcome, Shared
-from gymcli.runner.episodes import run_attempts
+from gymcli.runner.attempts import Attempt, Outcome, Shared, run_attempts
 from gymcli.runner.judging import Judges, judging
 from gymcli.store.lines import Line, is_plain
 from gymcli.store.manifest import Manifest, read_manifest

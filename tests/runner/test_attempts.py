@@ -237,7 +237,7 @@ def test_run_attempts_ends_where_nothing_can_be_written(tmp_path):
 
 def test_run_attempts_ends_where_the_tasks_vanish(tmp_path):
     tasks = write_sums(tmp_path / "t.jsonl", 2)
-    collection = Collection([tasks], CollectOptions(model="oracle"), keeps=False)
+    collection = Collection([tasks], CollectOptions(model="oracle"), has_directory=False)
     tasks.unlink()
 
     async def run():

@@ -82,7 +82,7 @@ def test_a_budget_says_which_of_two_is_reached():
     assert str(cause) == "the budget --max-cost 2.5 is reached"
     budget.add(tokens(30), None)
     assert str(causes[-1]) == "the budget --max-tokens-total 100 is reached"
-    assert budget.told() == "100 tokens and a cost of 2.5 are spent"
+    assert budget.spent_text() == "100 tokens and a cost of 2.5 are spent"
 
 
 def test_a_budget_stops_where_it_cannot_count():
@@ -91,4 +91,4 @@ def test_a_budget_stops_where_it_cannot_count():
     budget.add(Usage(), 0.0)
     (cause,) = causes
     assert "so --max-tokens-total and --max-cost cannot be kept" in str(cause)
-    assert budget.told() == ""
+    assert budget.spent_text() == ""

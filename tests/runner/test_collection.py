@@ -26,7 +26,9 @@ def test_a_token_limit_of_the_options_removes_those_of_the_row(tmp_path, of_row,
     tasks = tmp_path / "t.jsonl"
     tasks.write_bytes(msgspec.json.encode({**row, "params": params}))
     for asked, expected in (({given: 7}, {given: 7, "top_p": 0.5}), ({}, params)):
-        collection = Collection([tasks], CollectOptions(model="oracle", params=asked), keeps=False)
+        collection = Collection(
+            [tasks], CollectOptions(model="oracle", params=asked), has_directory=False
+        )
         assert asyncio.run(collection.first_request()).params == expected
 
 
@@ -87,7 +89,7 @@ def test_a_refusal_where_no_key_was_sent_says_how_to_send_one(tmp_path, status, 
         async with MockServer(lambda _: refusal_of(status, "no")) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m", **secrets)
             options = CollectOptions(endpoint=endpoint)
-            async with Collection([tasks], options, keeps=False) as collection:
+            async with Collection([tasks], options, has_directory=False) as collection:
                 async for _ in collection.run():
                     pass
 
@@ -129,6 +131,6 @@ def test_verifies_in_worker_is_accepted_with_one_warning(tmp_path):
     tasks = tmp_path / "t.jsonl"
     tasks.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     options = CollectOptions(model="oracle", env=f"{tmp_path}/old.py:Old")
-    told = Collection([tasks], options, keeps=False).warnings
+    told = Collection([tasks], options, has_directory=False).warnings
     assert [text for text in told if "verifies_in_worker has no effect any more" in text] == told
     assert len(told) == 1

@@ -3,8 +3,7 @@
 import asyncio
 import itertools
 
-from gymcli.runner.attempts import Shared
-from gymcli.runner.episodes import _Work
+from gymcli.runner.attempts import Shared, _RunWork
 from gymcli.runner.stopping import Stopping
 
 
@@ -26,7 +25,7 @@ def turns_of_starts(num_workers, clock):
             starts.append(turn)
 
         shared = Shared(None, None, None, lambda _: None, Stopping(1.0), None)
-        work = _Work(iter(()), shared, None, num_workers, clock)
+        work = _RunWork(iter(()), shared, None, num_workers, clock=clock)
         count()
         await asyncio.gather(*(start() for _ in range(num_workers)))
 

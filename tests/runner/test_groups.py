@@ -46,7 +46,7 @@ def test_a_group_is_scored_when_its_last_attempt_is_there(tmp_path):
 
 
 def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
-    """Everything else is on disk while it is waited for, and its mates are saved as well."""
+    """All else is on disk while it is waited for, and the others of its group are saved as well."""
     tasks, run = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
     seen = []
 

@@ -33,7 +33,7 @@ def test_collect_keeps_nothing_without_out(tmp_path, monkeypatch):
 
 def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    collection = Collection(["arithmetic"], CollectOptions(model="oracle"), keeps=False)
+    collection = Collection(["arithmetic"], CollectOptions(model="oracle"), has_directory=False)
 
     async def run():
         async with collection:

@@ -290,7 +290,9 @@ def test_verify_without_ray_says_how_to_get_it(tmp_path, monkeypatch, more):
 def test_collection_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackageError):
-        Collection(["arithmetic"], CollectOptions(model="oracle", engine="ray"), keeps=False)
+        Collection(
+            ["arithmetic"], CollectOptions(model="oracle", engine="ray"), has_directory=False
+        )
 
 
 @pytest.mark.parametrize("option", [("--address", "auto"), ("--workers", "2")])

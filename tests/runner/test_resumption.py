@@ -85,7 +85,7 @@ def test_resuming_reports_tasks_that_are_gone(tmp_path):
     collect_all(write_sums(tmp_path / "t.jsonl", 6), out=out)
     tasks = write_sums(tmp_path / "t.jsonl", 2)
     collection = Collection([tasks], CollectOptions(model="m", out=out))
-    collection.look()
+    collection.check_existing_run()
     assert collection.warnings == [
         "4 scored tasks are no longer in the files and not expected: sum-2, sum-3, sum-4, ..."
     ]
@@ -101,7 +101,7 @@ def test_resuming_reports_one_task_that_is_gone(tmp_path):
     collection = Collection(
         [write_sums(tmp_path / "t.jsonl", 1)], CollectOptions(model="m", out=out)
     )
-    collection.look()
+    collection.check_existing_run()
     (warning,) = collection.warnings
     assert warning == "1 scored task is no longer in the files and not expected: sum-1"
 
@@ -176,7 +176,7 @@ def test_resuming_cuts_a_torn_last_line(tmp_path):
     (out / "rollouts.jsonl").write_bytes(whole[:-30])
     torn = lines_of_torn(whole)
     collection = Collection([tasks], CollectOptions(model="m", out=out))
-    collection.look()
+    collection.check_existing_run()
     assert collection.num_left == 1
     assert (out / "rollouts.jsonl").read_bytes() == whole[:-30], "looking changes nothing"
     records, _ = collect_all(tasks, out=out)

@@ -289,7 +289,7 @@ def test_default_roles_serve_who_declares_them(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 2)
     defaults = {"judge": "oracle", "user": "oracle"}
     options = CollectOptions(model="oracle", env=JUDGED, default_roles=defaults)
-    collection = Collection([tasks], options, keeps=False)
+    collection = Collection([tasks], options, has_directory=False)
     assert collection.manifest.roles == {"judge": "oracle"}
 
 
@@ -349,7 +349,7 @@ def test_collect_warns_where_the_policy_judges_itself(tmp_path):
     tasks = write_rows(tmp_path / "t.jsonl", 1)
     endpoint = Endpoint(base_url="http://127.0.0.1:9/v1", model="m")
     options = CollectOptions(endpoint=endpoint, env=JUDGED, roles={"judge": endpoint})
-    collection = Collection([tasks], options, keeps=False)
+    collection = Collection([tasks], options, has_directory=False)
     assert any("the judge is the policy itself" in text for text in collection.warnings)
 
 

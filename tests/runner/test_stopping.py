@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import Counter
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
 
 import pytest
 import uvloop
@@ -240,12 +240,12 @@ def test_the_gravest_cause_ends_the_run_and_the_earliest_moment_counts(new_loop)
         stopping.stop(TerminatedRunError("terminated"), grace=0.0)
         with (
             pytest.raises(CancelledAttemptError, match="interrupted") as raised,
-            stopping.under_way(lambda: "role"),
+            stopping.in_flight(lambda: "role"),
         ):
             await asyncio.Event().wait()
         with (
             pytest.raises(CancelledAttemptError),
-            stopping.under_way(lambda: "verify"),
+            stopping.in_flight(lambda: "verify"),
         ):
             pytest.fail("nothing starts after the cut")
         stopping.close()
@@ -261,7 +261,7 @@ def test_a_cancellation_by_somebody_else_passes():
     """Even in the moment of the cut: a library user who leaves is no end of the run."""
 
     async def attempt(stopping, is_waiting):
-        with stopping.under_way(lambda: "model"):
+        with stopping.in_flight(lambda: "model"):
             is_waiting.set()
             await asyncio.Event().wait()
 
@@ -282,7 +282,7 @@ def test_a_cancellation_by_somebody_else_passes():
 
 def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
     async def attempt(stopping):
-        with stopping.under_way(lambda: "verify"):
+        with stopping.in_flight(lambda: "verify"):
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -298,32 +298,6 @@ def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
         return result, task.cancelling()
 
     assert asyncio.run(run()) == ("done", 0)
-
-
-def test_a_part_of_the_work_knows_nothing_of_cuts_before_it():
-    """A cancellation that was not the cut's passes, also where the part before met a cut."""
-
-    async def attempt(stopping, left):
-        under_way = stopping.under_way(lambda: "verify")
-        with under_way:
-            under_way.cut()
-            with suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-        with under_way:
-            left.append(stopping.num_in_flight)
-            await asyncio.Event().wait()
-
-    async def run():
-        stopping, left = Stopping(), []
-        task = asyncio.create_task(attempt(stopping, left))
-        while not left:
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return left, stopping.num_in_flight
-
-    assert asyncio.run(run()) == ([1], 0)
 
 
 def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):

@@ -118,10 +118,10 @@ def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):
         options = CollectOptions(endpoint=policy, env=JUDGED, roles=roles, out=out)
         collection = Collection([rows], options)
         if is_same:
-            collection.look()
+            collection.check_existing_run()
         else:
             with pytest.raises(RunMismatchError, match=r"roles\.judge\.model"):
-                collection.look()
+                collection.check_existing_run()
 
 
 def test_a_rescored_run_keeps_the_roles_that_its_scores_were_not_asked_of():
