@@ -266,7 +266,7 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 def _write_junit(path: Path, reports: Sequence[RunReport], env: str | None) -> None:
     from gymcli.data.output import whole_file
     from gymcli.reporting.junit import IndexedReport, write_junit
-    from gymcli.runner.indexing import index_run
+    from gymcli.runner.measure import index_run
 
     with ExitStack() as stack:
         runs = [

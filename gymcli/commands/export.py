@@ -87,7 +87,7 @@ def _selected(
     """Open each run, and yield it with its selected rows."""
     from gymcli.data.export_source import Selected
     from gymcli.metrics.filters import parse_filter
-    from gymcli.runner.indexing import index_run
+    from gymcli.runner.measure import index_run
     from gymcli.store.rollout_files import ROLLOUTS, unfinished_line
 
     wanted = None if where is None else parse_filter(where)

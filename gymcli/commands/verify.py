@@ -81,8 +81,7 @@ def verify(
     With --repeat nothing is written: every rollout is scored so often, past the verdicts on record,
     to find verifiers that disagree with themselves. Exit code 3: one does that asks no model.
     """
-    from gymcli.runner.pending import score_pending
-    from gymcli.runner.rescoring import Rescoring
+    from gymcli.runner.rescoring import Rescoring, score_pending
     from gymcli.store.rollout_files import unfinished_line
 
     check_cluster_options(engine, address, workers)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from gymcli.metrics import Estimate, Interval, RunMetrics, TaskMetrics
-from gymcli.runner.indexing import index_run
-from gymcli.runner.measure import measure
+from gymcli.runner.measure import index_run, measure
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.types import JSONObject
 

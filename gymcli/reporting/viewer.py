@@ -36,9 +36,8 @@ from gymcli.reporting.viewer_lists import (
     sendable,
     standings,
 )
-from gymcli.runner.indexing import index_run
 from gymcli.runner.listening import listen
-from gymcli.runner.measure import measure
+from gymcli.runner.measure import index_run, measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.run_index import Refreshed, Row, RunIndex
 from gymcli.types import JSONObject

@@ -1,10 +1,11 @@
-"""The numbers of a run directory or a rollout file, read line by line."""
+"""The numbers and the index of a run directory or a rollout file, read line by line."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -30,12 +31,15 @@ from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, i
 
 if TYPE_CHECKING:
     from gymcli.environment.registry import Found
+    from gymcli.store.run_index import RunIndex
 
-__all__ = ["RunReading", "measure", "measured", "open_run"]
+__all__ = ["RunReading", "index_run", "measure", "measured", "open_run"]
 
 
 _LINES_AT_A_TIME = 512
 """Lines that are counted together; each as an object takes about 500 bytes until then."""
+_source = attrgetter("env", "verifier.version", "verifier.source_hash")
+"""Returns the environment of a line, and the version and the source that scored it."""
 
 
 class _Line(ScoredLine, gc=False):
@@ -172,10 +176,6 @@ def _add_lines(
             waiting, values = [], []
     _add_scored(aggregator, waiting, values, names)
     return sources
-
-
-def _source(line: _Line) -> tuple[str, str, str]:
-    return line.env, line.verifier.version, line.verifier.source_hash
 
 
 def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterator[str]:
@@ -321,3 +321,37 @@ def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
         except (UnknownNameError, EnvironmentImportError):
             continue
     return found
+
+
+def index_run(path: Path, *, env: str | None = None) -> RunIndex:
+    """Return the index of a run directory or rollout file, ours or NeMo Gym's; to be closed.
+
+    The reward from which an attempt passes comes from the run's manifest, else from its
+    environment; it is unknown for an environment that is not installed here.
+
+    Args:
+        path: The directory or file.
+        env: The environment of lines that name none.
+
+    Raises:
+        UsageError: There is no such run, it is compressed, or a line of it is wrong.
+
+    """
+    from gymcli.environment.registry import Registry  # late: heavy
+    from gymcli.store.run_index import RunIndex  # late: no collection needs it
+
+    registry = Registry((env,) if env else ())
+
+    def facts_of(name: str) -> tuple[str, EnvironmentFacts]:
+        try:
+            found = registry.find(name)
+        except (UnknownNameError, EnvironmentImportError):
+            if name == env:
+                raise
+            return name, EnvironmentFacts()
+        environment = found.environment
+        return found.name, EnvironmentFacts(
+            max_reward=environment.max_reward, pass_threshold=environment.pass_threshold
+        )
+
+    return RunIndex(path, env, facts_of=facts_of)

@@ -1,23 +1,29 @@
-"""A whole file rescored: what changed and why, and a new run of it where one is wanted."""
+"""Scores a run again, or what of it waits for a score.
+
+`Rescoring` says what changed and why, and writes a new run where one is wanted; `score_pending`
+appends scores to the run itself.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from gymcli.environment.registry import Registry, split_env_args
+from gymcli.environment.registry import Registry, environment_options, split_env_args
 from gymcli.environment.remote import RemoteEnvironment
-from gymcli.errors import TasksError
-from gymcli.models.roles import check_missing, declared_roles
+from gymcli.errors import RunDirectoryError, RunMismatchError, TasksError
+from gymcli.models.roles import check_declared, check_missing, declared_roles
 from gymcli.rollout.rescored import Rescored
-from gymcli.runner.identity import rescored_manifest
-from gymcli.runner.judging import Judges
+from gymcli.runner.attempts import Attempt, Outcome, run_attempts
+from gymcli.runner.identity import rescored_manifest, role_identities
+from gymcli.runner.judging import Judges, judging
 from gymcli.runner.measure import measure, open_run
+from gymcli.runner.plan import failed_attempts
 from gymcli.runner.rescoring_report import (
     RepeatReport,
     Repeats,
@@ -25,7 +31,7 @@ from gymcli.runner.rescoring_report import (
     RescoringReport,
 )
 from gymcli.runner.verifying import find_recorded, iterated, recorded_environments, rescore_run
-from gymcli.store.manifest import Manifest, read_manifest
+from gymcli.store.manifest import Manifest, differences, read_manifest
 from gymcli.store.rollout_files import rollouts_file
 from gymcli.store.run_directory import (
     FAILURES,
@@ -36,19 +42,21 @@ from gymcli.store.run_directory import (
     whole_run,
 )
 from gymcli.store.tasks import RowProblem, read_row_fields
-from gymcli.store.verdicts import copy_verdicts
+from gymcli.store.verdicts import Verdicts, copy_verdicts
 from gymcli.types import (
     SCHEMA_VERSION,
+    AttemptKey,
     ErrorRecord,
     Failure,
     JSONObject,
     Rollout,
+    Verifier,
 )
 
 if TYPE_CHECKING:
     from gymcli.runner.ray_driver import RayEngine
 
-__all__ = ["Rescoring"]
+__all__ = ["Pending", "Rescoring", "score_pending"]
 
 T = TypeVar("T")
 
@@ -100,14 +108,13 @@ class Rescoring:
             check_unused(out)
 
     def run(self, *, watch: Callable[[RescoringReport], None] | None = None) -> RescoringReport:
-        """Rescore every line and say what changed; `watch` sees the report grow.
+        """Rescore every line and return what changed; `watch` is called as the report grows.
 
         Raises:
             UsageError: A line, an environment or an option is wrong.
             RunDirectoryError: `out` cannot be written.
 
         """
-        watch = watch or _watch_nothing
         report = RescoringReport()
         counting = RescoringCounter(report, lambda: open_run(self._run, env=self._env))
         num_lines: Counter[str] = Counter()
@@ -119,7 +126,8 @@ class Rescoring:
                     for item in batch:
                         num_lines[item.key.env] += 1
                         _write(directory, item)
-                watch(report)
+                if watch is not None:
+                    watch(report)
             if directory is not None:
                 self._close_out(directory, num_lines)
         counting.end()
@@ -128,10 +136,10 @@ class Rescoring:
     def repeat(
         self, num_repeats: int, *, watch: Callable[[Repeats], None] | None = None
     ) -> RepeatReport:
-        """Score every line so often and say how far verifiers agree with themselves.
+        """Score every line several times and return how far verifiers agree with themselves.
 
         Nothing is kept: neither scores nor what judges answer, and judges are asked what they have
-        answered before. `watch` sees the scores come.
+        answered before. `watch` is called as scores come.
 
         Raises:
             UsageError: A line, an environment or an option is wrong, or an attempt is there twice.
@@ -211,10 +219,6 @@ class Rescoring:
         )
 
 
-def _watch_nothing(report: RescoringReport) -> None:
-    """Look away."""
-
-
 def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
     """Read the fields of task rows, by id and by the index that NeMo Gym gives a row."""
     fields: dict[str, JSONObject] = {}
@@ -248,3 +252,146 @@ def _write(directory: RunDirectory, item: Rescored) -> None:
 
 def _records(path: Path, kind: type[T]) -> Iterator[T]:
     return read_structs(path, msgspec.json.Decoder(kind)) if path.is_file() else iter(())
+
+
+class Pending(NamedTuple):
+    """What became of the conversations that waited for their score."""
+
+    num_scored: int = 0
+    num_failed: int = 0
+    num_crashed: int = 0
+    """Left alone: the process of the run died as they were played or scored."""
+
+
+async def score_pending(
+    run: Path,
+    *,
+    env: str | None = None,
+    judges: Judges | None = None,
+    leave: Callable[[str], None] | None = None,
+    engine: RayEngine | None = None,
+) -> Pending:
+    """Score the finished conversations of a run that wait for it, and append them.
+
+    They are scored as the run's identity says, so all stay waiting where an environment has
+    another version now, or a role another model or other parameters. A run in which none waits is
+    not touched, and may be read-only. Those of crashed attempts are left alone: only `gym collect
+    --retry-crashed` tries them again.
+
+    Args:
+        run: The run directory.
+        env: An environment given as code.
+        judges: Who plays the roles.
+        leave: Called with the reason where they must stay waiting; without it that is an error.
+        engine: Where they are scored; without one in this process.
+
+    Raises:
+        UsageError: A line, an environment or a role is wrong.
+        RunMismatchError: The run was made with other settings.
+        RunDirectoryError: Another process writes the run, or it cannot be written.
+
+    """
+    judges = judges or Judges()
+    registry = Registry((env,) if env else ())
+    directory = RunDirectory(run, judges.scrubber())
+    if not (run / GENERATIONS).is_file():
+        return Pending()  # nothing waits: reading which attempts are done can be spared
+    done = directory.done()
+    waiting = directory.pending(done)
+    crashed = failed_attempts(run, only_crashed=True).crashed & waiting.keys() if waiting else ()
+    waiting = {key: one for key, one in waiting.items() if key not in crashed}
+    if not waiting:
+        return Pending(num_crashed=len(crashed))
+    with closing(directory):
+        try:
+            _check_identity(run, registry, {key.env for key in waiting}, judges)
+            directory.lock()
+            directory.mend()
+        except (RunMismatchError, RunDirectoryError) as error:
+            if leave is None:
+                raise
+            leave(f"{len(waiting)} conversations still wait for their score: {error}")
+            return Pending(num_crashed=len(crashed))
+        attempts = _pending_attempts(directory, registry, crashed)
+        num_scored = num_failed = 0
+
+        def append(outcome: Outcome) -> Outcome:
+            if isinstance(outcome.record, Rollout):
+                directory.append_rollout(outcome.record)
+            else:
+                directory.append_failure(outcome.record)
+            return outcome
+
+        verdicts = Verdicts(directory.path, scrubber=directory.scrubber)
+        async with judging(judges, verdicts) as shared:
+            score = run_attempts if engine is None else engine.run
+            records = score(attempts, shared, concurrency=judges.concurrency, keep=append)
+            async with aclosing(records):
+                async for record in records:
+                    num_scored += isinstance(record, Rollout)
+                    num_failed += isinstance(record, Failure)
+        return Pending(num_scored, num_failed, len(crashed))
+
+
+def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judges) -> None:
+    """Compare what would score the conversations of environments with what the run says.
+
+    Raises:
+        UsageError: A required role has no model, or an option names a role that nobody has.
+        RunMismatchError: A score would not be one of this run; the message says why.
+
+    """
+    manifest = read_manifest(run)
+    waiting = {name: find_recorded(registry, name, run).environment for name in sorted(names)}
+    classes = dict(waiting)
+    if judges.given and manifest is not None:  # other environments may have the roles
+        for name in manifest.environments:
+            classes[name] = find_recorded(registry, name, run, manifest).environment
+    check_missing(judges.missing, waiting)
+    check_declared(judges.sources, judges.given, classes)
+    if manifest is None:
+        return
+    recorded = manifest.environments
+    there: JSONObject = {"environments": {name: recorded[name].version for name in recorded}}
+    here: JSONObject = {"environments": {name: waiting[name].version for name in waiting}}
+    if manifest.identity:
+        roles = {role for environment in waiting.values() for role in declared_roles(environment)}
+        asked = {role: source for role, source in judges.sources.items() if role in roles}
+        here["roles"] = role_identities(asked, judges.params)
+        before = manifest.identity.get("roles")
+        if isinstance(before, dict):
+            there["roles"] = {role: before[role] for role in before if role in roles}
+        else:
+            there["roles"] = {}
+    if found := differences(there, here):
+        raise RunMismatchError(
+            f"{run}: this run was made with other settings: {'; '.join(found)}. Leave them as they "
+            f"were, or score with these in a new run: gym verify {run} --out DIR, then gym verify "
+            "DIR --pending"
+        )
+
+
+def _pending_attempts(
+    directory: RunDirectory, registry: Registry, crashed: Collection[AttemptKey]
+) -> Iterator[Attempt]:
+    """Yield what waits, and the attempts that are scored already of groups that wait."""
+    done = directory.done()
+    for key, waiting in directory.pending(done).items():
+        if key not in crashed:
+            rollout = directory.conversation(waiting)
+            yield _pending_attempt(rollout, registry, directory.path, is_done=False)
+    for rollout in directory.mates(done):
+        yield _pending_attempt(rollout, registry, directory.path, is_done=True)
+
+
+def _pending_attempt(rollout: Rollout, registry: Registry, run: Path, *, is_done: bool) -> Attempt:
+    found = find_recorded(registry, rollout.env, run)
+    return Attempt(
+        found.environment,
+        environment_options(found.environment, found.name, {}, rollout.env_options),
+        Verifier(found.environment.version, found.source_hash),
+        None,
+        rollout,
+        rollout.group_size,
+        is_done,
+    )

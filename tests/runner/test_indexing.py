@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.errors import UnknownNameError
-from gymcli.runner.indexing import index_run
+from gymcli.runner.measure import index_run
 from tests.store.indexed_runs import lines, scored, write_run
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.measure import measure
-from gymcli.runner.pending import score_pending
-from gymcli.runner.rescoring import Rescoring
+from gymcli.runner.rescoring import Rescoring, score_pending
 from gymcli.types import Failure, Rollout
 from tests.commands.running import FLAKY, lines_of, write_sums
 from tests.runner.collecting import collect_all

@@ -17,8 +17,7 @@ from gymcli.runner.collection import Collection
 from gymcli.runner.judging import Judges
 from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.pending import score_pending
-from gymcli.runner.rescoring import Rescoring
+from gymcli.runner.rescoring import Rescoring, score_pending
 from gymcli.store.run_directory import RunDirectory
 from gymcli.types import Failure, Rollout
 from tests.commands.running import lines_of

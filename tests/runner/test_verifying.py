@@ -17,8 +17,7 @@ from gymcli.runner.collection import Collection
 from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judging import Judges
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.pending import score_pending
-from gymcli.runner.rescoring import Rescoring
+from gymcli.runner.rescoring import Rescoring, score_pending
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.run_directory import UNFINISHED
 from tests.commands.running import lines_of
