@@ -1,18 +1,32 @@
-"""A collection on its way: what it asks for, how it ends early, and what it then leaves."""
+"""A collection: what it asks for, how it ends early, how it is resumed, and its use from Python."""
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
+import pydantic
 import pytest
 
-from gymcli.errors import FatalEndpointError, UsageError
+import gymcli
+from gymcli.errors import (
+    EndpointGoneError,
+    FatalEndpointError,
+    ModelError,
+    RoleError,
+    RunMismatchError,
+    UsageError,
+)
 from gymcli.mock import MockServer
-from gymcli.mock.behaviours import refusal_of
+from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
+from gymcli.runner.attempts import failure_of
 from gymcli.runner.collection import Collection
+from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions
-from tests.commands.running import add_up, write_sums
+from gymcli.runner.plan import failed_attempts
+from gymcli.types import AttemptKey, Failure, Rollout
+from tests.commands.running import FLAKY, add_up, lines_of, write_sums
 from tests.runner.collecting import collect_all
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -134,3 +148,401 @@ def test_verifies_in_worker_is_accepted_with_one_warning(tmp_path):
     told = Collection([tasks], options, has_directory=False).warnings
     assert [text for text in told if "verifies_in_worker has no effect any more" in text] == told
     assert len(told) == 1
+
+
+def manifest_of(out) -> dict:
+    return msgspec.json.decode((out / "run.json").read_bytes())
+
+
+def keys_of(out) -> list[tuple[str, int]]:
+    return sorted(
+        (line["task_id"], line.get("attempt", 0)) for line in lines_of(out / "rollouts.jsonl")
+    )
+
+
+def refuse_odd(request):
+    """Refuse every other sum."""
+    if int(last_user_text(request).split()[2]) % 2:
+        return refusal_of(400, "too odd")
+    return add_up(request)
+
+
+def test_resuming_retries_what_failed_and_nothing_else(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 6), tmp_path / "run"
+    collect_all(tasks, refuse_odd, out=out)
+    assert measure(out).metrics().failures == {"RequestRefusedError": 3}
+    records, server = collect_all(tasks, out=out)
+    assert sorted(record.task_id for record in records) == ["sum-1", "sum-3", "sum-5"]
+    assert server.num_requests == 3
+    assert measure(out).metrics().failures == {}
+    assert len(keys_of(out)) == 6
+
+
+def test_resuming_a_complete_run_asks_nobody(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    collect_all(tasks, out=out)
+    before = manifest_of(out)
+    records, server = collect_all(tasks, out=out)
+    assert (records, server.num_requests) == ([], 0)
+    assert {**manifest_of(out), "options": {}} == {**before, "options": {}}
+
+
+def test_resuming_adds_repeats_and_tasks(tmp_path):
+    out = tmp_path / "run"
+    collect_all(write_sums(tmp_path / "t.jsonl", 2), out=out)
+    _, server = collect_all(write_sums(tmp_path / "t.jsonl", 3), out=out, repeats=2)
+    assert server.num_requests == 4
+    assert keys_of(out) == [(f"sum-{n}", attempt) for n in range(3) for attempt in range(2)]
+    assert manifest_of(out)["num_expected"] == 6
+
+
+def test_resuming_with_a_selection_expects_no_less(tmp_path):
+    """An attempt that failed stays expected, whatever the next command selects."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 6), tmp_path / "run"
+    collect_all(tasks, refuse_odd, out=out, repeats=2)
+    collect_all(tasks, out=out, task_ids=("sum-1",))
+    metrics = measure(out).metrics()
+    assert (metrics.num_expected, metrics.num_scored, metrics.num_unscored) == (12, 7, 5)
+
+
+def test_resuming_with_other_files_expects_what_they_hold(tmp_path):
+    """What was scored and left out of this plan counts, once."""
+    out = tmp_path / "run"
+    collect_all(write_sums(tmp_path / "t.jsonl", 4), out=out)
+    collect_all(write_sums(tmp_path / "t.jsonl", 9), out=out, limit=2)
+    assert manifest_of(out)["num_expected"] == 4
+
+
+def test_resuming_reports_tasks_that_are_gone(tmp_path):
+    out = tmp_path / "run"
+    collect_all(write_sums(tmp_path / "t.jsonl", 6), out=out)
+    tasks = write_sums(tmp_path / "t.jsonl", 2)
+    collection = Collection([tasks], CollectOptions(model="m", out=out))
+    collection.check_existing_run()
+    assert collection.warnings == [
+        "4 scored tasks are no longer in the files and not expected: sum-2, sum-3, sum-4, ..."
+    ]
+    assert (collection.num_expected, collection.num_left) == (2, 0)
+    collect_all(tasks, out=out)
+    metrics = measure(out).metrics()
+    assert (metrics.num_expected, metrics.num_scored) == (2, 6)
+
+
+def test_resuming_reports_one_task_that_is_gone(tmp_path):
+    out = tmp_path / "run"
+    collect_all(write_sums(tmp_path / "t.jsonl", 2), out=out)
+    collection = Collection(
+        [write_sums(tmp_path / "t.jsonl", 1)], CollectOptions(model="m", out=out)
+    )
+    collection.check_existing_run()
+    (warning,) = collection.warnings
+    assert warning == "1 scored task is no longer in the files and not expected: sum-1"
+
+
+def test_resuming_keeps_environments_that_are_not_selected(tmp_path):
+    """Their best reward stays known, and their attempts expected."""
+    sums = write_sums(tmp_path / "sums.jsonl", 2)
+    flaky = write_sums(tmp_path / "flaky.jsonl", 2, env="example_single_tool_call")
+    flaky.write_text(
+        flaky.read_text().replace('"answer"', '"cities": [], "answer"').replace("sum-", "w-")
+    )
+    out = tmp_path / "run"
+    collect_all([sums, flaky], lambda _: "fine", out=out)
+    before = manifest_of(out)["environments"]
+    collect_all([sums, flaky], lambda _: "fine", out=out, task_ids=("sum-0",))
+    collect_all([sums], lambda _: "fine", out=out)
+    after = manifest_of(out)["environments"]
+    assert after.keys() == before.keys() == {"arithmetic", "example_single_tool_call"}
+    assert after["arithmetic"] == before["arithmetic"]
+
+
+def test_resuming_refuses_other_settings_and_names_them(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    collect_all(tasks, out=out)
+    with pytest.raises(RunMismatchError, match=r"params\.temperature unset there, 0\.5 here; seed"):
+        collect_all(tasks, out=out, seed=3, params={"temperature": 0.5})
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_resuming_refuses_a_changed_task(tmp_path, monkeypatch, breaks):
+    """Whether it is scored already or waits for its score."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    if breaks:
+        (tmp_path / "broken").touch()
+    tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"
+    collect_all(tasks, lambda _: "x", out=out, env="flaky.py:Flaky")
+    tasks.write_text(tasks.read_text().replace('"answer":2', '"answer":3'))
+    with pytest.raises(RunMismatchError, match=r't\.jsonl:2: task "sum-1" has other content'):
+        collect_all(tasks, out=out, env="flaky.py:Flaky")
+
+
+def test_resuming_scores_waiting_conversations_first(tmp_path, monkeypatch):
+    """A verifier that failed costs no second generation."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    (tmp_path / "broken").touch()
+    tasks, out = write_sums(tmp_path / "t.jsonl", 3, env="flaky"), tmp_path / "run"
+    options = {"out": out, "env": "flaky.py:Flaky"}
+    failures, server = collect_all(tasks, lambda _: "x", **options)
+    assert [f.error.phase for f in failures] == ["verify"] * 3
+    assert server.num_requests == 3
+
+    again, server = collect_all(tasks, lambda _: "x", **options)
+    assert [f.error.message for f in again] == ["RuntimeError: the verifier is broken"] * 3
+    assert server.num_requests == 0
+    assert len(lines_of(out / "generations.jsonl")) == 3
+
+    (tmp_path / "broken").unlink()
+    tasks = write_sums(tmp_path / "t.jsonl", 4, env="flaky")
+    rollouts, server = collect_all(tasks, lambda _: "x", concurrency=1, **options)
+    assert [rollout.task_id for rollout in rollouts] == ["sum-0", "sum-1", "sum-2", "sum-3"]
+    assert server.num_requests == 1
+    assert all(rollout.reward == 1.0 for rollout in rollouts)
+    assert collect_all(tasks, lambda _: "x", **options)[1].num_requests == 0
+
+
+def test_resuming_cuts_a_torn_last_line(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    collect_all(tasks, out=out)
+    whole = (out / "rollouts.jsonl").read_bytes()
+    (out / "rollouts.jsonl").write_bytes(whole[:-30])
+    torn = lines_of_torn(whole)
+    collection = Collection([tasks], CollectOptions(model="m", out=out))
+    collection.check_existing_run()
+    assert collection.num_left == 1
+    assert (out / "rollouts.jsonl").read_bytes() == whole[:-30], "looking changes nothing"
+    records, _ = collect_all(tasks, out=out)
+    assert [record.task_id for record in records] == [torn]
+    assert len(keys_of(out)) == 3
+
+
+def lines_of_torn(whole: bytes) -> str:
+    return msgspec.json.decode(whole.splitlines()[-1])["task_id"]
+
+
+def test_resuming_continues_clocks(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    collect_all(tasks, out=out)
+    before = manifest_of(out)
+    collect_all(tasks, out=out, repeats=2)
+    after = manifest_of(out)
+    assert after["started_at"] == before["started_at"]
+    assert after["seconds"] > before["seconds"]
+    assert after["ended_at"] >= before["ended_at"]
+
+
+def test_identical_rows_are_attempts_of_one_task(tmp_path):
+    tasks = write_sums(tmp_path / "t.jsonl", 1)
+    tasks.write_text(tasks.read_text() * 3)
+    out = tmp_path / "run"
+    collect_all(tasks, out=out, repeats=2)
+    assert keys_of(out) == [("sum-0", attempt) for attempt in range(6)]
+
+
+def test_resuming_names_rows_of_nemo_gym_as_before(tmp_path):
+    """Rows with one id, in whatever order they stand now."""
+    tasks, out = tmp_path / "t.jsonl", tmp_path / "run"
+    rows = [
+        {"id": 7, "answer": n + 1, "responses_create_params": {"input": f"What is {n} + 1?"}}
+        for n in range(3)
+    ]
+    tasks.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    options = {"out": out, "env": "arithmetic"}
+    assert len(collect_all(tasks, limit=1, **options)[0]) == 1
+    records, _ = collect_all(tasks, **options)
+    assert [record.reward for record in records] == [1.0, 1.0]
+    assert len({task_id for task_id, _ in keys_of(out)}) == 3
+    tasks.write_bytes(b"\n".join(msgspec.json.encode(row) for row in reversed(rows)))
+    assert collect_all(tasks, **options)[1].num_requests == 0
+
+
+def test_a_run_is_given_back_when_opening_fails(tmp_path):
+    """The lock is gone, and a run that never began left no manifest."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 1), tmp_path / "run"
+
+    async def open_without_endpoint():
+        async with Collection([tasks], CollectOptions(model="m", out=out)):
+            pass
+
+    with pytest.raises(UsageError, match="needs an endpoint"):
+        asyncio.run(open_without_endpoint())
+    assert list(out.iterdir()) == []
+    assert len(collect_all(tasks, out=out)[0]) == 1
+
+
+def test_failed_attempts_are_those_that_failed_by_themselves(tmp_path):
+    """Not those whose endpoint was given up, which ended the run; it may be that of a role."""
+
+    def of_role(cause: ModelError) -> RoleError:
+        error = RoleError(f"user: {cause}")
+        error.__cause__ = cause
+        return error
+
+    gone, slow = EndpointGoneError("gone"), ModelError("slow")
+    errors = [gone, slow, of_role(gone), of_role(slow)]
+    records = [
+        failure_of(Rollout(env="e", task_id="t", attempt=number), error)
+        for number, error in enumerate(errors)
+    ]
+    lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+    (tmp_path / "failures.jsonl").write_bytes(lines)
+    expected = {AttemptKey("e", "t", 1), AttemptKey("e", "t", 3)}
+    assert failed_attempts(tmp_path) == (expected, set())
+    assert failed_attempts(tmp_path, only_crashed=True) == (set(), set())
+    assert records[2].error.phase == "role"
+
+
+def test_collect_gives_every_rollout(tmp_path):
+    records, server = collect_all(write_sums(tmp_path / "t.jsonl", 5), repeats=2)
+    assert sorted((r.task_id, r.attempt, r.reward) for r in records) == [
+        (f"sum-{n}", attempt, 1.0) for n in range(5) for attempt in range(2)
+    ]
+    assert {r.model for r in records} == {"m"}
+    assert server.num_requests == 10
+
+
+def test_collect_keeps_nothing_without_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    collect_all(write_sums(tmp_path / "t.jsonl", 2))
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    collection = Collection(["arithmetic"], CollectOptions(model="oracle"), has_directory=False)
+
+    async def run():
+        async with collection:
+            num = len([record async for record in collection.run()])
+            collection.finish(b"{}", 0.0)
+            return num
+
+    assert asyncio.run(run()) == collection.num_scored == 60
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_collect_resumes_where_out_is_given(tmp_path):
+    """What is done already is not given again, and the run's files are complete."""
+    tasks, out = write_sums(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    assert len(collect_all(tasks, out=out)[0]) == 3
+    assert collect_all(tasks, out=out)[0] == []
+    assert len(lines_of(out / "rollouts.jsonl")) == 3
+    assert msgspec.json.decode((out / "metrics.json").read_bytes())["num_scored"] == 3
+    assert msgspec.json.decode((out / "run.json").read_bytes())["ended_at"] > 0
+
+
+def test_collect_that_a_budget_ends_leaves_its_metrics(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 9), tmp_path / "run"
+    with pytest.raises(gymcli.GymError, match="--max-tokens-total 1 is reached"):
+        collect_all(tasks, out=out, concurrency=1, max_tokens_total=1)
+    assert msgspec.json.decode((out / "metrics.json").read_bytes())["num_scored"] == 1
+    assert "ended_at" not in msgspec.json.decode((out / "run.json").read_bytes())
+
+
+def test_collect_takes_the_name_of_an_environment():
+    async def run():
+        return [r async for r in gymcli.collect("arithmetic", model="oracle", limit=3)]
+
+    assert [r.reward for r in asyncio.run(run())] == [1.0] * 3
+
+
+def test_collect_gives_failures_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    (tmp_path / "broken").touch()
+    tasks = write_sums(tmp_path / "t.jsonl", 2, env="flaky")
+
+    async def run():
+        return [r async for r in gymcli.collect(tasks, model="oracle", env="flaky.py:Flaky")]
+
+    failures = asyncio.run(run())
+    assert all(isinstance(failure, Failure) for failure in failures)
+    assert {(f.error.phase, f.error.error_class) for f in failures} == {("verify", "VerifierError")}
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_collect_left_early_leaves_no_tasks_behind(tmp_path, mock_server, closes):
+    """With and without `aclosing`; without, the loop closes the generator a moment later."""
+    mock_server.behaviour, mock_server.latency = add_up, 0.01
+    tasks = write_sums(tmp_path / "t.jsonl", 200)
+    endpoint = gymcli.Endpoint(base_url=mock_server.base_url, model="m")
+
+    async def take_one():
+        records = gymcli.collect(tasks, endpoint=endpoint, concurrency=8)
+        if closes:
+            async with aclosing(records):
+                await anext(records)
+                return
+        async for _ in records:
+            break
+
+    def others():
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        return [task for task in tasks if not task.done()]
+
+    async def run():
+        await take_one()
+        if closes:
+            assert not others()
+        async with asyncio.timeout(10):
+            while left := others():
+                await asyncio.wait(left)
+
+    asyncio.run(run())
+    assert mock_server.num_requests < 50
+
+
+def test_collect_left_early_keeps_what_ended(tmp_path):
+    tasks, out = write_sums(tmp_path / "t.jsonl", 50), tmp_path / "run"
+
+    async def run():
+        async with MockServer(add_up) as server:
+            endpoint = gymcli.Endpoint(base_url=server.base_url, model="m")
+            records = gymcli.collect(tasks, endpoint=endpoint, concurrency=4, out=out)
+            async with aclosing(records):
+                return (await anext(records)).key
+
+    key = asyncio.run(run())
+    assert key.task_id in {line["task_id"] for line in lines_of(out / "rollouts.jsonl")}
+    records, _ = collect_all(tasks, out=out)
+    lines = lines_of(out / "rollouts.jsonl")
+    assert len({line["task_id"] for line in lines}) == len(lines) == 50
+    assert len(records) < 50
+
+
+def test_collect_refuses_unknown_options():
+    async def run():
+        return [r async for r in gymcli.collect("arithmetic", model="oracle", speed=9)]
+
+    with pytest.raises(pydantic.ValidationError, match="speed"):
+        asyncio.run(run())
+
+
+def test_collect_refuses_two_names_for_one_model():
+    endpoint = gymcli.Endpoint(base_url="http://h", model="m")
+
+    async def run():
+        return [r async for r in gymcli.collect("arithmetic", model="n", endpoint=endpoint)]
+
+    with pytest.raises(pydantic.ValidationError, match="the endpoint is one of m, not of n"):
+        asyncio.run(run())
+
+
+def test_collect_needs_an_endpoint():
+    async def run():
+        return [r async for r in gymcli.collect("arithmetic", model="m")]
+
+    with pytest.raises(gymcli.GymError, match="the model m needs an endpoint"):
+        asyncio.run(run())
+
+
+def test_verify_gives_every_score_again(tmp_path):
+    out = tmp_path / "run"
+    collect_all(write_sums(tmp_path / "t.jsonl", 4), out=out)
+    found = list(gymcli.verify(out))
+    assert [item.key.task_id for item in found] == [
+        line["task_id"] for line in lines_of(out / "rollouts.jsonl")
+    ]
+    assert not any(item.is_changed for item in found)
+    assert [item.new_reward for item in found] == [1.0] * 4

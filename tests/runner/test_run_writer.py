@@ -1,4 +1,4 @@
-"""What a run writes and says of answers that are not as they should be."""
+"""What a run records and warns of where answers are not as they should be."""
 
 import logging
 
