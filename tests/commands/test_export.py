@@ -15,7 +15,7 @@ from tests.store.indexed_runs import failed, lines, scored, write_run
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Give a run of two tasks, and work beside it."""
+    """Return a run of two tasks, and work beside it."""
     monkeypatch.chdir(tmp_path)
     return write_run(
         Path("run"),

@@ -1,8 +1,9 @@
-"""Models of roles: equal requests are one call, and what becomes of it is everybody's."""
+"""Who plays a role, and what it answered."""
 
 import asyncio
 import itertools
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 
 import pytest
 
@@ -12,14 +13,198 @@ from gymcli.errors import RequestRefusedError, RoleError, RunDirectoryError, Usa
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import in_order, refusal_of
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.roles import ModelPool, RoleModels, waits_to_score
+from gymcli.models.local_model import model_name
+from gymcli.models.roles import (
+    ModelPool,
+    RoleModels,
+    check_declared,
+    check_missing,
+    needs_model,
+    role_identity,
+    role_name,
+    role_sources,
+    spec_of,
+    waits_to_score,
+)
+from gymcli.models.settings import ModelSettings, Settings
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import Message, Request, RoleUse
+from gymcli.types import Message, Request, RoleUse, Usage
+
+BIG_URL = "http://127.0.0.1:1/v1"
+SETTINGS = Settings(
+    models={
+        "big": ModelSettings(
+            base_url="http://127.0.0.1:1/v1", model="big-2", api_key_env="BIG_KEY"
+        ),
+        "scorer": ModelSettings(base_url="http://127.0.0.1:2", dialect="pooling"),
+    }
+)
+ENVIRON = {"BIG_KEY": "sk-big-secret", "OPENAI_API_KEY": "sk-openai-secret"}
+
+
+def source_of(spec, environ=ENVIRON):
+    return role_sources({"judge": spec}, SETTINGS, environ)["judge"]
+
+
+def test_role_sources_takes_a_name_of_the_settings_with_its_key():
+    source = source_of("big")
+    assert (source.base_url, source.model) == ("http://127.0.0.1:1/v1", "big-2")
+    assert source.api_key.get_secret_value() == "sk-big-secret"
+    assert (spec_of(source), role_name(source)) == ("big", "big-2")
+    assert source_of("scorer").dialect == "pooling"
+
+
+def test_role_sources_sends_an_address_no_key():
+    source = source_of("http://127.0.0.1:3/v1#org/judge-7b")
+    assert (source.base_url, source.model) == ("http://127.0.0.1:3/v1", "org/judge-7b")
+    assert source.api_key is None
+    assert spec_of(source) == "http://127.0.0.1:3/v1#org/judge-7b"
+
+
+@pytest.mark.parametrize("dialect", ["score", "pooling", "classify"])
+def test_role_sources_reads_the_format_of_a_reward_model_from_its_address(dialect):
+    spec = f"http://127.0.0.1:3/v1/{dialect}#rm"
+    source = source_of(spec)
+    assert (source.base_url, source.dialect) == ("http://127.0.0.1:3/v1", dialect)
+    assert spec_of(source) == spec
+
+
+def test_role_sources_takes_any_other_name_for_one_of_the_known_address():
+    source = source_of("gpt-9")
+    assert source.base_url == "https://api.openai.com/v1"
+    assert source.api_key.get_secret_value() == "sk-openai-secret"
+    assert spec_of(source) == "gpt-9"
+
+
+@pytest.mark.local_model
+@pytest.mark.skipif(not find_spec("xllamacpp"), reason="xllamacpp is not installed")
+def test_role_sources_takes_local_and_oracle(tmp_path):
+    weights = tmp_path / "judge.gguf"
+    weights.write_bytes(b"GGUF\x03\x00\x00\x00")
+    spec = f"local:{weights}"
+    assert (source_of(spec), spec_of(spec)) == (spec, spec)
+    assert role_name(spec) == model_name(weights)
+    assert (source_of("oracle"), role_name("oracle")) == ("oracle", "oracle")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("http://127.0.0.1:3/v1", "name the model behind the address: URL#MODEL"),
+        ("http://user:hush@127.0.0.1/v1#m", "must not carry a user"),
+        ("http://user:hush@127.0.0.1/v1", "name the model"),
+        ("http://127.0.0.1/v1?api_key=hush#m", "must end with its path"),
+        ("http://127.0.0.1/v1?api_key=hush/score#m", "must end with its path"),
+        ("HTTP://user:hush@127.0.0.1/v1#m", "must not carry a user"),
+        ("ftp://user:hush@127.0.0.1/v1#m", "must look like"),
+        ("http://user:hush@[/v1#m", "cannot be read"),
+    ],
+)
+def test_role_sources_shows_no_address(spec, message):
+    """It may hold a key or a password."""
+    with pytest.raises(UsageError, match=message) as caught:
+        source_of(spec, {})
+    assert str(caught.value).startswith("--role judge: ")
+    assert "hush" not in str(caught.value)
+    assert "127.0.0.1" not in str(caught.value)
+
+
+def test_role_sources_says_how_a_role_gets_a_model():
+    """The options of the policy, which the same search serves, are no way out for a role."""
+    with pytest.raises(UsageError) as caught:
+        source_of("bigg", {})
+    assert str(caught.value) == (
+        '--role judge=bigg: no endpoint for model bigg (did you mean "big" of gym.toml?): give a '
+        "name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for the "
+        "models of the OpenAI API"
+    )
+
+
+def test_role_sources_says_which_weights_are_not_there():
+    with pytest.raises(UsageError, match=r"^--role judge=local:no\.gguf: no\.gguf: cannot be read"):
+        source_of("local:no.gguf")
+
+
+def test_role_identity_names_a_dialect_that_is_not_the_usual_one():
+    assert role_identity(source_of("big"), {}) == {"model": "big-2", "params": {}}
+    assert role_identity(source_of("scorer"), {"a": 1}) == {
+        "model": "scorer",
+        "params": {"a": 1},
+        "dialect": "pooling",
+    }
+    assert role_identity("oracle", {}) == {"model": "oracle", "params": {}}
+
+
+def test_needs_model_asks_only_for_addresses_that_name_none():
+    assert needs_model("http://127.0.0.1:3/v1") == "http://127.0.0.1:3/v1"
+    assert needs_model("http://127.0.0.1:3/v1/score#") == "http://127.0.0.1:3/v1"
+    assert needs_model("http://127.0.0.1:3/v1#m") is None
+    assert needs_model("big") is None
+
+
+def test_cost_needs_prices_and_takes_cached_tokens_apart():
+    usage = Usage(prompt_tokens=1_000_000, completion_tokens=500_000, cached_tokens=400_000)
+    prices = {"prompt": 2.0, "completion": 4.0}
+    base = {"base_url": "http://127.0.0.1/v1", "model": "m"}
+    assert Endpoint(**base).cost(usage) is None
+    assert Endpoint(**base, prices={"prompt": 1.0}).cost(usage) is None
+    assert Endpoint(**base, prices=prices).cost(usage) == pytest.approx(4.0)
+    assert Endpoint(**base, prices={**prices, "cached": 0.5}).cost(usage) == pytest.approx(3.4)
+
+
+JUDGE = Endpoint(base_url="http://127.0.0.1:9/v1", model="j")
+
+
+class Judged(Environment[Task]):
+    """Needs a judge, and can do with a user."""
+
+    required_roles = ("judge",)
+    optional_roles = ("user",)
+
+
+ENVIRONMENTS = {"judged": Judged}
+
+
+def test_check_declared_takes_what_fits():
+    check_declared({"judge": JUDGE, "user": "oracle"}, ["judge", "user"], ENVIRONMENTS)
+    check_declared({"judge": "oracle"}, (), ENVIRONMENTS)
+
+
+def test_check_declared_names_what_is_missing():
+    with pytest.raises(UsageError, match="environment judged needs a model for the role judge"):
+        check_declared({"user": JUDGE}, (), ENVIRONMENTS)
+
+
+@pytest.mark.parametrize(
+    ("role", "message"),
+    [("jugde", 'did you mean "judge"'), ("x", r"this run has it \(roles: judge, user\)")],
+)
+def test_check_declared_refuses_roles_that_nobody_has(role, message):
+    with pytest.raises(UsageError, match=message):
+        check_declared({"judge": JUDGE}, [role], ENVIRONMENTS)
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "", "http://user:hush@127.0.0.1:9/v1#j"])
+def test_check_declared_refuses_a_mere_name(name):
+    message = r"^the role judge: .* give a gymcli\.Endpoint, or local"
+    with pytest.raises(UsageError, match=message) as caught:
+        check_declared({"judge": name}, (), ENVIRONMENTS)
+    assert "hush" not in str(caught.value)
+
+
+def test_check_missing_speaks_of_roles_that_are_declared():
+    assert check_missing({"tool": "no key"}, ENVIRONMENTS) == []
+    assert check_missing({"user": "no key"}, {**ENVIRONMENTS, "again": Judged}) == [
+        "no model for the role user: no key"
+    ]
+    with pytest.raises(UsageError, match=r"judged needs a model for the role judge: no key$"):
+        check_missing({"judge": "no key"}, ENVIRONMENTS)
+
 
 PROMPT = [Message(role="user", content="Is it good?")]
 
 
-class Judged(Environment[Task]):
+class OnlyJudged(Environment[Task]):
     """Asks a judge."""
 
     required_roles = ("judge",)
@@ -46,7 +231,7 @@ class Asking:
     def model(self, models):
         use = {}
         self.uses.append(use)
-        return models.of(Judged, {}, use)["judge"]
+        return models.of(OnlyJudged, {}, use)["judge"]
 
     def total(self):
         total = RoleUse()
@@ -298,7 +483,7 @@ def test_complete_counts_what_was_tried_again():
             endpoint = Endpoint(base_url=server.base_url, model="j", max_attempts=2)
             models = RoleModels({"judge": endpoint}, pool=pool, verdicts=Verdicts(None))
             use = {}
-            judge = models.of(Judged, {}, use)["judge"]
+            judge = models.of(OnlyJudged, {}, use)["judge"]
             assert (await judge.complete(PROMPT)).text == "yes"
             with pytest.raises(RoleError):
                 await judge.complete(PROMPT)

@@ -45,7 +45,7 @@ def behave(request):
 
 @pytest.fixture
 def collect(tmp_path, monkeypatch, mock_server):
-    """Give a function that runs the tasks."""
+    """Return a function that runs the tasks."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = behave
     tasks = write_tasks(Path("tasks.jsonl"))
