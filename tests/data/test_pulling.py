@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gymcli.data.pulling import pull
-from gymcli.data.validation import rendered_rows, validate
+from gymcli.data.task_files import rendered_rows, validate
 from gymcli.errors import TasksError, UsageError
 
 MAP = """

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.data.generation import compare_generated, generated_rows
-from gymcli.data.validation import rendered_rows, validate
+from gymcli.data.task_files import compare_generated, generated_rows, rendered_rows, validate
 from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import TasksError, UnknownNameError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
