@@ -2,8 +2,7 @@
 
 from gymcli import Environment, Message, Score, Task
 from gymcli.checks.checks import CHECKS
-from gymcli.checks.findings import passed
-from gymcli.checks.subject import Subject, TaskSet
+from gymcli.checks.subject import Subject, TaskSet, passed
 from gymcli.environment.registry import Found
 from gymcli.types import TaskRow
 from tests.pooled import pooled_workers, run_pooled

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from gymcli import FunctionCall, Message, Score, Step, ToolCall, VerifierError, tool
-from gymcli.checks.score_checks import exceeds, said, share, speed
+from gymcli.checks.score_checks import exceeds_chance, share_of_top, speed, turns_key
 from tests.checks.subjects import Sound, finding, rows_of, says, subject_of
 from tests.pooled import run_pooled
 
@@ -310,7 +310,7 @@ def test_swapped_goes_on_with_the_last_turn():
     assert finding("swapped", Twice, rows_of(["1", "3"])).status == "ok"
 
 
-def test_said_reads_arguments_and_not_ids():
+def test_turns_key_reads_arguments_and_not_ids():
     def call(name, text):
         return ToolCall(id=name, function=FunctionCall("f", text))
 
@@ -318,8 +318,8 @@ def test_said_reads_arguments_and_not_ids():
         [Message(role="assistant", tool_calls=[call(*pair)])]
         for pair in [("1", '{"a": 1}'), ("2", '{"a":1}'), ("3", '{"a":2}'), ("4", "{")]
     )
-    assert said(one) == said(same)
-    assert len({said(one), said(other), said(broken)}) == 3
+    assert turns_key(one) == turns_key(same)
+    assert len({turns_key(one), turns_key(other), turns_key(broken)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -327,21 +327,21 @@ def test_said_reads_arguments_and_not_ids():
     [(1.0, 2.0, 0.5), (3.0, 2.0, 1.0), (-1.0, 2.0, 0.0), (0.0, 0.0, 1.0), (-1.0, 0.0, 0.0)],
 )
 def test_share_of_the_top(reward, top, expected):
-    assert share(reward, top) == expected
+    assert share_of_top(reward, top) == expected
 
 
-def test_exceeds_allows_for_luck():
-    assert not exceeds(18, 60, 0.25)
-    assert exceeds(27, 60, 0.25)
-    assert exceeds(24, 60, 0.25)
-    assert not exceeds(24, 60, 0.25, num_candidates=10)
-    assert not exceeds(60, 60, 1.0)
+def test_exceeds_chance_allows_for_luck():
+    assert not exceeds_chance(18, 60, 0.25)
+    assert exceeds_chance(27, 60, 0.25)
+    assert exceeds_chance(24, 60, 0.25)
+    assert not exceeds_chance(24, 60, 0.25, num_candidates=10)
+    assert not exceeds_chance(60, 60, 1.0)
 
 
 @pytest.mark.parametrize(("num", "chance"), [(60, 0.05), (60, 0.25), (500, 0.5), (3, 0.05)])
-def test_exceeds_suspects_a_sound_environment_once_in_a_hundred(num, chance):
+def test_exceeds_chance_suspects_a_sound_environment_once_in_a_hundred(num, chance):
     """Against scipy: the smallest number that is suspected comes by luck less than 1 % of times."""
-    suspected = next(k for k in range(num + 2) if k > num or exceeds(k, num, chance))
+    suspected = next(k for k in range(num + 2) if k > num or exceeds_chance(k, num, chance))
     tail = scipy.stats.binom(num, chance).sf
     assert tail(suspected - 1) < 0.01 <= tail(suspected - 2)
 
