@@ -1,4 +1,4 @@
-"""What task files hold: lengths, turns, tools, images, parameters and fields of few values."""
+"""Describe task files: lengths, turns, tools, images, parameters and fields of few values."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canoni
 __all__ = ["Spread", "Statistics", "describe_tasks"]
 
 _MAX_VALUES = 20
-"""Different values up to which a field is counted by them."""
+"""The most different values of a field that is counted by value."""
 _MAX_CHARACTERS = 40
-"""Of a value that is worth a name in a table."""
+"""The longest value that is counted."""
 _MAX_NUMBER = 1e150
-"""Beyond it squares and sums leave the range of floats; no parameter that is meant does."""
+"""The largest parameter in a spread: beyond it squares and sums leave the range of floats."""
 _IMAGES = ("image_url", "input_image")
 
 
 class Spread(msgspec.Struct):
-    """How a number is spread over the rows that have it."""
+    """The distribution of a number over the rows that have it."""
 
     num: int
     mean: float
@@ -44,19 +44,19 @@ class Spread(msgspec.Struct):
 
 
 class Statistics(msgspec.Struct, kw_only=True):
-    """What stands in task files."""
+    """The description of task files."""
 
     files: list[str]
     num_rows: int
     num_tasks: int
     """Rows without their identical copies in the same file."""
     num_wrong: int
-    """Rows that cannot be read as tasks, in no other number; `validate` says why."""
+    """Rows that cannot be read as tasks, which no other number includes."""
     num_unique_prompts: int
-    """Different messages with their tools."""
+    """Different prompts, each with its tools."""
     num_unique_user_texts: int
     num_without_id: int
-    """Tasks that are known by a hash of their content."""
+    """Tasks whose id is a hash of their content."""
     num_images: int
     environments: dict[str, int]
     """Rows by environment; the key is empty where a row names none."""
@@ -64,7 +64,7 @@ class Statistics(msgspec.Struct, kw_only=True):
     """`prompt_characters`, `prompt_words`, `messages`, `user_turns`, `tools` and
     `params.NAME`, each over the rows that have it."""
     tool_names: dict[str, int]
-    """Rows by the tool that they declare."""
+    """Rows by the tools that they declare."""
     fields: dict[str, dict[str, int]]
     """Rows by value, of fields whose values are few, short and shared.
 
@@ -73,7 +73,7 @@ class Statistics(msgspec.Struct, kw_only=True):
 
 
 def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -> Statistics:
-    """Describe task files; memory holds a few numbers and digests a row.
+    """Describe task files; memory grows by a few numbers and digests a row.
 
     Raises:
         UsageError: A file or the template cannot be read.
@@ -101,7 +101,7 @@ def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -
 
 
 class _Tally:
-    """What one pass keeps."""
+    """Counts rows in one pass."""
 
     def __init__(self) -> None:
         self.num_wrong = 0
@@ -139,7 +139,7 @@ class _Tally:
         self._fields.add(row.fields)
 
     def result(self, files: list[str]) -> Statistics:
-        """Give what was counted."""
+        """Return the description of the rows."""
         return Statistics(
             files=files,
             num_rows=self._num_rows,
@@ -179,7 +179,7 @@ class _FieldValues:
                 self._counts[name] = None
 
     def shared(self) -> dict[str, dict[str, int]]:
-        """Give the fields whose values stand in two rows or more on average."""
+        """Return the fields whose values are in two rows or more on average."""
         return {
             name: dict(counts.most_common())
             for name, counts in self._counts.items()
@@ -188,7 +188,7 @@ class _FieldValues:
 
 
 def _short(value: JSON) -> str | None:
-    """Give the name of a value that is worth counting; different values have different ones."""
+    """Return a short name of a value, or None; different values have different names."""
     if isinstance(value, list | dict):
         return None
     is_plain = isinstance(value, str) and _is_plain(value)
@@ -197,7 +197,7 @@ def _short(value: JSON) -> str | None:
 
 
 def _is_plain(text: str) -> bool:
-    """Say whether a text shows what it is, and is not taken for JSON."""
+    """Return whether a text can be shown as it is, without being taken for JSON."""
     if not text or text != " ".join(text.split()):
         return False
     try:
@@ -213,7 +213,7 @@ def _num_images(message: Message) -> int:
 
 
 def _tool_name(tool: JSONObject) -> str:
-    """Give the name of a function, or the type of a hosted tool."""
+    """Return the name of a function, or the type of a hosted tool."""
     function = tool.get("function")
     name = function.get("name") if isinstance(function, dict) else tool.get("type")
     return str(name)
