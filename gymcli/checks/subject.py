@@ -116,7 +116,7 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
             options = CollectOptions(model="check", env=found.name)
             source = TaskSource([path], options, registry)
             rows = [row for row in source.rows() if row.env == found.name]
-            finding = _finding(source, registry, rows, origin)
+            finding = _tasks_finding(source, registry, rows, origin)
             valid = (row for row in rows if row.first_attempt == 0 and _is_valid(row, found))
             return TaskSet(list(islice(valid, limit)), origin, finding)
     except AttemptError as error:
@@ -139,7 +139,9 @@ def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
         yield path, f"{NUM_GENERATED} generated with Random(0)"
 
 
-def _finding(source: TaskSource, registry: Registry, rows: list[TaskRow], origin: str) -> Finding:
+def _tasks_finding(
+    source: TaskSource, registry: Registry, rows: list[TaskRow], origin: str
+) -> Finding:
     """Find rows that `gym collect` would refuse, and copies."""
     try:
         survey(source, registry)

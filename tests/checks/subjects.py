@@ -34,7 +34,7 @@ def says(text):
 
 
 def rows_of(answers, *, prompt="Task {}?", tools=None, **fields):
-    """Give a task for each answer."""
+    """Return a task for each answer."""
     return [
         TaskRow(
             id=f"t{number}",
@@ -58,5 +58,5 @@ def subject_of(environment, rows=None, *, watch=len, workers=None):
 
 
 def finding(check, environment, rows=None):
-    """Give what one check finds."""
+    """Return what one check finds."""
     return run_pooled(CHECKS[check](subject_of(environment, rows)))

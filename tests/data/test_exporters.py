@@ -39,7 +39,7 @@ NEMO_RUN = Path(__file__).parents[3] / "shared" / "data" / "nemo_gym_run"
 
 
 def read_back(exported, folder):
-    """Give the rollouts of an exported file by task and attempt."""
+    """Return the rollouts of an exported file by task and attempt."""
     path = folder / "back.jsonl"
     path.write_bytes(exported.data)
     with RunIndex(path) as index:

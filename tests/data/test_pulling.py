@@ -30,7 +30,7 @@ ROWS = [
 
 @pytest.fixture
 def out(tmp_path, monkeypatch):
-    """Give where to write, in a folder with a table and a map."""
+    """Return where to write, in a folder with a table and a map."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "map.yaml").write_text(MAP)
     write(Path("table.jsonl"), ROWS)

@@ -195,7 +195,7 @@ def written(path, rows):
 
 
 def tasks_of(path, template=None, **reading):
-    """Give what a run would be made of; fields without an id, which rendering may have to add."""
+    """Return what a run would be made of; fields without an id, which rendering may have to add."""
     tasks = []
     for task in read_tasks([path], TaskReading(default_env="quiz", template=template, **reading)):
         if hasattr(task, "name"):  # an ignored parameter
@@ -350,7 +350,7 @@ class Barren(Environment[Task]):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Give code that has the name of an environment of ours."""
+    """Return code that has the name of an environment of ours."""
     monkeypatch.chdir(tmp_path)
     Path("mcqa.py").write_text(OWN)
     return "mcqa.py"
