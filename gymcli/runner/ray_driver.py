@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import msgspec
 
-from gymcli import __version__
+from gymcli.version import __version__
 from gymcli.errors import (
     EngineError,
     EpisodeError,
