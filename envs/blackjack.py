@@ -152,7 +152,7 @@ class Blackjack(Environment[Deal]):
 
     @classmethod
     def choices(cls, task: Deal) -> list[str]:
-        """Give the two actions; a guesser takes one of them in every turn."""
+        """Return the two actions; a guesser takes one of them in every turn."""
         return [HIT, STAND]
 
     @classmethod
@@ -181,7 +181,7 @@ class Blackjack(Environment[Deal]):
 
 
 def shuffled(rng: Random) -> list[str]:
-    """Give the 52 cards in a random order."""
+    """Return the 52 cards in a random order."""
     return rng.sample(DECK, len(DECK))
 
 
@@ -191,7 +191,7 @@ def lowest_total(cards: Sequence[str]) -> int:
 
 
 def is_soft(cards: Sequence[str]) -> bool:
-    """Say whether an ace of the hand counts 11."""
+    """Return whether an ace of the hand counts 11."""
     return any(card[:-1] == "A" for card in cards) and lowest_total(cards) <= 11
 
 
@@ -206,7 +206,7 @@ def described(cards: Sequence[str]) -> str:
 
 
 def table(hand: Sequence[str], dealer: Sequence[str]) -> str:
-    """Say what the player sees: the own hand and the dealer's first card."""
+    """Return what the player sees: the own hand and the dealer's first card."""
     return f"Your hand: {described(hand)}. The dealer shows {dealer[0]}."
 
 
@@ -226,7 +226,7 @@ def stood(
 def best_play(
     hand: Sequence[str], dealer: Sequence[str], deck: Sequence[str]
 ) -> tuple[Result, int]:
-    """Give the best result that the cards allow, and the fewest hits that lead to it."""
+    """Return the best result that the cards allow, and the fewest hits that lead to it."""
     grown = ([*hand, *deck[:num_hits]] for num_hits in range(len(deck)))
     playable = itertools.takewhile(lambda cards: total(cards) <= 21, grown)
     plays = [
@@ -237,7 +237,7 @@ def best_play(
 
 
 def difficulty(hand: Sequence[str]) -> str:
-    """Say how hard the first choice is: nothing to lose, a risk to weigh, an ace of two values."""
+    """Return how hard the first choice is: nothing to lose, a risk, an ace of two values."""
     if total(hand) <= 11 or total(hand) >= 19:
         return "easy"
     return "hard" if is_soft(hand) else "medium"

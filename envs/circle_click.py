@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Iterator
 from random import Random
-from typing import NamedTuple, Self
+from typing import Self
 
 from pydantic import model_validator
 
@@ -35,8 +35,9 @@ from gymcli import (
     ToolCall,
     tool,
 )
+from gymcli.envs import load_generator
 
-from .circle_count import COLORS, SIZE, Circle, CircleTask, places, shown
+from .circle_count import CircleTask
 
 __all__ = ["CircleClick", "ClickTask"]
 
@@ -52,28 +53,6 @@ class ClickTask(CircleTask):
         if not self.targets:
             raise ValueError(f'no circle has the "target_color" {self.target_color!r}')
         return self
-
-
-class Level(NamedTuple):
-    """What pictures of a difficulty show."""
-
-    num_circles: tuple[int, int]
-    num_columns: int
-    """Of the grid in which circles lie."""
-    radius: tuple[int, int]
-
-
-LEVELS = {
-    "easy": Level((2, 4), 4, (26, 36)),
-    "medium": Level((6, 10), 5, (16, 24)),
-    "hard": Level((14, 24), 8, (6, 11)),
-}
-REQUESTS = [
-    "Click the {color} circle.",
-    "One of the circles is {color}: click it.",
-    "Find the {color} circle and click anywhere inside it.",
-    "Where is the {color} circle? Show it with a click.",
-]
 
 
 class CircleClick(Environment[ClickTask]):
@@ -116,16 +95,7 @@ class CircleClick(Environment[ClickTask]):
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Draw pictures with one circle of the colour; the harder, the more and the smaller."""
-        for number in range(num):
-            difficulty = list(LEVELS)[number % len(LEVELS)]
-            circles, target = _scene(rng, LEVELS[difficulty])
-            request = rng.choice(REQUESTS).format(color=target)
-            text = f"The picture is {SIZE} pixels wide and {SIZE} pixels high. {request}"
-            yield {
-                "id": f"click-{number}",
-                "difficulty": difficulty,
-                **shown(circles, target, text),
-            }
+        yield from load_generator("circle_click").generate(rng, num)
 
 
 def _point(arguments: str) -> tuple[int, int] | None:
@@ -136,16 +106,3 @@ def _point(arguments: str) -> tuple[int, int] | None:
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return (x, y) if max(abs(x), abs(y)) <= MAX_COORDINATE else None
-
-
-def _scene(rng: Random, level: Level) -> tuple[list[Circle], str]:
-    """Choose circles of several sizes, and a colour that only one of them has."""
-    target, *others = rng.sample(list(COLORS), len(COLORS))
-    num_circles = rng.randint(*level.num_circles)
-    colors = rng.sample([target, *rng.choices(others, k=num_circles - 1)], num_circles)
-    centres = places(rng, num_circles, level.num_columns, level.radius[1])
-    circles = [
-        Circle(x=x, y=y, radius=rng.randint(*level.radius), color=color)
-        for (x, y), color in zip(centres, colors, strict=True)
-    ]
-    return circles, target

@@ -20,7 +20,6 @@ from gymcli import Context, Environment, JSONObject, Message, Properties, Rollou
 
 __all__ = ["ExampleMultiTurn", "ScriptedTask"]
 
-
 Script = list[tuple[str, str]]
 """What the user says, turn by turn, with the gold answers."""
 
@@ -58,7 +57,7 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
         return Score(float(is_right), details={"reason": "correct" if is_right else "wrong_answer"})
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Give the gold answer to the question at hand."""
+        """Return the gold answer to the question at hand."""
         answers = dict(enumerate(self.task.earlier_answers))
         num_sent = _num_sent(rollout)
         is_last = num_sent == len(self.task.follow_ups)
@@ -67,7 +66,7 @@ class ExampleMultiTurn(Environment[ScriptedTask]):
 
     @classmethod
     def choices(cls, task: ScriptedTask) -> list[str]:
-        """Give the lengths of months where one is asked for."""
+        """Return the lengths of months where one is asked for."""
         return ["28", "30", "31"] if task.follow_ups[-1:] == [HOW_LONG] else []
 
     @classmethod

@@ -69,7 +69,7 @@ class ExampleSessionStateMgmt(Environment[CounterTask]):
         return {"count": self.count}
 
     async def final_state(self) -> int:
-        """Give the counter."""
+        """Return the counter."""
         return self.count
 
     @classmethod

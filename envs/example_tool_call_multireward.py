@@ -23,10 +23,19 @@ One row (its tools left out):
 """
 
 from collections.abc import Iterator
-from functools import partial
 from random import Random
 
-from gymcli import Context, Environment, JSONObject, Message, Properties, Rollout, Score, Task
+from gymcli import (
+    Context,
+    Environment,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Task,
+)
+from gymcli.envs import load_generator
 
 from .xlam_fc import (
     ExpectedCall,
@@ -36,15 +45,6 @@ from .xlam_fc import (
     has_arguments,
     predicted_calls,
     shown_calls,
-)
-from .xlam_fc.catalogue import ACTIONS
-from .xlam_fc.requests import (
-    DIFFICULTIES,
-    Difficulty,
-    Wish,
-    asked_anew,
-    drawn,
-    shown_tools,
 )
 
 __all__ = ["ExampleToolCallMultireward", "SingleCall"]
@@ -94,31 +94,11 @@ class ExampleToolCallMultireward(Environment[SingleCall]):
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write requests for one tool of one, of four, and of nine with its closest neighbours."""
-        seen: set[str] = set()
-        for number in range(num):
-            difficulty = DIFFICULTIES[number % len(DIFFICULTIES)]
-            [wish], text = asked_anew(rng, partial(_wish, rng, difficulty), seen)
-            is_hard = difficulty == "hard"
-            if is_hard:
-                done = drawn(rng, rng.choice([a for a in ACTIONS if a is not wish.action]))
-                text += f" Do not {done.words}: I did that myself."
-            tools = shown_tools(
-                rng, [wish.action], num_others=NUM_OTHERS[difficulty], has_siblings=is_hard
-            )
-            yield {
-                "id": f"call-{number}",
-                "difficulty": difficulty,
-                "messages": [
-                    {"role": "system", "content": INSTRUCTIONS},
-                    {"role": "user", "content": text},
-                ],
-                "tools": tools,
-                "expected_call": wish.call,
-            }
+        yield from load_generator("example_tool_call_multireward").generate(rng, num)
 
 
 def _has_required(call: PredictedCall, tools: list[JSONObject]) -> bool:
-    """Say whether a call is of a declared tool and has every argument that this one requires."""
+    """Return whether a call is of a declared tool and has every argument that this one requires."""
     functions = [tool.get("function") for tool in tools]
     declared = [f for f in functions if isinstance(f, dict) and f.get("name") == call.name]
     if not declared or call.arguments is None:
@@ -129,15 +109,6 @@ def _has_required(call: PredictedCall, tools: list[JSONObject]) -> bool:
     return all(name in call.arguments for name in names if isinstance(name, str))
 
 
-def _wish(rng: Random, difficulty: Difficulty) -> list[Wish]:
-    return [drawn(rng, rng.choice(ACTIONS), is_full=difficulty != "easy")]
-
-
-INSTRUCTIONS = (
-    "Answer with one call of one tool, and with no text. Take names, words and numbers as they "
-    "stand in the request, and leave out arguments that it says nothing of."
-)
-NUM_OTHERS: dict[Difficulty, int] = {"easy": 0, "medium": 3, "hard": 8}
 FAULTS = {
     "correctness": "wrong_call",
     "schema_valid": "missing_arguments",

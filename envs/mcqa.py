@@ -21,7 +21,6 @@ One row:
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from datetime import date
 from random import Random
 from typing import Literal
 
@@ -40,6 +39,7 @@ from gymcli import (
     last_boxed,
     without_text_commands,
 )
+from gymcli.envs import load_generator
 
 __all__ = ["MultipleChoice", "Question"]
 
@@ -48,10 +48,7 @@ Mode = Literal[RowMode, "lenient_answer_colon_md"]
 
 Choices = dict[str, str]
 """The options' texts by their letters, in upper case."""
-Problem = tuple[str, str, list[str]]
-"""A question, its right option, and wrong ones to choose from."""
 
-LETTERS = "ABCDEFGHIJ"
 OTHER_LETTERS = "أبجدঅবডঢＡＢＣＤ"
 OTHER_SCRIPTS = str.maketrans(OTHER_LETTERS, "ABCD" * 3)
 # Vowel signs of Arabic and Bengali are no word characters.
@@ -115,13 +112,12 @@ class MultipleChoice(Environment[Question]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 where the letter found is that of the right option."""
-        assert isinstance(context.options, cls.Options)
         question = cls.parse_task(rollout.task)
         text = rollout.output_text.strip()
         read_by: str = "output_regex"
         letter = _by_patterns(question, text, context)
         if letter is None:
-            read_by = context.options.grading_mode or question.grading_mode
+            read_by = cls.options_of(context).grading_mode or question.grading_mode
             letter = GRADERS[read_by](text, question.choices)
         is_right = letter == question.gold
         reason = "correct" if is_right else "wrong_answer" if letter else "no_answer"
@@ -133,37 +129,19 @@ class MultipleChoice(Environment[Question]):
         )
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Give the right letter in the form that the grading mode reads."""
+        """Return the right letter in the form that the grading mode reads."""
         mode = self.options.grading_mode or self.task.grading_mode
         return Message(role="assistant", content=_written(self.task.gold, mode))
 
     @classmethod
     def choices(cls, task: Question) -> list[str]:
-        """Give every letter in the form that the row's grading mode reads."""
+        """Return every letter in the form that the row's grading mode reads."""
         return [_written(letter, task.grading_mode) for letter in task.choices]
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write questions whose answers are computed, in every form of asking."""
-        rows: dict[str, JSONObject] = {}
-        while (number := len(rows)) < num:
-            difficulty = list(PROBLEMS)[number % len(PROBLEMS)]
-            request, fields = list(FORMS.items())[number // len(PROBLEMS) % len(FORMS)]
-            text, right, pool = rng.choice(PROBLEMS[difficulty])(rng)
-            wrong = rng.sample(pool, min(rng.randint(3, 9), len(pool)))
-            texts = rng.sample([right, *wrong], len(wrong) + 1)
-            options = list(zip(LETTERS, texts, strict=False))
-            listing = "\n".join(f"{letter}: {option}" for letter, option in options)
-            prompt = f"{text}\n\n{listing}\n\n{request}"
-            rows[prompt] = rows.get(prompt) or {
-                "id": f"mcqa-{number}",
-                "difficulty": difficulty,
-                "prompt": prompt,
-                "options": [{letter: option} for letter, option in options],
-                "expected_answer": LETTERS[texts.index(right)],
-                **fields,
-            }
-        yield from rows.values()
+        yield from load_generator("mcqa").generate(rng, num)
 
 
 def _written(letter: str, mode: Mode) -> str:
@@ -240,7 +218,7 @@ def _answer_colon_markdown(text: str, choices: Choices) -> str | None:
 
 
 def _is_pair(first: re.Match[str], second: re.Match[str]) -> bool:
-    """Say whether two different letters stand side by side, as in "A or B"."""
+    """Return whether two different letters stand side by side, as in "A or B"."""
     differ = first[0].upper() != second[0].upper()
     return differ and bool(SEPARATORS.fullmatch(first.string, first.end(), second.start()))
 
@@ -258,46 +236,6 @@ def _normalized(text: str) -> str:
 
 
 def _equal_option(text: str, choices: Choices) -> str | None:
-    """Give the letter of the first option whose text this is, but for case and spaces."""
+    """Return the letter of the first option whose text this is, but for case and spaces."""
     wanted = _normalized(text) or None  # an empty text means no option
     return next((key for key, option in choices.items() if _normalized(option) == wanted), None)
-
-
-def _largest(rng: Random) -> Problem:
-    wrong = rng.sample(range(10, 900), 9)
-    right = rng.randint(max(wrong) + 1, 999)
-    return "Which of these numbers is the largest?", str(right), [str(n) for n in wrong]
-
-
-def _first_word(rng: Random) -> Problem:
-    right, *wrong = sorted(rng.sample(WORDS.split(), 10))
-    return "Which of these words comes first in a dictionary?", right, wrong
-
-
-def _letter_count(rng: Random) -> Problem:
-    words = " ".join(rng.sample(WORDS.split(), 3))
-    letter = rng.choice(sorted({*words} - {" "}))
-    right = words.count(letter)
-    text = f'How many times does the letter "{letter}" occur in "{words}"?'
-    return text, str(right), [str(n) for n in range(right + 7) if n != right]
-
-
-def _weekday(rng: Random) -> Problem:
-    day = date(rng.randint(1950, 2049), rng.randint(1, 12), rng.randint(1, 28))
-    right = DAYS[day.weekday()]
-    return f"Which day of the week is {day.isoformat()}?", right, [d for d in DAYS if d != right]
-
-
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-WORDS = "anchor barrel candle dolphin engine feather garden hammer island jacket kettle lantern"
-
-PROBLEMS = {"easy": (_largest, _first_word), "medium": (_letter_count,), "hard": (_weekday,)}
-FORMS: dict[str, JSONObject] = {
-    "Put the letter in \\boxed{}.": {"grading_mode": "strict_single_letter_boxed"},
-    "Think first, then give the letter of your choice in \\boxed{}.": {},
-    "Give the option, by letter or text, in \\boxed{}.": {"grading_mode": "lenient_boxed"},
-    'Reply with "Answer:" and the letter.': {"grading_mode": "lenient_answer_colon"},
-    'End with "I pick" and the letter.': {"template_metadata": {"output_regex": r"I pick (\w)\b"}},
-    "Put its text in <pick></pick>.": {"template_metadata": {"output_regex": ["<pick>(.+?)<"]}},
-}
-"""How prompts ask for the answer, with the fields that say how it is read."""

@@ -10,7 +10,6 @@ from gymcli.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from gymcli.checks.checks import check
-    from gymcli.engines import collect
     from gymcli.environment.contract import Context, Environment, Model
     from gymcli.environment.judge import Judge, StandIn, Verdict
     from gymcli.environment.model_text import last_boxed, without_text_commands
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     )
     from gymcli.metrics import AttemptScore, Group
     from gymcli.models.endpoint import Endpoint
+    from gymcli.runner.collection import collect
     from gymcli.runner.verifying import verify
     from gymcli.types import (
         JSON,
@@ -93,8 +93,8 @@ _MODULES = (
     "gymcli.metrics.groups",
     "gymcli.models.endpoint",
     "gymcli.runner.verifying",
+    "gymcli.runner.collection",
     "gymcli.checks.checks",
-    "gymcli.engines.library",
 )
 """Where the public names are defined; what imports least comes first."""
 

@@ -1,4 +1,4 @@
-"""The Typer app; turns a GymError into a message and an exit code."""
+"""The Typer app: all commands, the options that each has, and how a command ends."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from gymcli.commands import (
     verify,
     view,
 )
+from gymcli.commands.collect_output import TYPED
 from gymcli.commands.console import (
     LOGGER,
-    guard_outputs,
+    guard_descriptors,
     harmless,
     make_safe,
     message,
     results_apart,
     scrubbed,
 )
-from gymcli.commands.ending import TYPED
 from gymcli.commands.signals import (
-    TerminatedError,
-    heed_signals,
-    leave_at_signals,
-    leave_threads,
+    exit_at_signals,
+    exit_despite_threads,
+    interrupt_of,
+    raise_at_signals,
 )
 from gymcli.errors import (
     BudgetReachedError,
@@ -81,24 +81,22 @@ _WARNING_LOGGERS = (
     "gymcli.rollout",
     "gymcli.runner.run_writer",
 )
-"""What others log is printed by whoever knows the command."""
+"""Only their warnings are printed; the command itself prints what the rest of gymcli logs."""
 
-_INTERRUPTED = 130
-_TERMINATED = 143
 _CLOSED_OUTPUT = 141
 _SYSTEM_ERRORS: dict[int, type[GymError]] = {
     **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM), UsageError),
     **dict.fromkeys((errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO), RunError),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), RunError),
 }
-"""What is wrong with the path that the user gave, and what with the machine."""
+"""By errno, whether the path that the user gave is wrong, or the machine."""
 
 
 class _Group(typer.core.TyperGroup):
     """Ends every command the same way: an error of ours is one message and an exit code."""
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
-        """Let the options that every command has stand behind its name as well."""
+        """Accept the options that every command has behind its name, too."""
         context = cast("typer.Context", ctx)
         context.meta[TYPED] = list(args)
         with _ending():
@@ -113,10 +111,10 @@ class _Group(typer.core.TyperGroup):
 
 
 class _Command(typer.core.TyperCommand):
-    """Runs with a stdout that takes nothing but results."""
+    """Runs with a stdout for results only; `sys.exit` in an environment is an error."""
 
     def invoke(self, ctx: object) -> object:
-        """Run the command; code that it calls must not decide how it ends."""
+        """Run the command."""
         with results_apart():
             try:
                 result: object = super().invoke(cast("typer.Context", ctx))
@@ -127,10 +125,10 @@ class _Command(typer.core.TyperCommand):
 
 @contextmanager
 def _unencodable(args: list[str]) -> Iterator[None]:
-    """Name an argument that is no UTF-8, where a command fails because of it.
+    """Name the argument that is not UTF-8 where a command fails because of it.
 
     Raises:
-        UsageError: One is none.
+        UsageError: An argument is not UTF-8.
 
     """
     try:
@@ -159,24 +157,24 @@ def _ending() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except GymError as error:
-        if LOGGER.hasHandlers():  # else Python prints it, as long as no option was read
+        if LOGGER.hasHandlers():  # before the options are read, Python would print it
             LOGGER.error(harmless(str(error)))
         mark = "" if isinstance(error, (InterruptedRunError, BudgetReachedError)) else "error: "
         for line in str(error).splitlines() or [type(error).__name__]:
             message(f"{mark}{line}")
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
-        is_terminated = isinstance(error, TerminatedError)
-        message("terminated" if is_terminated else "interrupted")
-        raise typer.Exit(_TERMINATED if is_terminated else _INTERRUPTED) from error
+        text, code = interrupt_of(error)
+        message(text)
+        raise typer.Exit(code) from error
     except BrokenPipeError as error:
-        # The reader has left (gym metrics | head), which is no news to anybody.
+        # The reader has left (gym metrics | head), which needs no message.
         raise typer.Exit(_CLOSED_OUTPUT) from error
 
 
 @contextmanager
 def _system_errors() -> Iterator[None]:
-    """Give what the system says of a path as an error of ours, where no check foresaw it."""
+    """Turn an error of the system about a path into one of ours, where no check caught it."""
     try:
         yield
     except OSError as error:
@@ -254,7 +252,7 @@ def common(
     log_file: Annotated[Path | None, typer.Option(help="Append a log to this file.")] = None,
 ) -> None:
     """Run language models through environments and score what they did."""
-    # Without a handler of ours, Python would print warnings to stderr by itself.
+    # Without a handler, Python would print warnings to stderr by itself.
     handlers: list[logging.Handler] = [_StderrHandler() if verbose else _WarningHandler()]
     if log_file is not None:
         try:
@@ -265,7 +263,7 @@ def common(
 
 
 class _StderrHandler(logging.Handler):
-    """Prints what is not printed anyway, past a live display."""
+    """Prints what the command does not print itself, without breaking a live display."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name != LOGGER.name:
@@ -273,7 +271,7 @@ class _StderrHandler(logging.Handler):
 
 
 class _WarningHandler(logging.Handler):
-    """Prints what environments and endpoints do that their users should know at once."""
+    """Prints what a user should know at once of environments and endpoints."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith(_WARNING_LOGGERS):
@@ -281,7 +279,7 @@ class _WarningHandler(logging.Handler):
 
 
 class _FileHandler(logging.FileHandler):
-    """Writes the log; a log that cannot be written is warned of once, and the work goes on."""
+    """Writes the log; if that fails, a warning is printed once and the command continues."""
 
     is_lost = False
 
@@ -293,12 +291,12 @@ class _FileHandler(logging.FileHandler):
             message(f"warning: {self.baseFilename}: cannot be written: {reason}")
 
     def close(self) -> None:
-        with suppress(OSError):  # said already
+        with suppress(OSError):  # the warning was printed
             super().close()
 
 
 class _Formatter(logging.Formatter):
-    """A record is one line, and what it quotes stays harmless and without secrets."""
+    """Formats a record as one line, harmless and without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         return harmless(scrubbed(super().format(record)).replace("\n", "\\n"))
@@ -327,11 +325,11 @@ def main(supervised: Supervised | None = None) -> None:
     """Run the command line.
 
     Args:
-        supervised: What the supervisor handed to this process, where there is one.
+        supervised: The link to the supervisor that forked this process, if there is one.
 
     """
-    heed_signals()
-    guard_outputs()
+    raise_at_signals()
+    guard_descriptors()
     make_safe(os.environ)
     code = 1  # a traceback, which Python prints
     try:
@@ -344,21 +342,21 @@ def main(supervised: Supervised | None = None) -> None:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         main_thread = threading.main_thread()
         if any(not one.daemon and one is not main_thread for one in threading.enumerate()):
-            leave_at_signals(code)
-            leave_threads(code)
+            exit_at_signals(code)
+            exit_despite_threads(code)
         raise
     finally:
         if supervised is not None:
-            leave_at_signals(code)
+            exit_at_signals(code)
             supervised.tell(Tag.FINISHED, str(code))
 
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Exit at a signal that comes before or after the command itself."""
+    """Exit at a signal that arrives before or after the command itself."""
     try:
         yield
     except KeyboardInterrupt as error:
-        is_terminated = isinstance(error, TerminatedError)
-        message("terminated" if is_terminated else "interrupted")
-        sys.exit(_TERMINATED if is_terminated else _INTERRUPTED)
+        text, code = interrupt_of(error)
+        message(text)
+        sys.exit(code)

@@ -1,6 +1,34 @@
 """Makes `gymcli.envs.<name>` importable from wheel, editable install and checkout."""
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
-_packaged = Path(__file__).parent / "_envs"
-__path__ = [str(_packaged if _packaged.is_dir() else Path(__file__).parents[1] / "envs")]
+__all__ = ["load_generator"]
+
+_PACKAGE = Path(__file__).parent
+_IS_WHEEL = (_PACKAGE / "_envs").is_dir()
+__path__ = [str(_PACKAGE / "_envs" if _IS_WHEEL else _PACKAGE.parent / "envs")]
+_DATASETS = _PACKAGE / "_datasets" if _IS_WHEEL else _PACKAGE.parent / "datasets"
+
+
+def load_generator(name: str) -> ModuleType:
+    """Return `datasets/<name>/generate.py`, whose `generate` writes the tasks of an environment.
+
+    It is loaded by its path and once, since the folders of `datasets` are no packages: one of that
+    name is Hugging Face's.
+    """
+    module_name = f"_generate_{name}"
+    if module_name not in sys.modules:
+        spec = spec_from_file_location(module_name, _DATASETS / name / "generate.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        sys.modules[module_name] = module  # where its classes look for it as they are made
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+    return sys.modules[module_name]

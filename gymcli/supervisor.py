@@ -27,12 +27,12 @@ _TICK_SECONDS = 1.0 if _HAS_TIMED_WAIT else 0.05
 _REPEAT_SECONDS = 0.2
 """Two signals of one kind within this time are one."""
 _START_PATIENCE = 10.0
-"""From a signal until the end of a run that has not yet said how long it may take."""
+"""Seconds that a run which has not yet reported its patience has to end after a signal."""
 _SECOND_PATIENCE = 5.0
 _FINISHED_PATIENCE = 10.0
-"""From the end of a command until its process is ended: a thread of others may hold it."""
+"""Seconds that a finished process has to end: a thread of an environment may hold it up."""
 _STOP_SECONDS = 5.0
-"""A blocked process that dies so soon after it was stopped was not blocked: its clock went on."""
+"""A process that dies as blocked so soon after it was stopped was not: its clock ran on."""
 _MAX_DEATHS = 3
 _UNUSABLE, _TERMINATED, _INTERRUPTED = 4, 143, 130
 _BLOCKED = "Timeout ("
@@ -40,6 +40,7 @@ _BLOCKED = "Timeout ("
 _MAX_STACK_CHARACTERS = 2000
 _ONLY_SHOWS = {"--help", "-h", "--dry-run", "--version"}
 _AFTER_DISPLAY = "\r\n\x1b[?25h"
+_AGAIN = "it is started again"
 
 
 def main() -> None:
@@ -71,7 +72,7 @@ def _scoring_command(arguments: Sequence[str]) -> str:
 
 
 def _supervise(arguments: Sequence[str]) -> Supervised:
-    """Start the run until it is finished, and exit as it did; return in each forked run only."""
+    """Fork the run until it is finished, and exit with its code; return only in a forked run."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored
     passed_on = frozenset(
         number
@@ -115,9 +116,6 @@ def _supervise(arguments: Sequence[str]) -> Supervised:
         _say(f"the run died: {death.how}; {_AGAIN}")
 
 
-_AGAIN = "it is started again"
-
-
 def _above_standard(descriptor: int) -> int:
     """Move a descriptor away from those of stdin, stdout and stderr, which may be closed."""
     if descriptor > 2:
@@ -135,7 +133,7 @@ def _say(text: str) -> None:
 
 
 def _end_stopped(run: _Run) -> NoReturn:
-    """Exit after a signal whose run could not say itself how it ended."""
+    """Exit after a signal at which the run was killed before it printed how it ended."""
     saved = f"what was recorded is saved in {run.directory}" if run.directory else "nothing began"
     word, code = (
         ("interrupted", _INTERRUPTED) if run.cause == signal.SIGINT else ("terminated", _TERMINATED)
@@ -145,7 +143,7 @@ def _end_stopped(run: _Run) -> NoReturn:
 
 
 def _end_dead(run: _Run, death: Death) -> NoReturn:
-    """Exit where starting the run again does not help."""
+    """Exit where another start would not help."""
     where = f"; the stack is in {run.directory}/{STACK_FILE}" if death.stack else ""
     _say(
         f"error: the run died {_MAX_DEATHS} times without a new record, the last time: {death.how}"
@@ -170,9 +168,9 @@ class _Run:
         self.directory = directory
         self.has_recorded = False
         self.exit_code: int | None = None
-        """What the run said that it ends with; None: it has not finished."""
+        """As the run reported it; None: it has not finished."""
         self.cause: signal.Signals | None = None
-        """The signal that ends the run, where one came."""
+        """The first signal that was passed on, if any."""
         self._process = process
         self._report = report
         os.set_blocking(report, False)
@@ -180,7 +178,7 @@ class _Run:
         self._awaited = {*passed_on, signal.SIGCHLD}
         self._patience = _START_PATIENCE
         self._ends: float | None = None
-        """When the run is killed."""
+        """When the run is killed; None: never."""
         self._num_signals = 0
         self._last: dict[signal.Signals, float] = {}
         self._status = 0
@@ -188,7 +186,7 @@ class _Run:
         self._stopped_at = -_STOP_SECONDS
 
     def wait(self) -> None:
-        """Wait for the end of the process; pass signals on and keep their time limits."""
+        """Wait until the process ends; pass signals on, and kill it when their time is over."""
         looked_at = time.monotonic()
         while not self._has_ended():
             left = _TICK_SECONDS if self._ends is None else self._ends - time.monotonic()
@@ -235,7 +233,7 @@ class _Run:
             return True
 
     def _pass_on(self, number: signal.Signals) -> None:
-        """Hand a signal to the run, and limit the time that it may take to end."""
+        """Send a signal to the run, and limit the time that it may take to end."""
         now = time.monotonic()
         before = self._last.get(number, -_REPEAT_SECONDS)
         if now - before < _REPEAT_SECONDS:
@@ -251,7 +249,7 @@ class _Run:
         self._ends = ends if self._ends is None else min(self._ends, ends)
 
     def _read_report(self) -> None:
-        """Read what the run has said; copies of it may hold the pipe, so it need never end."""
+        """Read the reports of the run; forks of it may keep the pipe open, so do not wait."""
         with suppress(BlockingIOError):
             while data := os.read(self._report, 65_536):
                 self._unread += data
@@ -273,9 +271,9 @@ class _Run:
 
 
 def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals | None:
-    """Wait for one of these signals, which are blocked; None: the time is over."""
+    """Wait for one of these blocked signals; return None when the time is over."""
     if sys.platform == "darwin":
-        # It has no sigtimedwait, and forgets a pending SIGCHLD: the caller looks often.
+        # It has no sigtimedwait, and drops a pending SIGCHLD, so the caller polls.
         pending = signal.sigpending() & awaited
         if not pending:
             time.sleep(seconds)
@@ -287,7 +285,7 @@ def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals
 
 
 def _end_of_stack(directory: str | None) -> str:
-    """Return what faulthandler wrote: its first line, and the thread that matters."""
+    """Return the first line that faulthandler wrote, and the stack of the thread at fault."""
     if directory is None:
         return ""
     try:

@@ -23,6 +23,7 @@ HEAVY = (
     "yaml",
     "jsonlines",
     "regex",
+    "numpy",
 )
 
 

@@ -350,10 +350,10 @@ def test_a_terminal_sends_its_signal_to_both(start):
     pid = running.run_of()
     os.kill(pid, signal.SIGINT)
     running.process.send_signal(signal.SIGINT)
-    running.wait_until(lambda: "once more to stop at once" in running.stderr)
+    running.wait_until(lambda: "again to stop now" in running.stderr)
     Path("held").unlink()
     assert running.end() == 130
-    assert "are cut off" not in running.stderr
+    assert "cancelling" not in running.stderr
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
 
 

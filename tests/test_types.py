@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from gymcli.types import (
     JSON_ERRORS,
@@ -16,6 +17,7 @@ from gymcli.types import (
     Failure,
     FunctionCall,
     Message,
+    RecordNumbers,
     Rollout,
     Score,
     Timing,
@@ -233,6 +235,30 @@ def test_types_are_told_in_the_reference_of_the_format():
     described = msgspec.json.decode(schema.read_bytes())
     names = set(Rollout.__struct_encode_fields__)
     assert names <= set(described.get("properties") or described["$defs"]["Rollout"]["properties"])
+
+
+def test_readings_of_a_line_have_the_fields_of_its_records():
+    known = {field.name: field.type for kind in (Failure, Rollout) for field in fields(kind)}
+    known["stop_reason"] = str | None
+    for field in fields(RecordNumbers):
+        assert field.type in (known[field.name], known[field.name] | None), field.name
+    assert set(Failure.__struct_fields__) - {"error"} <= set(Rollout.__struct_fields__)
+
+
+def test_keys_of_a_line_keep_their_order():
+    """Readers may find a line in another file by its bytes, and diffs of runs stay small."""
+    shared = ("schema_version", "task_id", "task_hash", "attempt", "env", "env_version")
+    shared += ("env_options", "seed")
+    conversation = ("group_size", "task", "messages", "tools", "num_prompt_messages", "model")
+    conversation += ("sampling", "response_model", "stop_reason", "final_state", "step_rewards")
+    spent = ("usage", "calls", "cost", "role_usage")
+    score = ("reward", "components", "metrics", "answer", "details", "verifier")
+    assert Rollout.__struct_encode_fields__ == (
+        *(*shared, *conversation, "tool_errors", *spent, "redacted", "timing", "retries", *score),
+    )
+    assert Failure.__struct_encode_fields__ == (
+        *(*shared, "error", "messages", "redacted", "model", *spent, "timing", "retries"),
+    )
 
 
 @pytest.mark.parametrize("name", Usage.__struct_fields__)

@@ -51,11 +51,11 @@ from gymcli import (
     Tool,
     ToolCall,
 )
-
-from .problems import word_problems
+from gymcli.envs import load_generator
 
 if TYPE_CHECKING:
     from .worlds import World
+
 
 __all__ = ["Aviary", "AviaryTask"]
 
@@ -148,7 +148,7 @@ class Aviary(Environment[AviaryTask]):
         return worlds.World(environment, timeout=options.step_timeout)
 
     def tools(self) -> list[Tool]:
-        """Give the world's tools."""
+        """Return the world's tools."""
         return list(self._tools)
 
     async def step(self, message: Message) -> Step:
@@ -174,7 +174,7 @@ class Aviary(Environment[AviaryTask]):
     async def _sorted(
         self, calls: list[ToolCall]
     ) -> tuple[list[tuple[ToolCall, JSONObject]], list[Message]]:
-        """Give the calls that can be made with their arguments, and answers to all others."""
+        """Return the calls that can be made with their arguments, and answers to all others."""
         sound: list[tuple[ToolCall, JSONObject]] = []
         refusals: list[Message] = []
         for call in calls:
@@ -193,7 +193,7 @@ class Aviary(Environment[AviaryTask]):
         return ""
 
     async def final_state(self) -> JSONObject:
-        """Say how the world ended."""
+        """Return how the world ended."""
         return {"outcome": self._outcome}
 
     async def close(self) -> None:
@@ -223,14 +223,7 @@ class Aviary(Environment[AviaryTask]):
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write word problems for the calculator; the more steps they take, the harder."""
-        for number, problem in enumerate(word_problems(rng, num)):
-            yield {
-                "id": f"calculator-{number}",
-                "difficulty": problem.difficulty,
-                "prompt": f"{problem.text}\n\n{INSTRUCTION}",
-                "expression": problem.expression,
-                "task_kwargs": {"answer": problem.answer},
-            }
+        yield from load_generator("aviary").generate(rng, num)
 
 
 def _calling(name: str, **arguments: str) -> Message:
@@ -271,7 +264,5 @@ def _in_order(calls: list[ToolCall], given: list[Message]) -> list[Message]:
 
 
 CALCULATOR = "gymcli.envs.aviary.calculator:CalculatorEnv"
-
-INSTRUCTION = "Work it out with the calculator, then hand in the number with submit_answer."
 
 UNANSWERED = "The environment gave no answer to this call."

@@ -44,7 +44,7 @@ class World:
         """Seconds that `reset` and each step may take."""
 
     async def reset(self) -> tuple[list[Message], list[ShownTool]]:
-        """Give the opening messages and the tools.
+        """Return the opening messages and the tools.
 
         Raises:
             TimeoutError: It took too long.
@@ -94,7 +94,7 @@ class World:
 def world_of_dataset(
     name: str, dataset_args: JSONObject, *, task_idx: int | None, task_kwargs: JSONObject
 ) -> core.Environment[object]:
-    """Give a new environment of a data set: by position, by arguments, else the next one.
+    """Return a new environment of a data set: by position, by arguments, else the next one.
 
     Args:
         name: A data set that aviary knows, or `module:Class`.

@@ -53,9 +53,9 @@ from gymcli import (
     Task,
     VerifierTimeoutError,
 )
+from gymcli.envs import load_generator
 
 from .database import MAX_STEPS, Comparison, compare
-from .tasks import rows
 
 __all__ = ["BirdSQL", "QueryTask"]
 
@@ -101,9 +101,8 @@ class BirdSQL(Environment[QueryTask]):
 
         """
         task = cls.parse_task(rollout.task)
-        assert isinstance(context.options, cls.Options)
         query = _last_query(rollout.output_text)
-        found = await _compared(task, query, context, context.options)
+        found = await _compared(task, query, context, cls.options_of(context))
         details: JSONObject = {
             "reason": found.reason,
             "num_rows": found.num_rows,
@@ -116,17 +115,17 @@ class BirdSQL(Environment[QueryTask]):
         return Score(float(found.reason == "correct"), answer=answer, details=details)
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Give the gold query."""
+        """Return the gold query."""
         return Message(role="assistant", content=f"```sql\n{self.task.gt_sql}\n```")
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write questions about four small databases, filled anew for each."""
-        return rows(rng, num)
+        yield from load_generator("bird_sql").generate(rng, num)
 
 
 def _last_query(text: str) -> str | None:
-    """Give what stands in the last block of SQL, if there is a letter in it."""
+    """Return what stands in the last block of SQL, if there is a letter in it."""
     blocks = BLOCK.findall(text)
     query = blocks[-1].strip() if blocks else ""
     return query if re.search(r"[A-Za-z]", query) else None

@@ -60,12 +60,11 @@ from gymcli import (
     Tool,
     ToolCall,
 )
+from gymcli.envs import load_generator
 
-from .domains import rows
 from .judging import Hearing, JudgeMode, check_simulators
-from .simulation import ToolSimulator, customer
+from .simulation import Ending, SimulationTask, ToolSimulator, ToolSpec, customer
 from .stand_ins import Script, ScriptedJudge
-from .tasks import Ending, SimulationTask, ToolSpec
 
 __all__ = ["ConversationalToolUseSimulation"]
 
@@ -115,7 +114,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         return [Message(role="user", content=text)]
 
     def tools(self) -> list[Tool]:
-        """Give the row's tools, each of which the simulator answers for."""
+        """Return the row's tools, each of which the simulator answers for."""
         return [
             Tool(
                 self._function(tool),
@@ -151,7 +150,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
         return [*await self.call_tools(run), *left]
 
     async def final_state(self) -> JSONObject:
-        """Give how the customer ended, and what the judge says of customer and tools.
+        """Return how the customer ended, and what the judge says of customer and tools.
 
         Raises:
             RoleError: Customer or tools fell out of their parts.
@@ -202,8 +201,7 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
             RoleError: A call of the judge failed, or customer or tools fell out of their parts.
 
         """
-        assert isinstance(context.options, cls.Options)
-        options, task = context.options, cls.parse_task(rollout.task)
+        options, task = cls.options_of(context), cls.parse_task(rollout.task)
         ended, is_judged = _ended(rollout)
         fault = _fault(task, ended, enforces_transfer=options.enforce_transfer)
         details: JSONObject = {"reason": fault or "correct"}
@@ -230,18 +228,18 @@ class ConversationalToolUseSimulation(Environment[SimulationTask]):
 
     @classmethod
     def stand_ins(cls, task: SimulationTask) -> Mapping[str, Model]:
-        """Give a customer and tools that follow the gold, and a judge that compares with it."""
+        """Return a customer and tools that follow the gold, and a judge that compares with it."""
         script, judge = StandIn(Script(task).answer), StandIn(ScriptedJudge(task).answer)
         return {"user": script, "tool": script, "judge": judge}
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write requests to five businesses: questions, changes, and what only a colleague can."""
-        return rows(rng, num)
+        yield from load_generator("conversational_tool_use_simulation").generate(rng, num)
 
 
 def _ended(rollout: Rollout) -> tuple[Ending, bool]:
-    """Give how the customer ended, and whether customer and tools were judged."""
+    """Return how the customer ended, and whether customer and tools were judged."""
     state = rollout.final_state
     if isinstance(state, dict):
         ended = state.get("ended")
@@ -254,7 +252,7 @@ def _ended(rollout: Rollout) -> tuple[Ending, bool]:
 
 
 def _fault(task: SimulationTask, ended: Ending, *, enforces_transfer: bool) -> str:
-    """Say why the reward is 0 whatever a judge would say."""
+    """Return why the reward is 0 whatever a judge would say."""
     if not ended:
         return "unfinished"
     is_due = task.customer_scenario.outside_policy_scope

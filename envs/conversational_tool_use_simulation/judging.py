@@ -7,7 +7,7 @@ import msgspec
 
 from gymcli import Judge, Message, Model, RoleError, Verdict
 
-from .tasks import Ending, SimulationTask, transcript
+from .simulation import Ending, SimulationTask, transcript
 
 __all__ = [
     "COMBINED_JUDGE",
@@ -104,7 +104,7 @@ QUESTIONS: Mapping[Question, str] = {
 
 
 def question(kind: Question, task: SimulationTask) -> str:
-    """Give what the judge is asked."""
+    """Return what the judge is asked."""
     is_of_representative = kind not in ("customer", "tool")
     asks = task.profile == "proactive" and is_of_representative
     return QUESTIONS[kind] + (_PROACTIVE if asks else "")
@@ -164,7 +164,7 @@ class Hearing(NamedTuple):
         return await COMBINED_JUDGE.ask(self.judge, **fields)
 
     def _until(self, place: int) -> dict[str, str]:
-        """Give the prompt on one message, with those before it."""
+        """Return the prompt on one message, with those before it."""
         kinds: dict[str, Question] = {"user": "customer", "tool": "tool"}
         kind = kinds.get(self.messages[place].role, "message")
         shown = self.messages[: place + 1]
@@ -199,7 +199,7 @@ def check_simulators(verdicts: list[Verdict]) -> None:
 
 
 def _is_simulated(message: Message) -> bool:
-    """Say whether customer or tools said it: a sentence on a bad call is of the environment."""
+    """Return whether customer or tools said it: a sentence on a bad call is of the environment."""
     if message.role != "tool":
         return message.role == "user"
     try:

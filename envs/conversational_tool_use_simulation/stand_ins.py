@@ -8,8 +8,7 @@ import msgspec
 from gymcli import JSONObject, Message
 
 from .judging import QUESTIONS, question
-from .simulation import TOOL_INSTRUCTIONS
-from .tasks import SimulationTask
+from .simulation import TOOL_INSTRUCTIONS, SimulationTask
 
 __all__ = ["Script", "ScriptedJudge"]
 
@@ -21,14 +20,14 @@ class Script:
         self.task = task
 
     def answer(self, messages: list[Message]) -> str:
-        """Say what the customer says, or what the tool gives."""
+        """Return what the customer says, or what the tool gives."""
         last = messages[-1].text
         if messages[0].text.startswith(TOOL_INSTRUCTIONS):
             return self._result(msgspec.json.decode(last.rpartition("\n")[2]))
         return self._words(last, is_first=len(messages) == 2)
 
     def _result(self, call: JSONObject) -> str:
-        """Give the gold result of a gold call; of any other, something empty that fits."""
+        """Return the gold result of a gold call; of any other, something empty that fits."""
         for gold in self.task.gold_calls:
             if {"tool": gold.name, "arguments": gold.arguments} == call:
                 return msgspec.json.encode(gold.result).decode()
@@ -88,13 +87,13 @@ class ScriptedJudge:
         return all(self._rules[speaker](lines[:place]) for place in places)
 
     def _keeps_secrets(self, lines: list[JSONObject]) -> bool:
-        """Say whether the customer told only what was asked for, where that is the profile."""
+        """Return whether the customer told only what was asked for, where that is the profile."""
         says, asked = str(lines[-1].get("says")), " ".join(_said(lines)).casefold()
         told = [name for name, value in self.task.facts.items() if value in says]
         return self.task.profile == "general" or all(name in asked for name in told)
 
     def _gives_gold(self, lines: list[JSONObject]) -> bool:
-        """Say whether the result is the gold one, where its call is; calls are answered in turn."""
+        """Return whether the result is the gold one, where its call is; calls come in turn."""
         num_results = sum(line["speaker"] == "tool" for line in lines)
         call = _calls(lines)[num_results - 1]
         result = _decoded(str(lines[-1]["result"]))
@@ -102,12 +101,12 @@ class ScriptedJudge:
         return result is None or not gold or result in gold
 
     def _calls_gold(self, lines: list[JSONObject]) -> bool:
-        """Say whether the last calls are gold ones, and nothing in them is guessed."""
+        """Return whether the last calls are gold ones, and nothing in them is guessed."""
         is_gold = all(call in self._gold for call in _calls(lines[-1:]))
         return is_gold and self._is_grounded(lines)
 
     def _is_grounded(self, lines: list[JSONObject]) -> bool:
-        """Say whether every argument of a gold call was heard before the call was made."""
+        """Return whether every argument of a gold call was heard before the call was made."""
         heard = [self.task.policy]
         for line in lines:
             if line["speaker"] != "representative":
@@ -121,7 +120,7 @@ class ScriptedJudge:
         return True
 
     def _serves(self, lines: list[JSONObject]) -> bool:
-        """Say whether the gold calls were made in order, no others, and the outcome was told.
+        """Return whether the gold calls were made in order, no others, and the outcome was told.
 
         No call may guess, and no call that nobody needs may be among them.
         """
@@ -151,7 +150,7 @@ def _decoded(text: str) -> object:
 
 
 def _empty(schema: JSONObject) -> object:
-    """Give the smallest value of the common forms of a schema."""
+    """Return the smallest value of the common forms of a schema."""
     if "enum" in schema:
         return cast("list[object]", schema["enum"])[0]
     if schema.get("type") == "object":

@@ -56,12 +56,11 @@ from gymcli import (
     Score,
     Task,
 )
+from gymcli.envs import load_generator
 
-from .answer import Answer
-from .arguments import Arguments
+from .answer import Answer, Arguments
 from .checks import CHECKS
 from .composing import compose
-from .prompts import rows
 
 __all__ = ["InstructionFollowing", "Instructions"]
 
@@ -137,7 +136,7 @@ class InstructionFollowing(Environment[Instructions]):
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write tasks with one, two and four instructions that go together."""
-        return rows(rng, num)
+        yield from load_generator("instruction_following").generate(rng, num)
 
 
 def _reason(share: float, *, has_text: bool, follows_all: bool) -> str:

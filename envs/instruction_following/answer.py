@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from gymcli import Context
 
-__all__ = ["Answer", "sentences", "stretches", "words"]
+__all__ = ["Answer", "Arguments", "Relation", "compare", "sentences", "stretches", "words"]
 
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "St", "Prof", "vs", "e.g", "i.e")
@@ -26,11 +36,11 @@ class Answer(NamedTuple):
     context: Context
 
     def find(self, pattern: str, *, flags: int = re.IGNORECASE) -> list[str]:
-        """Give every match of a pattern that a row brings, within the time limit."""
+        """Return every match of a pattern that a row brings, within the time limit."""
         return self.context.search(pattern, self.text, flags=flags)
 
     def pattern(self, keyword: str) -> str:
-        """Give a keyword as the pattern that it is, else one that finds it as it stands."""
+        """Return a keyword as the pattern that it is, else one that finds it as it stands."""
         try:
             self.context.search(keyword, "")
         except ValueError:
@@ -45,12 +55,12 @@ def sentences(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Give the words without punctuation; what hyphens or apostrophes join is one word."""
+    """Return the words without punctuation; what hyphens or apostrophes join is one word."""
     return _WORD.findall(text)
 
 
 def stretches(text: str, start: str, end: str) -> Iterator[str]:
-    """Give what reaches, on one line, from each `start` to the next `end`, both included.
+    """Yield what reaches, on one line, from each `start` to the next `end`, both included.
 
     A pattern with `.*?` says the same and takes quadratic time where no `end` follows.
     """
@@ -60,3 +70,97 @@ def stretches(text: str, start: str, end: str) -> Iterator[str]:
             stop = found + len(end)
             yield line[begin:stop]
             begin = line.find(start, stop)
+
+
+Relation = Literal["at least", "less than"]
+
+
+def _first_of_list(value: object) -> object:
+    """Take the word out of a list, as some of the training rows write it."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _three_words(phrase: str) -> str:
+    if phrase and len(phrase.split()) < 3:
+        raise ValueError("a phrase of which a word in the middle changes has three words or more")
+    return phrase
+
+
+Count = Annotated[int, Field(ge=0)]
+Position = Annotated[int, Field(ge=1)]
+Text = Annotated[str, BeforeValidator(_first_of_list), StringConstraints(strip_whitespace=True)]
+
+
+class Arguments(BaseModel):
+    """The arguments of one instruction; those that are null count as absent, others are ignored.
+
+    Which of them a check needs stands in `CHECKS`; the defaults are never read.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    relation: Relation = "at least"
+    let_relation: Relation = "at least"
+    capital_relation: Relation = "at least"
+    keyword: Text = ""
+    keyword1: Text = ""
+    keyword2: Text = ""
+    keywords: list[str] = []
+    forbidden_words: list[str] = []
+    frequency: Count = 0
+    letter: Annotated[Text, StringConstraints(max_length=1, to_lower=True)] = ""
+    """Or any other character."""
+    let_frequency: Count = 0
+    capital_frequency: Count = 0
+    num_sentences: Count = 0
+    num_paragraphs: Count = 0
+    num_words: Count = 0
+    num_placeholders: Count = 0
+    num_bullets: Count = 0
+    num_highlights: Count = 0
+    num_sections: Count = 0
+    nth_paragraph: Position = 1
+    first_word: Text = ""
+    last_word: Text = ""
+    postscript_marker: Text = ""
+    section_spliter: Text = ""
+    end_phrase: Text = ""
+    prompt_to_repeat: str = ""
+    """As it is written, since `n_start` and `n_end` count its characters."""
+    phrase: Annotated[Text, AfterValidator(_three_words)] = ""
+    small_n: Count = 0
+    N: Count = 0
+    n: Position = 1
+    """The place of a sentence."""
+    m: Position = 1
+    """The place of a word in it."""
+    n_sent: Count = 0
+    n_words: Count = 0
+    n_start: int = 0
+    """Where a span of characters begins, from 0."""
+    n_end: int = 0
+    """The character after its last one."""
+    language: Text = ""
+    """As langdetect calls it: `en`, `zh-cn`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, fields: object) -> object:
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None}
+
+    @model_validator(mode="after")
+    def _paragraph_is_one_of_them(self) -> Self:
+        if self.has("num_paragraphs") and self.nth_paragraph > self.num_paragraphs:
+            raise ValueError(f"there is no paragraph {self.nth_paragraph} of {self.num_paragraphs}")
+        return self
+
+    def has(self, name: str) -> bool:
+        """Return whether an argument was given; an empty text or list is none."""
+        return name in self.model_fields_set and getattr(self, name) not in ("", [])
+
+
+def compare(count: int, relation: Relation, bound: int) -> bool:
+    """Return whether a count is in relation to a bound."""
+    return count >= bound if relation == "at least" else count < bound

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import form, language, wording
-from .answer import Answer
-from .arguments import Arguments
+from . import form, wording
+from .answer import Answer, Arguments
 
 __all__ = ["CHECKS", "Check"]
 
@@ -72,7 +71,7 @@ CHECKS = {
     "keywords:word_count_different_numbers": _FREQUENCY,
     "keywords:word_once": Check(wording.has_keyword_once, ("keyword",)),
     "language:response_language": Check(
-        language.is_in_language, ("language",), language.require_language
+        wording.is_in_language, ("language",), wording.require_language
     ),
     "last_word:last_word_answer": Check(wording.ends_with_word, ("last_word",)),
     "last_word:last_word_sent": Check(wording.sentences_end_with_word, ("last_word",)),

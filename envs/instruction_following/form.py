@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from .answer import Answer, sentences, stretches, words
-from .arguments import Arguments, compare
+from .answer import Answer, Arguments, compare, sentences, stretches, words
 
 __all__ = [
     "begins_paragraph_with_word",
@@ -53,27 +52,27 @@ _MARK_AFTER_WORD = re.compile(r"[.,?!'\"]")
 
 
 def has_num_sentences(answer: Answer, given: Arguments) -> bool:
-    """Say whether there are at least, or less than, so many sentences."""
+    """Return whether there are at least, or less than, so many sentences."""
     return compare(len(sentences(answer.text)), given.relation, given.num_sentences)
 
 
 def has_num_words(answer: Answer, given: Arguments) -> bool:
-    """Say whether there are at least, or less than, so many runs of letters and digits."""
+    """Return whether there are at least, or less than, so many runs of letters and digits."""
     return compare(len(_WORD.findall(answer.text)), given.relation, given.num_words)
 
 
 def has_num_paragraphs(answer: Answer, given: Arguments) -> bool:
-    """Say whether `***` divides the answer into so many paragraphs."""
+    """Return whether `***` divides the answer into so many paragraphs."""
     return _num_parts(_DIVIDER.split(answer.text)) == given.num_paragraphs
 
 
 def has_two_paragraphs(answer: Answer, given: Arguments) -> bool:
-    """Say whether `***` divides the answer into two paragraphs."""
+    """Return whether `***` divides the answer into two paragraphs."""
     return _num_parts(_DIVIDER.split(answer.text)) == 2
 
 
 def has_two_spaced_paragraphs(answer: Answer, given: Arguments) -> bool:
-    """Say whether a blank line divides the answer into two paragraphs."""
+    """Return whether a blank line divides the answer into two paragraphs."""
     return _num_parts(answer.text.split("\n\n")) == 2
 
 
@@ -85,7 +84,7 @@ def _num_parts(parts: list[str]) -> int | None:
 
 
 def begins_paragraph_with_word(answer: Answer, given: Arguments) -> bool:
-    """Say whether there are so many paragraphs and the n-th begins with the word given."""
+    """Return whether there are so many paragraphs and the n-th begins with the word given."""
     paragraphs = answer.text.split("\n\n")
     if sum(bool(paragraph.strip()) for paragraph in paragraphs) != given.num_paragraphs:
         return False
@@ -95,7 +94,7 @@ def begins_paragraph_with_word(answer: Answer, given: Arguments) -> bool:
 
 
 def has_composition(answer: Answer, given: Arguments) -> bool:
-    """Say whether `***` divides three paragraphs of so many sentences of so many words."""
+    """Return whether `***` divides three paragraphs of so many sentences of so many words."""
     paragraphs = _DIVIDER.split(answer.text)
     return len(paragraphs) == 3 and all(
         [len(words(sentence)) for sentence in sentences(paragraph)]
@@ -105,37 +104,37 @@ def has_composition(answer: Answer, given: Arguments) -> bool:
 
 
 def has_placeholders(answer: Answer, given: Arguments) -> bool:
-    """Say whether there are at least so many placeholders in square brackets."""
+    """Return whether there are at least so many placeholders in square brackets."""
     return sum(1 for _ in stretches(answer.text, "[", "]")) >= given.num_placeholders
 
 
 def has_postscript(answer: Answer, given: Arguments) -> bool:
-    """Say whether the postscript's marker is found, wherever it stands and in any case."""
+    """Return whether the postscript's marker is found, wherever it stands and in any case."""
     marker = given.postscript_marker
     return bool(answer.find(_POSTSCRIPTS.get(marker, answer.pattern(marker))))
 
 
 def has_bullets(answer: Answer, given: Arguments) -> bool:
-    """Say whether exactly so many lines begin with a single `*` or with `-`."""
+    """Return whether exactly so many lines begin with a single `*` or with `-`."""
     text = answer.text
     count = len(_STAR_BULLET.findall(text)) + len(_DASH_BULLET.findall(text))
     return count == given.num_bullets
 
 
 def has_highlights(answer: Answer, given: Arguments) -> bool:
-    """Say whether at least so many stretches are emphasised with `*` or `**`."""
+    """Return whether at least so many stretches are emphasised with `*` or `**`."""
     found = [*_EMPHASIS.findall(answer.text), *_STRONG.findall(answer.text)]
     return sum(bool(stretch.strip("*").strip()) for stretch in found) >= given.num_highlights
 
 
 def has_sections(answer: Answer, given: Arguments) -> bool:
-    """Say whether the word for a section stands before a number at least so many times."""
+    """Return whether the word for a section stands before a number at least so many times."""
     pattern = rf"(?:{answer.pattern(given.section_spliter)})\s?\d+"
     return len(answer.find(pattern, flags=0)) >= given.num_sections
 
 
 def has_title(answer: Answer, given: Arguments) -> bool:
-    """Say whether a line holds something in double angular brackets."""
+    """Return whether a line holds something in double angular brackets."""
     for line in answer.text.split("\n"):
         start, end = line.find("<<"), line.rfind(">>")
         if 0 <= start < end - 2 and line[start:end].lstrip("<").rstrip(">").strip():
@@ -144,12 +143,12 @@ def has_title(answer: Answer, given: Arguments) -> bool:
 
 
 def is_constrained(answer: Answer, given: Arguments) -> bool:
-    """Say whether one of the three sentences that IFEval allows stands in the answer."""
+    """Return whether one of the three sentences that IFEval allows stands in the answer."""
     return any(sentence in answer.text for sentence in _CONSTRAINED)
 
 
 def is_json(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer is JSON, with or without a code fence."""
+    """Return whether the answer is JSON, with or without a code fence."""
     text = answer.text.strip()
     for fence in _FENCES:
         text = text.removeprefix(fence)
@@ -161,7 +160,7 @@ def is_json(answer: Answer, given: Arguments) -> bool:
 
 
 def is_hyphenated(answer: Answer, given: Arguments) -> bool:
-    """Say whether hyphens, and nothing else, stand between the sentences and nowhere else."""
+    """Return whether hyphens, and nothing else, stand between the sentences and nowhere else."""
     parts = answer.text.split("-")
     # What is left over on either side is not looked at.
     pairs = zip(parts, sentences(answer.text.replace("-", " ")), strict=False)
@@ -169,57 +168,57 @@ def is_hyphenated(answer: Answer, given: Arguments) -> bool:
 
 
 def has_bracketed_words(answer: Answer, given: Arguments) -> bool:
-    """Say whether every word, as white space divides them, stands in square brackets."""
+    """Return whether every word, as white space divides them, stands in square brackets."""
     return all(word.startswith("[") and word.endswith("]") for word in answer.text.split())
 
 
 def has_wrapped_bigrams(answer: Answer, given: Arguments) -> bool:
-    """Say whether words stand in pairs in double angular brackets; a last odd one may not."""
+    """Return whether words stand in pairs in double angular brackets; a last odd one may not."""
     found = answer.text.split()
     pairs = zip(found[::2], found[1::2], strict=False)
     return all(first.startswith("<<") and second.endswith(">>") for first, second in pairs)
 
 
 def is_two_responses(answer: Answer, given: Arguments) -> bool:
-    """Say whether `******` divides two different answers."""
+    """Return whether `******` divides two different answers."""
     parts = answer.text.split("******")
     texts = [part.strip() for part in parts if part.strip()]
     return _num_parts(parts) == 2 and texts[0] != texts[1]
 
 
 def begins_with_request(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer begins with the request, in any case."""
+    """Return whether the answer begins with the request, in any case."""
     return answer.text.strip().lower().startswith(given.prompt_to_repeat.strip().lower())
 
 
 def ends_with_phrase(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer ends with the phrase, in any case; quotation marks may follow."""
+    """Return whether the answer ends with the phrase, in any case; quotation marks may follow."""
     return answer.text.strip().strip('"').lower().endswith(given.end_phrase.lower())
 
 
 def is_quoted(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer stands in double quotation marks."""
+    """Return whether the answer stands in double quotation marks."""
     text = answer.text.strip()
     return len(text) > 1 and text[0] == text[-1] == '"'
 
 
 def has_no_comma(answer: Answer, given: Arguments) -> bool:
-    """Say whether there is no comma."""
+    """Return whether there is no comma."""
     return "," not in answer.text
 
 
 def has_no_dot(answer: Answer, given: Arguments) -> bool:
-    """Say whether there is no full stop."""
+    """Return whether there is no full stop."""
     return "." not in answer.text
 
 
 def has_no_exclamation_mark(answer: Answer, given: Arguments) -> bool:
-    """Say whether there is no exclamation mark."""
+    """Return whether there is no exclamation mark."""
     return "!" not in answer.text
 
 
 def varies_phrase(answer: Answer, given: Arguments) -> bool:
-    """Say whether the phrase comes so many times with one word changed; only the last must."""
+    """Return whether the phrase comes so many times with one word changed; only the last must."""
     phrase = given.phrase.split()
     found = [s.split() for s in stretches(answer.text, f"{phrase[0]} ", f" {phrase[-1]}")]
     if len(found) != given.small_n or any(len(variant) != len(phrase) for variant in found):
@@ -229,17 +228,17 @@ def varies_phrase(answer: Answer, given: Arguments) -> bool:
 
 
 def is_copy(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer is the request, in any case, and nothing else."""
+    """Return whether the answer is the request, in any case, and nothing else."""
     return answer.text.strip().lower() == given.prompt_to_repeat.strip().lower()
 
 
 def is_repeated_copy(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer is the request so many times, with `******` between."""
+    """Return whether the answer is the request so many times, with `******` between."""
     wanted = given.prompt_to_repeat.strip().lower()
     return [part.strip().lower() for part in answer.text.split("******")] == [wanted] * given.N
 
 
 def is_copy_of_span(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer is a span of the request's characters; the last one is excluded."""
+    """Return whether the answer is a span of the request's characters; the last one is excluded."""
     span = given.prompt_to_repeat[given.n_start : given.n_end]
     return answer.text.strip().lower() == span.strip().lower()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import re
+from pathlib import Path
+from types import ModuleType
 
-from .answer import Answer, sentences, words
-from .arguments import Arguments, compare
+from gymcli import MissingPackageError
+
+from .answer import Answer, Arguments, compare, sentences, words
 
 __all__ = [
     "begins_and_ends_alike",
@@ -26,8 +30,10 @@ __all__ = [
     "has_one_and_two",
     "has_palindrome",
     "has_unique_words",
+    "is_in_language",
     "is_lowercase",
     "is_uppercase",
+    "require_language",
     "sentences_begin_with_word",
     "sentences_end_with_word",
 ]
@@ -42,45 +48,45 @@ def _num_found(answer: Answer, keyword: str) -> int:
 
 
 def has_keywords(answer: Answer, given: Arguments) -> bool:
-    """Say whether every keyword is found, in any case and within words too."""
+    """Return whether every keyword is found, in any case and within words too."""
     return all(_num_found(answer, keyword) for keyword in given.keywords)
 
 
 def has_keyword_often(answer: Answer, given: Arguments) -> bool:
-    """Say whether a keyword is found at least, or less than, so many times."""
+    """Return whether a keyword is found at least, or less than, so many times."""
     return compare(_num_found(answer, given.keyword), given.relation, given.frequency)
 
 
 def has_keyword_once(answer: Answer, given: Arguments) -> bool:
-    """Say whether a keyword is found exactly once."""
+    """Return whether a keyword is found exactly once."""
     return _num_found(answer, given.keyword) == 1
 
 
 def has_one_and_two(answer: Answer, given: Arguments) -> bool:
-    """Say whether one keyword is found exactly once and the other exactly twice."""
+    """Return whether one keyword is found exactly once and the other exactly twice."""
     found = (_num_found(answer, given.keyword1), _num_found(answer, given.keyword2))
     return found == (1, 2)
 
 
 def has_no_forbidden_word(answer: Answer, given: Arguments) -> bool:
-    """Say whether none of the forbidden words stands there as a whole word, in any case."""
+    """Return whether none of the forbidden words stands there as a whole word, in any case."""
     patterns = (rf"\b(?:{answer.pattern(word)})\b" for word in given.forbidden_words)
     return not any(answer.find(pattern) for pattern in patterns)
 
 
 def has_no_loose_keyword(answer: Answer, given: Arguments) -> bool:
-    """Say whether a keyword never stands between two spaces, in the case that it is given in."""
+    """Return whether a keyword never stands between two spaces, in the case that it is given in."""
     return f" {given.keyword} " not in answer.text
 
 
 def has_keyword_at_place(answer: Answer, given: Arguments) -> bool:
-    """Say whether the m-th word of the n-th sentence is the keyword, in its case."""
+    """Return whether the m-th word of the n-th sentence is the keyword, in its case."""
     sentence = sentences(answer.text)[given.n - 1 : given.n]
     return bool(sentence) and words(sentence[0])[given.m - 1 : given.m] == [given.keyword]
 
 
 def begins_and_ends_alike(answer: Answer, given: Arguments) -> bool:
-    """Say whether the first and the last word are the same, with nothing before and after them."""
+    """Return whether the first and the last word are the same, with nothing around them."""
     text = answer.text.strip()
     found = words(text)
     if len(found) < 2 or found[0].lower() != found[-1].lower():
@@ -89,7 +95,7 @@ def begins_and_ends_alike(answer: Answer, given: Arguments) -> bool:
 
 
 def has_no_consecutive_initials(answer: Answer, given: Arguments) -> bool:
-    """Say whether no word begins with the letter that follows the one of the word before it."""
+    """Return whether no word begins with the letter that follows the one of the word before it."""
     initials = [word[0].lower() for word in answer.text.split()]
     # Some capitals become two characters in lower case, of which nothing can be said.
     if len(initials) > 1 and any(len(initial) != 1 for initial in initials):
@@ -98,66 +104,66 @@ def has_no_consecutive_initials(answer: Answer, given: Arguments) -> bool:
 
 
 def has_palindrome(answer: Answer, given: Arguments) -> bool:
-    """Say whether a word, as white space divides them, reads the same backwards."""
+    """Return whether a word, as white space divides them, reads the same backwards."""
     return any(word == word[::-1] for word in answer.text.split())
 
 
 def has_unique_words(answer: Answer, given: Arguments) -> bool:
-    """Say whether no word comes twice; words that differ in case are two."""
+    """Return whether no word comes twice; words that differ in case are two."""
     found = words(answer.text)
     return len(found) == len(set(found))
 
 
 def has_letter_often(answer: Answer, given: Arguments) -> bool:
-    """Say whether a letter, in either case, is there at least, or less than, so many times."""
+    """Return whether a letter, in either case, is there at least, or less than, so many times."""
     count = answer.text.lower().count(given.letter)
     return compare(count, given.let_relation, given.let_frequency)
 
 
 def has_letters(answer: Answer, given: Arguments) -> bool:
-    """Say whether there are at least, or less than, so many letters from A to Z."""
+    """Return whether there are at least, or less than, so many letters from A to Z."""
     return compare(len(_LETTER.findall(answer.text)), given.relation, given.N)
 
 
 def has_few_lowercase_words(answer: Answer, given: Arguments) -> bool:
-    """Say whether no more than so many words are of small letters from a to z alone."""
+    """Return whether no more than so many words are of small letters from a to z alone."""
     return len(_LOWERCASE_WORD.findall(answer.text)) <= given.N
 
 
 def has_capital_words(answer: Answer, given: Arguments) -> bool:
-    """Say whether at least, or less than, so many words are in capitals; "I" is one."""
+    """Return whether at least, or less than, so many words are in capitals; "I" is one."""
     count = sum(word.isupper() for word in words(answer.text))
     return compare(count, given.capital_relation, given.capital_frequency)
 
 
 def is_uppercase(answer: Answer, given: Arguments) -> bool:
-    """Say whether all letters are capitals; the language is not looked at."""
+    """Return whether all letters are capitals; the language is not looked at."""
     return answer.text.isupper()
 
 
 def is_lowercase(answer: Answer, given: Arguments) -> bool:
-    """Say whether all letters are small; the language is not looked at."""
+    """Return whether all letters are small; the language is not looked at."""
     return answer.text.islower()
 
 
 def begins_with_word(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer's first word is the one given, in any case, without punctuation."""
+    """Return whether the answer's first word is the one given, in any case, without punctuation."""
     return _first_word(answer.text) == given.first_word.lower()
 
 
 def ends_with_word(answer: Answer, given: Arguments) -> bool:
-    """Say whether the answer's last word is the one given, in any case; punctuation may follow."""
+    """Return whether the last word is the one given, in any case; punctuation may follow."""
     return _last_word(answer.text) == given.last_word.lower()
 
 
 def sentences_begin_with_word(answer: Answer, given: Arguments) -> bool:
-    """Say whether every sentence begins with the word given."""
+    """Return whether every sentence begins with the word given."""
     first_word = given.first_word.lower()
     return all(_first_word(sentence) == first_word for sentence in sentences(answer.text))
 
 
 def sentences_end_with_word(answer: Answer, given: Arguments) -> bool:
-    """Say whether every sentence ends with the word given; punctuation may follow it."""
+    """Return whether every sentence ends with the word given; punctuation may follow it."""
     last_word = given.last_word.lower()
     return all(_last_word(sentence) == last_word for sentence in sentences(answer.text))
 
@@ -168,3 +174,45 @@ def _first_word(text: str) -> str:
 
 def _last_word(text: str) -> str:
     return _PUNCTUATION.sub("", "".join(text.rsplit(maxsplit=1)[-1:])).lower()
+
+
+MAX_CHARACTERS = 10_000
+"""How much of an answer is looked at; langdetect takes as much, once it has left out addresses."""
+
+
+def require_language(given: Arguments) -> None:
+    """See that the language can be told from others.
+
+    Raises:
+        MissingPackageError: langdetect is not installed.
+        ValueError: It does not know the language.
+
+    """
+    known = sorted(path.name for path in Path(_langdetect().PROFILES_DIRECTORY).iterdir())
+    if given.language not in known:
+        raise ValueError(
+            f"langdetect knows no language {given.language!r}, only {', '.join(known)}"
+        )
+
+
+def is_in_language(answer: Answer, given: Arguments) -> bool:
+    """Return whether the answer is in the language; a text in none, as of digits, counts."""
+    langdetect = _langdetect()
+    langdetect.DetectorFactory.seed = 0  # else it draws, and may say another language each time
+    try:
+        return bool(langdetect.detect(answer.text[:MAX_CHARACTERS]) == given.language)
+    except langdetect.LangDetectException as error:
+        # All others say that the package is damaged.
+        if error.get_code() != langdetect.lang_detect_exception.ErrorCode.CantDetectError:
+            raise
+        return True
+
+
+def _langdetect() -> ModuleType:
+    try:
+        return importlib.import_module("langdetect")  # late: an extra
+    except ImportError as error:
+        raise MissingPackageError(
+            "language:response_language needs the package langdetect: "
+            "pip install 'gymcli[langdetect]'"
+        ) from error

@@ -48,10 +48,9 @@ from gymcli import (
     Score,
     Task,
 )
+from gymcli.envs import load_generator
 
-from .exercises import JUDGE_SYSTEM, JUDGE_TEMPLATE, exercise
-from .judging import BRACES, RubricJudge, as_template, judge_by, quotable, without_thoughts
-from .stand_in import judging
+from .judging import BRACES, RubricJudge, as_template, judge_by, judging, quotable, without_thoughts
 
 __all__ = ["Criterion", "InverseInstruction", "InverseInstructionFollowing"]
 
@@ -139,7 +138,6 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
             RoleError: The judge failed, or gave no verdict on a criterion.
 
         """
-        assert isinstance(context.options, cls.Options)
         task = cls.parse_task(rollout.task)
         shown = "\n\n".join(m.text for m in rollout.messages[: rollout.num_prompt_messages])
         response = without_thoughts(rollout.last_text)
@@ -158,44 +156,25 @@ class InverseInstructionFollowing(Environment[InverseInstruction]):
             for item, verdict in zip(task.rubric, verdicts, strict=True)
         ]
         return Score(
-            AGGREGATIONS[context.options.aggregation](passed),
+            AGGREGATIONS[cls.options_of(context).aggregation](passed),
             metrics={"num_passed": sum(passed), "num_total": float(len(passed))},
             details={"reason": _reason(passed), "verdicts": [*records]},
         )
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Give the row's reference; None where it has none."""
+        """Return the row's reference; None where it has none."""
         reference = self.task.reference_response
         return Message(role="assistant", content=reference) if reference else None
 
     @classmethod
     def stand_ins(cls, task: InverseInstruction) -> Mapping[str, Model]:
-        """Give a judge that decides our own criteria by rule, and others by the reference."""
+        """Return a judge that decides our own criteria by rule, and others by the reference."""
         return {"judge": judging(task.judge, task.reference_response or "")}
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write instructions with one right response each; some rows bring their own judge."""
-        seen: set[str] = set()
-        for number in range(num):
-            difficulty, made = exercise(rng, number)
-            while made.prompt in seen:
-                _, made = exercise(rng, number)
-            seen.add(made.prompt)
-            rubric = [
-                {"id": f"C{place}", "criteria": text} for place, text in enumerate(made.criteria, 1)
-            ]
-            row: JSONObject = {
-                "id": f"inverse-{number}",
-                "difficulty": difficulty,
-                "prompt": made.prompt,
-                "rubric": [*rubric],
-                "reference_response": made.response,
-            }
-            if number % 4 == 3:
-                row["judge_prompt_template"] = JUDGE_TEMPLATE
-                row["judge_system_prompt"] = JUDGE_SYSTEM
-            yield row
+        yield from load_generator("inverse_if").generate(rng, num)
 
 
 def _reason(passed: list[float]) -> str:

@@ -1,11 +1,13 @@
 """The judge of a row: its prompt, what it is shown of a response, and how its words are read."""
 
 import dataclasses
+import json
 import re
+from collections.abc import Callable, Mapping
 from string import Formatter
 from typing import Literal
 
-from gymcli import JSONObject, Judge
+from gymcli import JSONObject, Judge, Message, StandIn
 
 __all__ = [
     "BRACES",
@@ -13,10 +15,69 @@ __all__ = [
     "PLACEHOLDERS",
     "RubricJudge",
     "as_template",
+    "decided",
     "judge_by",
+    "judging",
+    "pattern_of",
     "quotable",
     "without_thoughts",
 ]
+
+Kind = Literal["num_lines", "line", "num_words", "word", "absent"]
+
+WORDINGS: Mapping[Kind, str] = {
+    "num_lines": "Is the number of lines in the response, blank ones aside, {number}?",
+    "line": 'Is line {number}, blank ones aside, exactly "{text}"?',
+    "num_words": "Is the number of words in the response {number}?",
+    "word": 'Is word {number} of the response exactly "{text}"?',
+    "absent": 'Does the response do without the word "{text}"?',
+}
+FORMS = {"number": "[0-9]{1,6}", "text": '[^"]*'}
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def _lines(response: str) -> list[str]:
+    return [line.strip() for line in response.split("\n") if line.strip()]
+
+
+def _at(items: list[str], number: str) -> str | None:
+    place = int(number) - 1
+    return items[place] if place < len(items) else None
+
+
+def _is_without(words: list[str], word: str) -> bool:
+    return bool(words) and word not in words
+
+
+RULES: Mapping[Kind, Callable[[str, Mapping[str, str]], bool]] = {
+    "num_lines": lambda response, given: len(_lines(response)) == int(given["number"]),
+    "line": lambda response, given: _at(_lines(response), given["number"]) == given["text"],
+    "num_words": lambda response, given: len(response.split()) == int(given["number"]),
+    "word": lambda response, given: _at(response.split(), given["number"]) == given["text"],
+    "absent": lambda response, given: _is_without(response.split(), given["text"]),
+}
+
+
+def decided(text: str, response: str) -> bool | None:
+    """Return whether a response meets a criterion; None where the criterion is not one of ours."""
+    for kind, wording in WORDINGS.items():
+        found = pattern_of(wording, FORMS).fullmatch(text)
+        if found:
+            return RULES[kind](response, found.groupdict())
+    return None
+
+
+def pattern_of(template: str, forms: Mapping[str, str]) -> re.Pattern[str]:
+    """Return a pattern that finds the fields of a template, each in its form, in what it became."""
+    pieces, seen = [], set()
+    for position, piece in enumerate(_FIELD.split(template)):
+        if position % 2 == 0:
+            pieces.append(re.escape(piece))
+        else:
+            pieces.append(f"(?P={piece})" if piece in seen else f"(?P<{piece}>{forms[piece]})")
+            seen.add(piece)
+    return re.compile("".join(pieces), re.DOTALL)
+
 
 Label = Literal["PASS", "FAIL"]
 
@@ -28,7 +89,7 @@ BRACES = {"left_brace": "{", "right_brace": "}"}
 `{word}`."""
 _BRACE_FIELDS = str.maketrans({brace: f"{{{name}}}" for name, brace in BRACES.items()})
 
-_FIELD = re.compile(rf"\{{(?:{'|'.join(PLACEHOLDERS)})\}}")
+_TEMPLATE_FIELD = re.compile(rf"\{{(?:{'|'.join(PLACEHOLDERS)})\}}")
 # The key is read as `Judge.neutralise` breaks it, in small letters only.
 _RESULT = re.compile(r'"result"\s*:\s*"\s*((?i:PASS|FAIL))\s*"')
 _READ_BY = Judge(
@@ -71,7 +132,7 @@ class RubricJudge(Judge):
 
     def _own_words(self) -> list[str]:
         """Return what the prompt itself says of the verdict, but for a bare example of one."""
-        pieces = [piece.format(**BRACES) for piece in _FIELD.split(self.template)]
+        pieces = [piece.format(**BRACES) for piece in _TEMPLATE_FIELD.split(self.template)]
         said = [piece.strip() for piece in (*pieces, self.system or "")]
         return [one for one in said if _keyword_in(one.upper()) and not _EXAMPLE.fullmatch(one)]
 
@@ -124,7 +185,7 @@ criterion is met and "FAIL" where it is not.""",
 
 
 def judge_by(template: str | None, system: str | None) -> RubricJudge:
-    """Give the judge of a row; what the row does not say is as in `JUDGE`."""
+    """Return the judge of a row; what the row does not say is as in `JUDGE`."""
     return dataclasses.replace(
         JUDGE,
         template=as_template(template) if template else JUDGE.template,
@@ -134,7 +195,7 @@ def judge_by(template: str | None, system: str | None) -> RubricJudge:
 
 
 def as_template(text: str) -> str:
-    """Give a template of `str.format` as one of `Judge`.
+    """Return a template of `str.format` as one of `Judge`.
 
     Raises:
         ValueError: It has braces that mean nothing, a placeholder that nothing fills, or no place
@@ -212,3 +273,27 @@ def _without(text: str, quotes: list[str]) -> str:
 
 def _keyword_in(line: str) -> Label | None:
     return "PASS" if "PASS" in line else "FAIL" if "FAIL" in line else None
+
+
+RESULT_FORMS = dict.fromkeys(PLACEHOLDERS, ".*") | {
+    name: re.escape(BRACES[name]) for name in BRACES
+}
+
+
+def judging(judge: Judge, reference: str) -> StandIn:
+    """Return a stand-in that reads response and criterion from the prompt that it is shown."""
+    pattern = pattern_of(judge.template, RESULT_FORMS)
+    expected = judge.neutralise(quotable(reference)).strip()
+
+    def answer(messages: list[Message]) -> str:
+        shown = pattern.fullmatch(messages[-1].text)
+        is_met = shown is not None and _is_met(shown["criteria"], shown["model_response"], expected)
+        result = "PASS" if is_met else "FAIL"
+        return json.dumps({"explanation": "By rule, without a model.", "result": result})
+
+    return StandIn(answer)
+
+
+def _is_met(criterion: str, response: str, expected: str) -> bool:
+    by_rule = decided(criterion, response)
+    return bool(expected) and response == expected if by_rule is None else by_rule

@@ -65,6 +65,7 @@ from gymcli import (
     VerifierError,
     VerifierTimeoutError,
 )
+from gymcli.envs import load_generator
 
 from .library import (
     Address,
@@ -76,7 +77,6 @@ from .library import (
     version,
 )
 from .scoring import Outcome, gold_in, scored
-from .series import LEVELS, SERIES
 
 __all__ = ["Puzzle", "ReasoningGym", "extracted"]
 
@@ -172,7 +172,7 @@ class ReasoningGym(Environment[Puzzle]):
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        """Give the reward of the library's scorer for the answer.
+        """Return the reward of the library's scorer for the answer.
 
         Raises:
             VerifierError: The gold answer cannot be scored either, or the record does not say what
@@ -204,7 +204,7 @@ class ReasoningGym(Environment[Puzzle]):
         return Score(reward or 0.0, answer=answer[:MAX_ANSWER], details={"reason": reason})
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Give the gold answer; None where an entry has neither one nor an example of one."""
+        """Return the gold answer; None where an entry has neither one nor an example of one."""
         assert self.entry is not None
         gold = gold_in(self.entry)
         if gold is None:
@@ -214,21 +214,7 @@ class ReasoningGym(Environment[Puzzle]):
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write addresses in turn of every series, each of them from easy to hard."""
-        for number in range(num):
-            series, level = divmod(number, len(LEVELS))
-            name = list(SERIES)[series % len(SERIES)]
-            seed, index = rng.randrange(1_000_000), number % 500
-            words = name.replace("_", " ")
-            text = f'Solve puzzle {index} of the series "{words} {seed}". Think before you answer.'
-            yield {
-                "id": f"puzzle-{number}",
-                "difficulty": LEVELS[level],
-                "messages": [{"role": "system", "content": text}],
-                "generator": name,
-                "config": dict(SERIES[name][level]),
-                "seed": seed,
-                "index": index,
-            }
+        yield from load_generator("reasoning_gym").generate(rng, num)
 
 
 def extracted(text: str) -> str:
@@ -252,15 +238,14 @@ async def _outcome(
     context: Context, answer: str | None, entry: JSONObject, address: Address | None
 ) -> Outcome:
     """Score an answer in a worker."""
-    assert isinstance(context.options, ReasoningGym.Options)
-    timeout = context.options.library_timeout
+    timeout = ReasoningGym.options_of(context).library_timeout
     return await context.isolated(
         scored, answer, entry, address, timeout=timeout, imports=("reasoning_gym",)
     )
 
 
 def _recorded(rollout: Rollout) -> JSONObject | None:
-    """Give the entry that a record keeps."""
+    """Return the entry that a record keeps."""
     state = rollout.final_state
     entry = state.get("entry") if isinstance(state, dict) else None
     return entry if isinstance(entry, dict) else None

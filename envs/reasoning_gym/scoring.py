@@ -10,8 +10,7 @@ from typing import NamedTuple, cast
 
 from gymcli import JSONObject
 
-from .guard import evaluate, guarded
-from .library import Address, generator_of, scorer_of
+from .library import Address, evaluate, generator_of, guarded, scorer_of
 
 __all__ = ["Outcome", "gold_in", "scored"]
 
@@ -63,7 +62,7 @@ def scored(answer: str | None, entry: JSONObject, address: Address | None) -> Ou
 
 
 def gold_in(entry: JSONObject) -> str | None:
-    """Give the gold answer, else the example that the metadata has; None where there is neither."""
+    """Return the gold answer, else the metadata's example; None where there is neither."""
     metadata = entry["metadata"]
     assert isinstance(metadata, dict)
     examples = [metadata[key] for key in _EXAMPLES if key in metadata]
@@ -72,7 +71,7 @@ def gold_in(entry: JSONObject) -> str | None:
 
 
 def _is_misread(answer: str, gold: str, entry: JSONObject) -> bool:
-    """Say whether the scorer would take an answer for another one than the reader does.
+    """Return whether the scorer would take an answer for another one than the reader does.
 
     NaN equals any number for some scorers; those of countdown and puzzle24 do not count a number
     that is written as 0x10 or 1_0, and count what stands in a comment.
@@ -84,7 +83,7 @@ def _is_misread(answer: str, gold: str, entry: JSONObject) -> bool:
 
 
 def _as_made(entry: JSONObject) -> dict[str, object]:
-    """Give an entry as the library makes it: grids to compare are tuples, which JSON has not."""
+    """Return an entry as the library makes it: grids to compare are tuples, which JSON has not."""
     metadata = entry["metadata"]
     assert isinstance(metadata, dict)
     grid = metadata.get("output")
@@ -95,7 +94,7 @@ def _as_made(entry: JSONObject) -> dict[str, object]:
 
 
 def _most_of_coin_flip(answer: str, gold: str) -> float:
-    """Give a number that only begins as the gold does, "0" for "0.125", its share of the length."""
+    """Score a number that begins as the gold does, "0" for "0.125", by its share of the length."""
     given, right = (Fraction(text.replace(",", "")) for text in (answer, gold))
     if abs(given - right) <= 1e-4:
         return 1.0
@@ -122,7 +121,7 @@ def _most_of_puzzle24(answer: str, gold: str) -> float:
 
 
 def _most_of_spell_backward(answer: str, gold: str) -> float:
-    """Give what only begins with the gold word the 0.8 that the scorer means, and misses."""
+    """Score what only begins with the gold word with the 0.8 that the scorer means, and misses."""
     is_longer = len(answer) > len(gold) and answer.lower().startswith(gold.lower())
     return 0.8 if is_longer else 1.0
 

@@ -19,6 +19,7 @@ from gymcli import MissingPackageError
 if TYPE_CHECKING:
     from types import ModuleType
 
+
 __all__ = [
     "MAX_CHARACTERS",
     "MAX_DEPTH",
@@ -90,7 +91,7 @@ def read(form: Format, text: str) -> object:
 
 
 def xml_package() -> ModuleType:
-    """Give the module that reads XML.
+    """Return the module that reads XML.
 
     Raises:
         MissingPackageError: It is not installed.
@@ -107,7 +108,7 @@ def xml_package() -> ModuleType:
 
 
 def typed_xml(value: object, schema: object) -> object:
-    """Give what XML says as the schema means it: its leaves typed, its lists as lists."""
+    """Return what XML says as the schema means it: its leaves typed, its lists as lists."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     if kind == "object" and isinstance(value, dict):
         properties = _properties(schema)
@@ -125,7 +126,7 @@ def typed_xml(value: object, schema: object) -> object:
 
 
 def typed_csv(rows: object, schema: object) -> object:
-    """Give the rows of a table with their cells as the schema means them."""
+    """Return the rows of a table with their cells as the schema means them."""
     items = schema.get("items", schema) if isinstance(schema, dict) else None
     properties = _properties(items)
     kinds = {
@@ -141,7 +142,7 @@ def write(value: object, form: Format) -> str:
 
 
 def _is_deeper(value: object, max_depth: int) -> bool:
-    """Say whether lists and objects are nested deeper than that, however deep they are."""
+    """Return whether lists and objects are nested deeper than that, however deep they are."""
     level = [value]
     for _ in range(max_depth + 1):
         level = [item for holder in level for item in _items(holder)]

@@ -35,7 +35,6 @@ One row (its system message shortened):
 "email_delete_email", "arguments": "{\"email_id\":\"00000041\"}"}]}
 """
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -58,21 +57,15 @@ from gymcli import (
     ToolCall,
     VerifierError,
 )
+from gymcli.envs import load_generator
 
 from .analytics import AnalyticsTools
 from .company import made_up
 from .customers import CustomerTools
-from .dependency_tasks import DEPENDENCY_LEVELS
-from .drafts import Draft, Levels
-from .easy_tasks import EASY
 from .emails import EmailTools
 from .events import CalendarTools
-from .hard_tasks import HARD
-from .intent_tasks import INTENT_LEVELS
-from .medium_tasks import MEDIUM
 from .projects import ProjectTools
-from .source import Source, read_csv
-from .tables import Office
+from .tables import Office, Source, read_csv
 
 __all__ = ["GoldCall", "WorkplaceAssistant", "WorkplaceTask"]
 
@@ -137,7 +130,7 @@ class WorkplaceAssistant(
             return made_up() if self.data_dir is None else read_csv(self.data_dir)
 
         def has_tables(self, task: WorkplaceTask) -> bool:
-            """Say whether the tables are here that a task was written for."""
+            """Return whether the tables are here that a task was written for."""
             return task.tables is not None or self.data_dir is not None
 
     options: Options
@@ -167,15 +160,14 @@ class WorkplaceAssistant(
                 are not there.
 
         """
-        assert isinstance(context.options, cls.Options)
-        task = cls.parse_task(rollout.task)
+        task, options = cls.parse_task(rollout.task), cls.options_of(context)
         # What was played here was checked before.
-        if not (rollout.env_version or context.options.has_tables(task)):
+        if not (rollout.env_version or options.has_tables(task)):
             raise VerifierError(NO_TABLES)
-        start = Office(context.options.source)
+        start = Office(options.source)
         shown = rollout.tools or None
-        reached = await cls._played(task, context.options, rollout.tool_calls, shown)
-        expected = await cls._expected(task, context.options, start)
+        reached = await cls._played(task, options, rollout.tool_calls, shown)
+        expected = await cls._expected(task, options, start)
         different = reached.differences(expected)
         changed = reached.differences(start)
         reason = "wrong_state" if changed else "nothing_changed"
@@ -234,15 +226,7 @@ class WorkplaceAssistant(
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
         """Write requests to the made-up company, whose gold calls are computed from its tables."""
-        rows: dict[str, JSONObject] = {}
-        tries = itertools.count()
-        while (number := len(rows)) < num:
-            difficulty, families = PLAN[number % len(PLAN)]
-            # A family that has said all it can must not be asked for ever.
-            draft = families[next(tries) // len(LEVELS) % len(families)](rng)
-            if draft.text not in rows:
-                rows[draft.text] = _row(number, difficulty, draft)
-        yield from rows.values()
+        yield from load_generator("workplace_assistant").generate(rng, num)
 
 
 def _without_nulls(call: ToolCall) -> ToolCall:
@@ -257,40 +241,10 @@ def _without_nulls(call: ToolCall) -> ToolCall:
     return ToolCall(id=call.id, function=FunctionCall(call.name, text))
 
 
-def _row(number: int, difficulty: str, draft: Draft) -> JSONObject:
-    return {
-        "id": f"workplace-{number}",
-        "difficulty": difficulty,
-        "category": draft.category,
-        "capability": draft.capability,
-        "tables": "made_up",
-        "messages": [
-            {"role": "system", "content": INSTRUCTIONS},
-            {"role": "user", "content": draft.text},
-        ],
-        "ground_truth": [
-            {"name": call.name, "arguments": msgspec.json.encode(call.arguments).decode()}
-            for call in draft.calls
-        ],
-    }
-
-
 OTHER_TABLES = "were they written for other tables? give --env-arg data_dir=FOLDER"
 
 NO_TABLES = (
     'the row was written for tables of others, as it has no "tables": "made_up"; give --env-arg '
     "data_dir=FOLDER with their CSV files (of NeMo Gym: its folder "
     "resources_servers/workplace_assistant/csv_data)"
-)
-
-LEVELS: Levels = (("easy", EASY), ("medium", MEDIUM), ("hard", HARD))
-PLAN: Levels = LEVELS * 20 + INTENT_LEVELS * 4 + DEPENDENCY_LEVELS * 4
-"""What rows are of, one after another and then anew."""
-
-INSTRUCTIONS = (
-    "You are the assistant of Juno Hart, who works at Brightmoor. It is Thursday, 30 November "
-    "2023, 23:59:00. Do what Juno asks for with the tools, and nothing beyond it. The directory "
-    "has the addresses of Juno's colleagues; requests name them by their first names. Searches "
-    "give their results in pages. Take over names, subjects and texts exactly as they are given, "
-    "without the quotation marks around them. Say when you are done."
 )

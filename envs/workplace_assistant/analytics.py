@@ -8,9 +8,7 @@ from pydantic import Field
 
 from gymcli import JSONObject, tool
 
-from .forms import day_fault
-from .source import Row
-from .tables import Office
+from .tables import Office, Row, day_fault
 
 __all__ = ["PLOT_TYPES", "VALUES_TO_PLOT", "AnalyticsTools"]
 

@@ -7,22 +7,201 @@ from random import Random
 
 from .customers import PRODUCTS, STATUSES
 from .projects import BOARDS, LISTS
-from .source import Row, Source, labelled
-from .vocabulary import (
-    EVENTS,
-    FIRMS,
-    FIRST_NAMES,
-    LAST_NAMES,
-    NOTES,
-    SENTENCES,
-    SUBJECTS,
-    TEAM,
-    THINGS,
-    TOPICS,
-    WORK,
-)
+from .tables import Row, Source, labelled
 
-__all__ = ["DOMAIN", "SLOTS", "SOURCES", "address_of", "made_up"]
+__all__ = [
+    "DOMAIN",
+    "EVENTS",
+    "FIRMS",
+    "FIRST_NAMES",
+    "LAST_NAMES",
+    "NOTES",
+    "SENTENCES",
+    "SLOTS",
+    "SOURCES",
+    "SUBJECTS",
+    "TEAM",
+    "THINGS",
+    "TOPICS",
+    "WORK",
+    "address_of",
+    "made_up",
+]
+
+TEAM = (
+    "Imara Voss",
+    "Teodor Blom",
+    "Wren Castellan",
+    "Kofi Ansure",
+    "Yuki Harrow",
+    "Oona Feld",
+    "Bastian Quill",
+    "Samira Dellow",
+    "Hugo Marchetti",
+    "Petra Nkemelu",
+    "Ingrid Sandoval",
+    "Tamsin Okoro",
+)
+"""The colleagues; the first name alone says who is meant."""
+
+TOPICS = (
+    "Autumn catalogue",
+    "Warehouse move",
+    "Pricing page",
+    "Supplier audit",
+    "Parking plan",
+    "Holiday rota",
+    "Annual survey",
+    "Server upgrade",
+    "Trade fair stand",
+    "Training budget",
+    "Refund policy",
+    "Plant delivery",
+    "Customer study",
+    "Delivery schedule",
+    "Logo refresh",
+)
+SUBJECTS = (
+    "{}: first draft",
+    "{}: a question",
+    "{}: what is left to do",
+    "{}: the latest numbers",
+    "{} is running late",
+)
+SENTENCES = (
+    "Here is where the {} stands after this week.",
+    "I have put my notes on the {} into the shared folder.",
+    "Could you look over the {} before we talk?",
+    "Two things about the {} still need a decision.",
+    "The {} took longer than we had planned for.",
+    "Nothing about the {} has changed since my last message.",
+    "Finance asked again what the {} will cost.",
+    "We should tell the others about the {} soon.",
+)
+EVENTS = (
+    "Sprint planning",
+    "Budget review",
+    "Design critique",
+    "Catch-up",
+    "Hiring interview",
+    "Release rehearsal",
+    "Contract walk-through",
+    "Support handover",
+    "Roadmap session",
+    "Security drill",
+    "Supplier call",
+    "Retrospective",
+)
+FIRST_NAMES = (
+    "Alma",
+    "Boris",
+    "Celeste",
+    "Dorian",
+    "Edda",
+    "Fergus",
+    "Greta",
+    "Hamza",
+    "Isolde",
+    "Jarek",
+    "Kirsi",
+    "Lorcan",
+    "Maeve",
+    "Nils",
+    "Ottilie",
+    "Pavel",
+)
+LAST_NAMES = (
+    "Abernathy",
+    "Bellweather",
+    "Corrigan",
+    "Drummond",
+    "Eastlake",
+    "Fairbairn",
+    "Gallowglass",
+    "Hollis",
+    "Ironside",
+    "Jessop",
+    "Kestrel",
+    "Lockwood",
+    "Merriman",
+    "Nightingale",
+    "Ormsby",
+    "Pemberton",
+)
+FIRMS = (
+    "copperleaf.example",
+    "dunmere.example",
+    "farrowgate.example",
+    "halcyonworks.example",
+    "northbarn.example",
+    "tidewater.example",
+)
+NOTES = (
+    "Asked for a quote.",
+    "Wants to see a demonstration.",
+    "Waits for approval of the budget.",
+    "Compares us with two others.",
+    "Prefers to be called in the morning.",
+)
+WORK = {
+    "Back end": (
+        "Speed up",
+        "Document",
+        "Rewrite",
+        "Test",
+        "Monitor",
+        "Secure",
+        "Split",
+        "Cache",
+        "Move",
+    ),
+    "Front end": ("Restyle", "Translate", "Simplify", "Test", "Animate", "Fix", "Merge", "Resize"),
+    "Design": ("Sketch", "Redraw", "Compare", "Present", "Colour", "Measure", "Polish", "Retire"),
+}
+THINGS = {
+    "Back end": (
+        "invoice export",
+        "login service",
+        "search index",
+        "image store",
+        "order queue",
+        "report builder",
+        "mail gateway",
+        "backup job",
+        "price feed",
+        "audit log",
+        "rate limiter",
+        "session table",
+    ),
+    "Front end": (
+        "checkout form",
+        "product gallery",
+        "profile page",
+        "search bar",
+        "site footer",
+        "error banner",
+        "cookie notice",
+        "order history",
+        "landing page",
+        "help panel",
+        "basket icon",
+        "filter menu",
+    ),
+    "Design": (
+        "icon set",
+        "colour palette",
+        "poster series",
+        "packaging label",
+        "welcome screen",
+        "annual report",
+        "trade fair banner",
+        "brand guide",
+        "size chart",
+        "loading picture",
+        "name badge",
+        "gift card",
+    ),
+}
 
 SEED = 20231130
 NUM_EMAILS = 500
@@ -38,7 +217,7 @@ SLOTS = ("09:00", "10:30", "12:00", "13:30", "15:00", "16:30")
 
 @functools.cache
 def made_up() -> Source:
-    """Give the tables of the company, made once in a process."""
+    """Return the tables of the company, made once in a process."""
     rng = Random(SEED)
     makers: dict[str, tuple[str, Callable[[Random], Iterator[Row]]]] = {
         "emails": ("email_id", _emails),
@@ -54,12 +233,12 @@ def made_up() -> Source:
 
 
 def address_of(name: str, domain: str = DOMAIN) -> str:
-    """Give the e-mail address of a name: juno.hart@brightmoor.example."""
+    """Return the e-mail address of a name: juno.hart@brightmoor.example."""
     return f"{name.lower().replace(' ', '.')}@{domain}"
 
 
 def _numbered(key: str, rows: list[Row], rng: Random) -> Iterator[Row]:
-    """Give rows in random order, so that their ids say nothing of their dates."""
+    """Yield rows in random order, so that their ids say nothing of their dates."""
     rng.shuffle(rows)
     for number, row in enumerate(rows):
         yield {key: f"{number:08}", **row}

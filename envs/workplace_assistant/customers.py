@@ -7,8 +7,7 @@ from pydantic import Field
 
 from gymcli import JSONObject, tool
 
-from .forms import day_fault
-from .tables import Office, page_of
+from .tables import Office, day_fault, page_of
 
 __all__ = ["PRODUCTS", "STATUSES", "CustomerTools"]
 
@@ -140,7 +139,7 @@ class CustomerTools:
 
 
 def _fault(field: str, value: str) -> str:
-    """Say what is wrong with the value of a field, if anything."""
+    """Return what is wrong with the value of a field, if anything."""
     if field == "status" and value not in STATUSES:
         return f"status must be one of {', '.join(STATUSES)}."
     if field == "product_interest" and value not in PRODUCTS:

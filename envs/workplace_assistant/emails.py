@@ -6,9 +6,7 @@ from pydantic import Field
 
 from gymcli import JSONObject, tool
 
-from .forms import day_fault
-from .source import Row
-from .tables import NOW, Office, page_of
+from .tables import NOW, Office, Row, day_fault, page_of
 
 __all__ = ["EmailTools"]
 

@@ -6,8 +6,7 @@ from pydantic import Field
 
 from gymcli import JSONObject, tool
 
-from .forms import duration_fault, time_fault
-from .tables import Office, page_of
+from .tables import Office, duration_fault, page_of, time_fault
 
 __all__ = ["CalendarTools"]
 
@@ -113,7 +112,7 @@ class CalendarTools:
 
 
 def _fault(field: str, value: str) -> str:
-    """Say what is wrong with the value of a field, if anything."""
+    """Return what is wrong with the value of a field, if anything."""
     if not value:
         return f"The new value of {field} must not be empty."
     if field == "event_start":

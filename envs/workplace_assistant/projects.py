@@ -7,9 +7,7 @@ from pydantic import Field
 
 from gymcli import JSONObject, tool
 
-from .forms import day_fault
-from .source import Row
-from .tables import Office
+from .tables import Office, Row, day_fault
 
 __all__ = ["BOARDS", "LISTS", "ProjectTools"]
 
@@ -119,7 +117,7 @@ class ProjectTools:
         return self._fault(field, new_value) or self.office.tasks.update(task_id, field, new_value)
 
     def _fault(self, field: str, value: str) -> str:
-        """Say what is wrong with the value of a field, if anything."""
+        """Return what is wrong with the value of a field, if anything."""
         if not value:
             return f"The value of {field} must not be empty."
         if field == "list_name" and value not in LISTS:

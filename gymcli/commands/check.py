@@ -1,14 +1,20 @@
-"""`gym check`: whether the scores of environments can be trusted, found out without a model."""
+"""`gym check`: test, without a model, whether the scores of environments can be trusted."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import message, one_line, print_json, print_table, result, scrubbed
+from gymcli.commands.console import (
+    one_line,
+    paced_message,
+    print_json,
+    print_table,
+    result,
+    scrubbed,
+)
 from gymcli.commands.options import JsonOption, key_values
 from gymcli.errors import MissingPackageError, UsageError
 
@@ -54,7 +60,7 @@ def check(
         raise UsageError("--env-arg: name the environment that has this option")
     env_args = key_values("--env-arg", env_arg or ())
     reports: list[CheckReport] = []
-    watch = _Watch()
+    watch = paced_message()
     for name in names or Registry.names():
         try:
             reports.append(
@@ -83,20 +89,6 @@ def check(
         raise typer.Exit(_FAILED)
 
 
-class _Watch:
-    """Prints how far the checks are, a plain line every few seconds."""
-
-    def __init__(self, seconds: float = 5.0) -> None:
-        self._seconds = seconds
-        self._last = time.monotonic()
-
-    def __call__(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._last >= self._seconds:
-            self._last = now
-            message(text)
-
-
 def _print_one(report: CheckReport) -> None:
     """Print a line for each check."""
     result(f"{report.env} {report.version}: {report.num_tasks} tasks ({report.tasks})")
@@ -123,7 +115,7 @@ def _print_all(reports: list[CheckReport]) -> None:
 
 
 def _row(report: CheckReport) -> tuple[str, ...]:
-    """Give the line of an environment: mean rewards, the best guess, and what failed."""
+    """Return the row of an environment: mean rewards, the best guess, and what failed."""
     found = {finding.check: finding for finding in report.findings}
     means = [_number(found.get(name), "mean") for name in _HEAD[2:6]]
     guesses = found["guessing"].numbers if "guessing" in found else {}
@@ -153,7 +145,7 @@ def _print_frames(finding: Finding) -> None:
 
 
 def _shown(finding: Finding) -> str:
-    """Give a finding in one line, with the first tasks that fail."""
+    """Return a finding in one line, with the first tasks that fail."""
     ids = finding.task_ids[:_MAX_IDS]
     more = ", ..." if len(finding.task_ids) > _MAX_IDS else ""
     shown = one_line(finding.text)

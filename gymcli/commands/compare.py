@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from gymcli.commands.ci import MarkdownOption
 from gymcli.commands.console import harmless, print_json, warn
-from gymcli.commands.gating import MarkdownOption
 from gymcli.commands.options import JsonOption
 
 __all__ = ["EXIT_CODES", "compare"]
@@ -57,8 +57,8 @@ def compare(
     """
     import msgspec
 
+    from gymcli.commands.ci import STDOUT, write_comparison
     from gymcli.commands.comparison import print_comparison
-    from gymcli.commands.gating import STDOUT, write_comparison
     from gymcli.errors import UsageError
     from gymcli.metrics.comparison import Rule
     from gymcli.runner.comparing import compare_runs

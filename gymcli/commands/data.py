@@ -1,4 +1,4 @@
-"""`gym data`: task files, checked and made."""
+"""`gym data`: check, render, generate, describe and pull task files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result, warn
-from gymcli.commands.options import (
-    IdByFileOption,
-    IdFieldOption,
-    JsonOption,
-    PromptOption,
-    key_values,
-)
-from gymcli.errors import UsageError
+from gymcli.commands.options import JsonOption, key_values, with_expanded_options
+from gymcli.errors import TasksError, UsageError
+from gymcli.runner.run_options import IdFieldOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
 
 if TYPE_CHECKING:
@@ -25,29 +20,21 @@ if TYPE_CHECKING:
     from gymcli.data.statistics import Spread, Statistics
     from gymcli.store.tasks import RowProblem
 
-__all__ = [
-    "OutOption",
-    "app",
-    "generate",
-    "give_rows",
-    "pull",
-    "render",
-    "stats",
-    "validate",
-    "warn_of_redacted",
-]
+__all__ = ["app", "warn_of_redacted"]
 
+_SPREAD_COLUMNS = ("mean", "standard_deviation", "min", "median", "p90", "p99", "max")
+_MAX_TOOLS = 10
 
-OutOption = Annotated[
+_OutOption = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="The file to write (.gz, .zst); else rows are printed."),
 ]
 
 
-def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
+def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
     """Print rows, each a line of JSON, or write them to a file that is none of `inputs`.
 
-    Keys in use are taken out, and it is said of how many rows.
+    Keys in use are taken out of a file, and a warning says of how many rows.
 
     Raises:
         UsageError: The file cannot be written.
@@ -73,12 +60,9 @@ def give_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path
 
 
 def warn_of_redacted(out: Path, num_rows: int) -> None:
-    """Say in how many rows something else stands than was read."""
+    """Warn of rows from which a key in use was taken out."""
     if num_rows:
         warn(f"{out}: {num_rows} rows held a key in use, which is written as {REDACTED}")
-
-
-_FAILED = 3
 
 
 def generate(
@@ -93,7 +77,7 @@ def generate(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed; 0, the default, gives what ships.")
     ] = None,
-    out: OutOption = None,
+    out: _OutOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Compare with what ships; exit code 3 if it differs.")
     ] = False,
@@ -107,20 +91,20 @@ def generate(
         if num is not None or seed is not None or out is not None:
             raise UsageError("--check compares with what ships: it takes no -n, --seed or -o")
         names = envs or [name for name in Registry.names() if shipped_tasks(name)]
-        _report([compare_generated(name) for name in names], is_json=json)
+        _print_comparisons([compare_generated(name) for name in names], is_json=json)
         return
     if json:
         raise UsageError("--json is for --check; rows are JSON already")
     if envs is None or len(envs) != 1:
         raise UsageError("name one environment (gym envs lists them), or compare with --check")
-    give_rows(generated_rows(envs[0], num, seed=seed or 0), out)
+    _write_rows(generated_rows(envs[0], num, seed=seed or 0), out)
 
 
-def _report(comparisons: list[Comparison], *, is_json: bool) -> None:
-    """Print what was compared.
+def _print_comparisons(comparisons: list[Comparison], *, is_json: bool) -> None:
+    """Print how generated rows compare with the shipped ones.
 
     Raises:
-        typer.Exit: An environment gives other rows.
+        typer.Exit: They differ for an environment; exit code 3.
 
     """
     import msgspec
@@ -132,7 +116,7 @@ def _report(comparisons: list[Comparison], *, is_json: bool) -> None:
             status = "ok" if one.difference is None else f"FAILED {one_line(one.difference)}"
             result(f"{one.env}: {one.num_rows} rows: {status}")
     if any(one.difference is not None for one in comparisons):
-        raise typer.Exit(_FAILED)
+        raise typer.Exit(3)
 
 
 def pull(
@@ -192,7 +176,7 @@ def render(
     prompt: PromptOption = None,
     id_field: IdFieldOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
-    out: OutOption = None,
+    out: _OutOption = None,
 ) -> None:
     """Write rows as `messages`, `tools`, `params` and fields, to be collected without --prompt.
 
@@ -205,11 +189,7 @@ def render(
 
     rows = rendered_rows(file, prompt=prompt, id_field=id_field, limit=limit)
     lines = (msgspec.json.encode(row) + b"\n" for row in rows)
-    give_rows(lines, out, inputs=[Path(file)] if prompt is None else [Path(file), prompt])
-
-
-_SPREAD = ("mean", "standard_deviation", "min", "median", "p90", "p99", "max")
-_MAX_TOOLS = 10
+    _write_rows(lines, out, inputs=[Path(file)] if prompt is None else [Path(file), prompt])
 
 
 def stats(
@@ -226,7 +206,6 @@ def stats(
     import msgspec
 
     from gymcli.data.statistics import describe_tasks
-    from gymcli.errors import TasksError
 
     found = describe_tasks(files, prompt=prompt)
     if not found.num_rows:
@@ -236,10 +215,10 @@ def stats(
     if json:
         print_json(msgspec.json.encode(found))
         return
-    _print(found)
+    _print_statistics(found)
 
 
-def _print(found: Statistics) -> None:
+def _print_statistics(found: Statistics) -> None:
     result(f"rows          {found.num_rows}, of {found.num_tasks} tasks")
     texts = f"{found.num_unique_user_texts} different texts of users"
     result(f"prompts       {found.num_unique_prompts} different, {texts}")
@@ -255,12 +234,12 @@ def _print(found: Statistics) -> None:
     for name, values in found.fields.items():
         result(f"{one_line(name, 40)}: {_counts(values)}")
     result()
-    head = ("", "rows", *(name.replace("_", " ") for name in _SPREAD))
+    head = ("", "rows", *(name.replace("_", " ") for name in _SPREAD_COLUMNS))
     print_table(head, [_row(name, spread) for name, spread in found.spreads.items()])
 
 
 def _row(name: str, spread: Spread) -> tuple[str, ...]:
-    numbers = (f"{getattr(spread, key):.10g}" for key in _SPREAD[2:])
+    numbers = (f"{getattr(spread, key):.10g}" for key in _SPREAD_COLUMNS[2:])
     means = (f"{spread.mean:.2f}", f"{spread.standard_deviation:.2f}")
     return (name.replace("_", " "), str(spread.num), *means, *numbers)
 
@@ -269,9 +248,7 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{one_line(name) or 'none'} {count}" for name, count in counts.items())
 
 
-_USAGE = 2
-
-
+@with_expanded_options
 def validate(
     files: Annotated[
         list[str],
@@ -279,6 +256,7 @@ def validate(
             metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
         ),
     ],
+    *,
     env: Annotated[
         str | None,
         typer.Option(help="Check fields and tools; the environment of rows that name none."),
@@ -286,9 +264,7 @@ def validate(
     env_arg: Annotated[
         list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
     ] = None,
-    prompt: PromptOption = None,
-    id_field: IdFieldOption = None,
-    id_by_file: IdByFileOption = False,
+    row_options: RowOptions,
     json: JsonOption = False,
 ) -> None:
     """List every row that is wrong, with its line; exit code 2 where there is one.
@@ -303,9 +279,7 @@ def validate(
         files,
         env=env,
         env_args=key_values("--env-arg", env_arg or ()),
-        prompt=prompt,
-        id_field=id_field,
-        id_by_file=id_by_file,
+        **vars(row_options),
     )
     for text in found.warnings:
         warn(text)
@@ -321,7 +295,7 @@ def validate(
             f"{found.num_rows} rows, {found.num_tasks} tasks, {found.num_wrong} wrong ({looked})"
         )
     if found.problems:
-        raise typer.Exit(_USAGE)
+        raise typer.Exit(2)
 
 
 def _located(problem: RowProblem, files: list[str]) -> dict[str, str | int | None]:

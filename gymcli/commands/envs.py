@@ -1,4 +1,4 @@
-"""`gym envs`: which environments there are, and what one of them is."""
+"""`gym envs`: list the environments, or describe one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from gymcli.commands.console import print_json, result, scrubbed
 from gymcli.commands.options import JsonOption
+from gymcli.errors import EnvironmentImportError, UsageError
 
 __all__ = ["envs"]
 
@@ -33,7 +34,6 @@ def envs(
     import msgspec
 
     from gymcli.environment.registry import Registry, describe
-    from gymcli.errors import EnvironmentImportError, UsageError
 
     given = {
         "structure": structure,
@@ -69,14 +69,12 @@ def envs(
 
 
 def _chosen(described: list[dict[str, object]], column: str, text: str) -> list[dict[str, object]]:
-    """Choose by a part of a property, in upper or lower case.
+    """Return the environments whose property contains a text, in upper or lower case.
 
     Raises:
         UsageError: There is no such environment.
 
     """
-    from gymcli.errors import UsageError
-
     chosen = [one for one in described if text.casefold() in str(one.get(column, "")).casefold()]
     if not chosen:
         known = ", ".join(sorted({str(one[column]) for one in described if column in one}))
@@ -96,7 +94,7 @@ def _print_table(described: list[dict[str, object]]) -> None:
 
 
 def _shown(value: object) -> str:
-    """Give a value of the description as a person reads it."""
+    """Return a value of the description as a person reads it."""
     if isinstance(value, dict):
         return ", ".join(f"{name}: {kind}" for name, kind in value.items()) or "none"
     if isinstance(value, list):

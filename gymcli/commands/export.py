@@ -1,4 +1,4 @@
-"""`gym export`: the rollouts of runs in a format of others."""
+"""`gym export`: write the rollouts of runs in the format of another program."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def export(
         raise UsageError(f"-o {out}: --to {to} writes {', '.join(exporter.endings)}")
     with ExitStack() as stack:
         source = Source(list(_selected(runs, where, env, stack)), scrubber_of((), os.environ))
-        num_rows, files = _write(exporter, source, out, _inputs(runs))
+        inputs = [file for run in runs for file in (run.iterdir() if run.is_dir() else [run])]
+        num_rows, files = _write(exporter, source, out, inputs)
     for text in source.warnings:
         warn(text)
     warn_of_redacted(out, source.num_redacted)
@@ -83,9 +84,9 @@ def export(
 def _selected(
     runs: Sequence[Path], where: str | None, env: str | None, stack: ExitStack
 ) -> Iterator[Selected]:
-    """Open each run, and give the rows that are meant."""
+    """Open each run, and yield it with its selected rows."""
     from gymcli.data.export_source import Selected
-    from gymcli.filters import parse_filter
+    from gymcli.metrics.filters import parse_filter
     from gymcli.runner.indexing import index_run
     from gymcli.store.rollout_files import ROLLOUTS, unfinished_line
 
@@ -108,7 +109,7 @@ def _selected(
 def _write(
     exporter: Exporter, source: Source, out: Path, inputs: Sequence[Path]
 ) -> tuple[int, list[str]]:
-    """Write all files of a format, which take their places together; give rows and names."""
+    """Write all files of a format, all or none; return the number of rows, and the names."""
     from gymcli.data.output import whole_file
 
     with ExitStack() as files:
@@ -133,8 +134,3 @@ def _nothing(source: Source) -> UsageError:
 
 def _left_out(source: Source) -> str:
     return ", ".join(f"{reason}: {count}" for reason, count in source.left_out.most_common())
-
-
-def _inputs(runs: Sequence[Path]) -> list[Path]:
-    """Give every file that must not be written over."""
-    return [file for run in runs for file in (run.iterdir() if run.is_dir() else [run])]

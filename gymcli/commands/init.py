@@ -1,4 +1,4 @@
-"""`gym init`: a new environment with its test and its tasks, to be changed into one's own."""
+"""`gym init`: write an example environment, with its test and its tasks, to start from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gym merge`: put runs together that were collected apart."""
+"""`gym merge`: make one run of several, such as of all shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 
 from gymcli.commands.console import print_json, result, warn
 from gymcli.commands.options import JsonOption
+from gymcli.commands.summary import print_summary
 from gymcli.errors import UsageError
+from gymcli.secrets import scrubber_of
 
 __all__ = ["merge"]
 
@@ -40,9 +42,7 @@ def merge(
     """
     import msgspec
 
-    from gymcli.commands.summary import print_summary
     from gymcli.runner.merging import Merging
-    from gymcli.secrets import scrubber_of
 
     merging = Merging(runs, warn=warn, scrubber=scrubber_of((), os.environ))
     if out.name.endswith(_ROLLOUTS_ALONE):

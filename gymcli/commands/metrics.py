@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
-from gymcli.commands.gating import (
-    BaselineOption,
-    CsvOption,
-    GateOnOption,
-    GateOption,
-    JUnitOption,
-    MarkdownOption,
-    gating_of,
+from gymcli.commands.options import JsonOption, with_expanded_options
+from gymcli.commands.summary import (
+    print_advice,
+    print_curves,
+    print_plans,
+    print_slices,
+    print_summary,
+    print_tasks,
 )
-from gymcli.commands.options import JsonOption
+from gymcli.errors import RunDirectoryError, UsageError
+from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics import Aggregator, RunMetrics, TaskMetrics
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["metrics"]
 
 
+@with_expanded_options
 def metrics(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
     ],
+    *,
     env: Annotated[
         str | None,
         typer.Option(
@@ -59,12 +63,7 @@ def metrics(
         float | None,
         typer.Option(help="With --power: a difference, for the tasks that it takes."),
     ] = None,
-    gate: GateOption = None,
-    gate_on: GateOnOption = "bound",
-    junit: JUnitOption = None,
-    markdown: MarkdownOption = None,
-    csv: CsvOption = None,
-    baseline: BaselineOption = None,
+    ci_options: CiOptions,
     json: JsonOption = False,
 ) -> None:
     """Report coverage, mean rewards with intervals, pass@k, tokens, latency and failures.
@@ -76,12 +75,10 @@ def metrics(
     """
     import msgspec
 
-    from gymcli.errors import UsageError
-
     if margin is not None and not power:
         raise UsageError("--margin goes with --power")
-    gating = gating_of(gate, gate_on, junit, markdown, csv, baseline, inputs=runs, is_json=json)
-    fields = gating.fields(by or ())
+    ci = CiRequest(ci_options, inputs=runs, is_json=json)
+    fields = ci.fields(by or ())
     reports: list[dict[str, object]] = []
     pilots, judged = [], []
     for number, run in enumerate(runs):
@@ -89,18 +86,17 @@ def metrics(
         tasks = aggregator.task_rows() if by_task else None
         if power:
             pilots.append(aggregator)
-        if gating.is_asked:
-            judged.append(gating.report(run, aggregator, numbers, env=env, by=fields))
+        if not ci.is_empty:
+            judged.append(ci.report(run, aggregator, numbers, env=env, by=fields))
         if json:
-            reports.append({**_report(run, numbers, tasks), **gating.as_json(judged)})
-        elif not power and not gating.prints_file:
+            reports.append({**_report(run, numbers, tasks), **ci.as_json(judged)})
+        elif not power and not ci.prints_file:
             if number:
                 result()
             result(f"{run}")
             _show(numbers, tasks)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
-        from gymcli.commands.summary import print_plans
         from gymcli.metrics.planning import plans
 
         planned = plans(pilots, margin=margin)
@@ -109,16 +105,16 @@ def metrics(
             print_plans(planned)
     if json:
         print_json(msgspec.json.encode(report))
-    gating.finish(judged, is_json=json, env=env, by_task=by_task)
+    ci.show(judged, is_json=json)
+    ci.write(judged, env=env, by_task=by_task)
+    ci.end(judged)
 
 
 def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, RunMetrics]:
-    """Give the numbers of a run, keep them in its directory, and warn of what is wrong with it."""
+    """Count a run, write its numbers into its directory, and warn of what is wrong with it."""
     import msgspec
 
-    from gymcli.errors import RunDirectoryError
     from gymcli.runner.measure import measure
-    from gymcli.secrets import scrubber_of
     from gymcli.store.rollout_files import unfinished_line
     from gymcli.store.run_directory import RunDirectory
 
@@ -128,7 +124,7 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
         directory = RunDirectory(run, scrubber_of((), os.environ))
         try:
             directory.write_metrics(msgspec.json.encode(numbers))
-        except RunDirectoryError as error:  # a run of somebody else's can still be read
+        except RunDirectoryError as error:  # somebody else's run can still be read
             warn(str(error))
     for text in filter(None, [unfinished_line(run), *aggregator.warnings]):
         warn(text)
@@ -138,7 +134,7 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
 
 
 def _report(run: Path, numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> dict[str, object]:
-    """Give the object of one run, for --json."""
+    """Return what --json has of one run."""
     import msgspec
 
     report: dict[str, object] = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers)}
@@ -147,14 +143,6 @@ def _report(run: Path, numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> 
 
 def _show(numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> None:
     """Print the numbers of one run."""
-    from gymcli.commands.summary import (
-        print_advice,
-        print_curves,
-        print_slices,
-        print_summary,
-        print_tasks,
-    )
-
     print_summary(numbers, with_doubts=False)
     print_curves(numbers)
     print_slices(numbers)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, result, run_async, warn
+from gymcli.commands.console import flush_results, result, warn
+from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
+from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
+from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.mock import Recorder
@@ -75,10 +78,8 @@ def mock(
     it back when it is down. Which requests fail depends on the seed and the requests alone, not on
     their order. GET /stats returns counts; POST /down?seconds=N lets it die.
     """
-    from gymcli.commands.open_files import allow_most
     from gymcli.environment.addresses import is_loopback
     from gymcli.mock import Faults, Latency, MockServer, Outage, parse_behaviour, serve
-    from gymcli.secrets import scrubber_of
 
     key = _key(api_key_env)
     secrets = scrubber_of([key] if key else (), os.environ)
@@ -101,7 +102,7 @@ def mock(
     )
     if not is_loopback(host):
         warn(f"--host {host}: other machines may reach the server")
-    allow_most()
+    allow_open_files(MOST_OPEN_FILES)
     run_async(serve(server, _announce, with_parent=with_parent))
 
 

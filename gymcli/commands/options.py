@@ -1,58 +1,103 @@
-"""Options that several commands have, and texts that they read the same way."""
+"""How commands declare and read options that several of them have."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import math
 import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, NamedTuple, get_type_hints
 
 import typer
 
-from gymcli.commands.console import hide, run_async
+from gymcli.commands.console import hide
+from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
-from gymcli.store.shards import Shard
+from gymcli.secrets import NOTHING_SECRET
 
 if TYPE_CHECKING:
     from gymcli.models.endpoint import Endpoint
     from gymcli.models.roles import RoleSource
+    from gymcli.runner.judging import Judges
+    from gymcli.store.manifest import Manifest
 
 __all__ = [
     "DefaultRoles",
-    "IdByFileOption",
-    "IdFieldOption",
     "JsonOption",
-    "PromptOption",
+    "check_cluster_options",
     "check_parameters",
     "check_role_parameters",
+    "judges_of",
     "key_values",
-    "not_negative",
     "parameters",
-    "positive",
     "resolved_roles",
     "role_params",
     "roles",
     "settings_secrets",
-    "shard_of",
+    "with_expanded_options",
 ]
 
-PromptOption = Annotated[
-    Path | None, typer.Option(help="YAML file with a user and system template for raw rows.")
-]
-IdFieldOption = Annotated[str | None, typer.Option(help="The field that holds a task's id.")]
-IdByFileOption = Annotated[bool, typer.Option("--id-by-file", help="Ids count within their file.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+
+def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command in which each parameter of a dataclass type becomes one option a field.
+
+    The fields, which all have defaults, take the place of the parameter: their annotations are
+    what Typer reads. The function is called with an instance of the dataclass.
+    """
+    kinds: dict[str, type] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        kind = parameter.annotation
+        if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        kinds[parameter.name] = kind
+        annotations = get_type_hints(kind, include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=annotations[field.name],
+            )
+            for field in dataclasses.fields(kind)
+        ]
+
+    @functools.wraps(function)
+    def command(**given: object) -> None:
+        for name, kind in kinds.items():
+            names = [field.name for field in dataclasses.fields(kind)]
+            given[name] = kind(**{field: given.pop(field) for field in names})
+        function(**given)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
+    return command
+
+
 _NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store", "background")
-"""What gymcli decides itself."""
+"""Request fields that gymcli sets itself."""
+
+
+def check_cluster_options(engine: str, address: str | None, num_workers: int | None) -> None:
+    """Refuse options of a cluster where none is used.
+
+    Raises:
+        UsageError: They are given.
+
+    """
+    if engine == "local" and (address is not None or num_workers is not None):
+        raise UsageError("--address and --workers are options of --engine ray; give that as well")
 
 
 def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
     """Split `key=value` texts.
 
     Raises:
-        UsageError: A text has no `=`, or nothing before it, or is no Unicode.
+        UsageError: A text has no `=`, or nothing before it, or is not Unicode.
 
     """
     pairs: dict[str, str] = {}
@@ -67,11 +112,11 @@ def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
 
 
 def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, object]:
-    """Read request parameters: values are JSON where they can be read so, else text.
+    """Read request parameters: a value is JSON if it parses as JSON, else text.
 
     Raises:
-        UsageError: A text is not `key=value`, or names what is no parameter, or its value is
-            meant as JSON and cannot be sent.
+        UsageError: A text is not `key=value`, names no parameter, or has a value that looks like
+            JSON and cannot be sent.
 
     """
     pairs = key_values(option, given)
@@ -81,45 +126,8 @@ def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, ob
     return {name: _value(f"{option} {name}", text) for name, text in pairs.items()}
 
 
-def positive(value: float | None) -> float | None:
-    """Check the number of an option that limits something.
-
-    Raises:
-        typer.BadParameter: It is not finite, or not above 0.
-
-    """
-    if value is not None and not (math.isfinite(value) and value > 0.0):
-        raise typer.BadParameter(f"{value:g} is not a number above 0")
-    return value
-
-
-def not_negative(value: float | None) -> float | None:
-    """Check the number of an option that may be 0.
-
-    Raises:
-        typer.BadParameter: It is not finite, or below 0.
-
-    """
-    if value is not None and not (math.isfinite(value) and value >= 0.0):
-        raise typer.BadParameter(f"{value:g} is not a number from 0 on")
-    return value
-
-
-def shard_of(value: str | None) -> str | None:
-    """Check which part of the tasks is asked for.
-
-    Raises:
-        typer.BadParameter: It is no `I/N`, or there is no such part.
-
-    """
-    try:
-        return None if value is None else str(Shard.parse(value))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 def roles(given: Iterable[str]) -> dict[str, RoleSource]:
-    """Find the models that `--role ROLE=NAME_OR_URL` means.
+    """Find the models that `--role ROLE=NAME_OR_URL` names.
 
     Raises:
         UsageError: One of them is not known, or an address is wrong or serves several models.
@@ -144,15 +152,15 @@ def roles(given: Iterable[str]) -> dict[str, RoleSource]:
 
 
 class DefaultRoles(NamedTuple):
-    """The roles that gym.toml or a run's record names."""
+    """The models of roles that gym.toml or the record of a run names."""
 
     sources: dict[str, RoleSource]
     missing: dict[str, str]
-    """Why the others have no model."""
+    """By role, why it has no model."""
 
 
 def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
-    """Find the models of gym.toml's `[roles]`, or of a run's record."""
+    """Find the models of gym.toml's `[roles]`, or those recorded in a run."""
     from gymcli.models.roles import role_sources
     from gymcli.models.settings import load_settings
 
@@ -167,7 +175,7 @@ def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
 
 
 def settings_secrets() -> tuple[str, ...]:
-    """Give every secret that gym.toml holds or names; from here on, none of them is printed."""
+    """Return every secret that gym.toml holds or names; none of them is printed from here on."""
     from gymcli.models.settings import load_settings
 
     secrets = load_settings().secrets(os.environ)
@@ -176,7 +184,7 @@ def settings_secrets() -> tuple[str, ...]:
 
 
 def _hidden(sources: dict[str, RoleSource]) -> dict[str, RoleSource]:
-    """Give the models of roles; from here on, none of their secrets is printed."""
+    """Return the models of roles; none of their secrets is printed from here on."""
     for source in sources.values():
         hide(() if isinstance(source, str) else source.secrets)
     return sources
@@ -186,7 +194,7 @@ def role_params(given: Iterable[str]) -> dict[str, dict[str, object]]:
     """Read request parameters of roles: `role.key=value`.
 
     Raises:
-        UsageError: A text is not `role.key=value`, or names what is no parameter.
+        UsageError: A text is not `role.key=value`, or names no parameter.
 
     """
     params: dict[str, dict[str, object]] = {}
@@ -196,6 +204,41 @@ def role_params(given: Iterable[str]) -> dict[str, dict[str, object]]:
             raise UsageError(f"--role-param {text}: expected role.key=value")
         params.setdefault(role, {}).update(parameters([rest], option="--role-param"))
     return params
+
+
+def judges_of(
+    role: Iterable[str],
+    role_param: Iterable[str],
+    concurrency: int,
+    *,
+    manifest: Manifest | None = None,
+) -> Judges:
+    """Return who plays the roles: the models of the options, else of the run, else of gym.toml.
+
+    Args:
+        role: Texts of `--role`.
+        role_param: Texts of `--role-param`.
+        concurrency: Requests under way at once at each model.
+        manifest: The run whose roles are played again; its record takes the place of gym.toml.
+
+    Raises:
+        UsageError: A text is wrong, or a model is not known.
+
+    """
+    from gymcli.runner.judging import Judges  # late: heavy
+
+    sources, params = roles(role), role_params(role_param)
+    given = (*sources, *params)
+    recorded = None
+    if manifest is not None:
+        recorded = {name: spec for name, spec in manifest.roles.items() if name not in sources}
+        params = {**manifest.role_params, **params}
+    defaults = resolved_roles(recorded)
+    sources = {**defaults.sources, **sources}
+    missing = {name: text for name, text in defaults.missing.items() if name not in sources}
+    check_role_parameters(params, sources)
+    others = NOTHING_SECRET.also(settings_secrets())
+    return Judges(sources, params, concurrency, given, missing, others)
 
 
 def check_parameters(

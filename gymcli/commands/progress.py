@@ -1,4 +1,4 @@
-"""How a collection is going: a live display on a terminal, a plain line now and then elsewhere."""
+"""How far a collection is: a live display on a terminal, else a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from gymcli.commands.console import display_of, message, stand_before_display
+from gymcli.commands.console import display_of, message, scrub_display
 from gymcli.types import Failure, Rollout
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
 
-    from gymcli.runner.collection import Collection
-
-__all__ = ["Progress", "has_one_scale", "start_line"]
+__all__ = ["Progress"]
 
 _BAR_WIDTH = 30
 
 
 class Progress:
-    """Counts outcomes and shows them on stderr while the block lasts.
+    """Counts the outcomes of a collection and shows them on stderr while the block lasts.
 
     Args:
-        num_left: Outcomes that will come.
+        num_left: How many outcomes will come.
         is_quiet: Show nothing.
-        has_one_scale: All rewards have one scale, so that their mean says something.
+        has_one_scale: Whether all rewards share a scale; else their mean is not shown.
         stream: Where a live display goes, if it is a terminal; None: stderr.
-        plain_seconds: Between two plain lines.
+        plain_seconds: Seconds between two plain lines.
 
     """
 
@@ -69,7 +67,7 @@ class Progress:
             console = Console(file=display_of(self._stream), stderr=True, force_terminal=True)
             self._live = Live(get_renderable=self._rendered, console=console, transient=True)
             self._live.start(refresh=True)
-            stand_before_display()
+            scrub_display()
         return self
 
     def __exit__(
@@ -78,7 +76,7 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the live display and print the last state as a line that stays."""
+        """End the live display and print the final state as a line that stays."""
         if self._live is not None:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -88,7 +86,7 @@ class Progress:
 
     @asynccontextmanager
     async def ticking(self) -> AsyncIterator[None]:
-        """Print a plain line at a steady pace meanwhile, even when nothing ends."""
+        """Print a plain line every few seconds while the block lasts, even when nothing ends."""
         ticking = asyncio.create_task(self._tick())
         try:
             yield
@@ -102,7 +100,7 @@ class Progress:
 
     @property
     def num_ended(self) -> int:
-        """Attempts that ended, either way."""
+        """Attempts that ended, scored or failed."""
         return self.num_scored + self.failures.total()
 
     def add(self, record: Rollout | Failure) -> None:
@@ -115,7 +113,7 @@ class Progress:
             self._reward_sum += record.reward or 0.0
 
     def print_line(self) -> None:
-        """Print how it stands, in one line."""
+        """Print the state in one line."""
         if not self._is_quiet:
             message("  ".join([self._share(), *self._pace(), *self._quality()]))
 
@@ -123,7 +121,7 @@ class Progress:
         return f"{self.num_ended}/{self.num_left}"
 
     def _pace(self) -> list[str]:
-        """Give the rate of attempts and the time left, or the time it took."""
+        """Return the rate of attempts, and the time left or, at the end, the time it took."""
         elapsed = max(time.monotonic() - self._started, 1e-9)
         rate = self.num_ended / elapsed
         parts = [f"{rate:.1f}/s"]
@@ -134,7 +132,7 @@ class Progress:
         return parts
 
     def _quality(self) -> list[str]:
-        """Give the mean reward so far, tokens per second, and failures by class."""
+        """Return the mean reward so far, tokens per second, and failures by class."""
         elapsed = max(time.monotonic() - self._started, 1e-9)
         parts = []
         if self.num_scored and self._has_one_scale:
@@ -147,7 +145,7 @@ class Progress:
         return parts
 
     def _rendered(self) -> Group:
-        """Give the live display: a bar with the pace, and under it how good it is."""
+        """Return the live display: a bar with the pace, and the quality under it."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -166,28 +164,3 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def has_one_scale(collection: Collection) -> bool:
-    """Say whether the rewards of all environments can be compared."""
-    best = [record.max_reward for record in collection.manifest.environments.values()]
-    return len(best) == 1 or (best[:1] != [None] and len(set(best)) == 1)
-
-
-def start_line(collection: Collection) -> str:
-    """Say what is left to do, before it begins."""
-    path, num_expected = collection.path, collection.num_expected
-    failed = ""
-    if num_failed := collection.num_left_failed - collection.num_crashed:
-        failed += f", {num_failed} failed before and stay so (--no-retry)"
-    if collection.num_crashed:
-        failed += f", {collection.num_crashed} crashed before and stay so (--retry-crashed)"
-    if not num_expected:
-        return f"{path}: no task is in shard {collection.manifest.shard}; nothing to do"
-    if not collection.num_left:
-        if failed:
-            return f"{path}: {collection.num_scored} attempts are scored already{failed}"
-        return f"{path}: all {num_expected} attempts are scored already"
-    done = f" ({collection.num_scored} are scored already)" if collection.num_scored else ""
-    attempts = "1 attempt" if collection.num_left == 1 else f"{collection.num_left} attempts"
-    return f"{path}: {attempts} to go{done}{failed}"

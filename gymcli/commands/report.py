@@ -1,4 +1,4 @@
-"""`gym report`: one page about one run or several."""
+"""`gym report`: write one HTML page about one run or several."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Annotated
 
 import typer
 
+from gymcli.commands.ci import CiRequest, GateOptions
 from gymcli.commands.console import harmless, message, warn
-from gymcli.commands.gating import GateOnOption, GateOption, gating_of
+from gymcli.commands.options import with_expanded_options
 from gymcli.errors import UsageError
+from gymcli.secrets import scrubber_of
 
 __all__ = ["report"]
 
 
+@with_expanded_options
 def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
     ],
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write, such as run.html.")],
     env: Annotated[
         str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
@@ -30,8 +34,7 @@ def report(
             help="Slices by a field of the tasks, such as task.category; repeatable.",
         ),
     ] = None,
-    gate: GateOption = None,
-    gate_on: GateOnOption = "bound",
+    gate_options: GateOptions,
 ) -> None:
     """Write one HTML file about runs that opens without a network.
 
@@ -43,12 +46,11 @@ def report(
     from gymcli.reporting.html_page import MARK, html_report
     from gymcli.reporting.html_parts import read_run
     from gymcli.reporting.run_report import RunReport
-    from gymcli.secrets import scrubber_of
     from gymcli.store.rollout_files import unfinished_line
 
     _check_replaceable(out, MARK.encode())
-    gating = gating_of(gate, gate_on, None, None, None, None)
-    fields = gating.fields(by or ())
+    ci = CiRequest(gate_options)
+    fields = ci.fields(by or ())
     scrubber = scrubber_of((), os.environ)
     readings, reports = [], []
     for run in runs:
@@ -56,7 +58,7 @@ def report(
         readings.append(reading)
         for text in filter(None, [unfinished_line(run), *reading.warnings]):
             warn(text)
-        gates, problems = gating.judged(reading.metrics)
+        gates, problems = ci.judge(reading.metrics)
         reports.append(RunReport(str(run), reading.metrics, gates=gates, problems=problems))
     comparison = read_comparison(*runs, env=env, by=fields) if len(runs) == 2 else None
     page = html_report(
@@ -68,15 +70,15 @@ def report(
     with whole_file(out, inputs=runs) as file:
         file.write(page.encode())
     message(f"wrote {out}")
-    gating.show(reports)
-    gating.end(reports)
+    ci.show(reports)
+    ci.end(reports)
 
 
 def _check_replaceable(out: Path, mark: bytes) -> None:
-    """Refuse to write over what is no report.
+    """Refuse to write over a file that is not a report.
 
     Raises:
-        UsageError: The file is there, and is none.
+        UsageError: It is one.
 
     """
     if out.is_file():

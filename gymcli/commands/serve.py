@@ -1,24 +1,15 @@
-"""`gym serve`: an environment behind NeMo Gym's resources-server protocol."""
+"""`gym serve`: serve an environment in NeMo Gym's resources-server protocol."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, message, result, run_async, warn
-from gymcli.commands.options import (
-    check_role_parameters,
-    key_values,
-    positive,
-    resolved_roles,
-    role_params,
-    roles,
-    settings_secrets,
-)
-
-if TYPE_CHECKING:
-    from gymcli.runner.judging import Judges
+from gymcli.commands.console import flush_results, message, result, warn
+from gymcli.commands.options import judges_of, key_values
+from gymcli.commands.signals import run_async
+from gymcli.runner.run_options import positive
 
 __all__ = ["serve"]
 
@@ -68,7 +59,7 @@ def serve(
     service = Service(
         env,
         env_args=key_values("--env-arg", env_arg or ()),
-        judges=_judges(role or (), role_param or (), concurrency),
+        judges=judges_of(role or (), role_param or (), concurrency),
         limits=Limits(session_lifetime, max_sessions),
     )
     for text in service.warnings:
@@ -82,17 +73,3 @@ def serve(
 def _announce(base_url: str) -> None:
     result(base_url)
     flush_results()
-
-
-def _judges(role: list[str] | tuple[()], params: list[str] | tuple[()], concurrency: int) -> Judges:
-    from gymcli.runner.judging import Judges
-    from gymcli.secrets import NOTHING_SECRET
-
-    sources, defaults = roles(role), resolved_roles()
-    by_role = role_params(params)
-    given = (*sources, *by_role)
-    sources = {**defaults.sources, **sources}
-    missing = {name: text for name, text in defaults.missing.items() if name not in sources}
-    check_role_parameters(by_role, sources)
-    others = NOTHING_SECRET.also(settings_secrets())
-    return Judges(sources, by_role, concurrency, given, missing, others)

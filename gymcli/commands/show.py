@@ -1,4 +1,4 @@
-"""`gym show`: one rollout, readable in the terminal."""
+"""`gym show`: print one rollout for a person to read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import one_line, print_json, result
+from gymcli.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from gymcli.types import Failure, Message, Rollout
@@ -26,8 +27,7 @@ def show(
     """Show one rollout as a conversation, with its score; or a failed attempt, with its error."""
     import msgspec
 
-    from gymcli.errors import UnknownNameError
-    from gymcli.runner.lookup import find_record
+    from gymcli.store.rollout_files import find_record
     from gymcli.types import Rollout
 
     found = find_record(run, task, env=env)
@@ -50,7 +50,7 @@ def show(
 
 
 def _print_message(message: Message, *, is_prompt: bool) -> None:
-    """Print one message under its role; parts that are no text are named, not shown."""
+    """Print one message under its role; of parts other than text, only the type."""
     result()
     result(f"── {message.role}{' (prompt)' if is_prompt else ''}")
     if message.reasoning:
@@ -68,7 +68,7 @@ def _print_message(message: Message, *, is_prompt: bool) -> None:
 
 
 def _print_text(text: str, *, mark: str = "") -> None:
-    """Print text of others indented, so that none of it passes for a line of ours."""
+    """Print text of a model indented, so that it cannot pass for one of our own lines."""
     for line in text.split("\n"):
         result(f"   {mark}{line}".rstrip())
 

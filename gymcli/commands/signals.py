@@ -1,4 +1,7 @@
-"""What SIGINT, SIGTERM and SIGHUP do: end a command at once, or a run in three steps."""
+"""What SIGINT, SIGTERM and SIGHUP do: end a command at once, or a run in three steps.
+
+Each command runs its coroutine with `run_async`, which ends at these signals.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gymcli.commands.console import message
 from gymcli.errors import InterruptedRunError, TerminatedRunError
@@ -20,36 +23,51 @@ if TYPE_CHECKING:
     from gymcli.runner.stopping import Stopping
 
 __all__ = [
-    "TerminatedError",
-    "heed_signals",
-    "leave_at_signals",
-    "leave_threads",
-    "stopped_by_signals",
+    "exit_at_signals",
+    "exit_despite_threads",
+    "interrupt_of",
+    "raise_at_signals",
+    "run_async",
+    "stop_at_signals",
 ]
+
+T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _REPEAT_SECONDS = 0.2
-"""Two of one kind within this time are one: a terminal sends Ctrl-C to the run and its supervisor,
-and the supervisor passes it on."""
-_LEAVE_SECONDS = 5.0
-"""From when a process should end until it does, whatever still runs in it."""
+"""Two of one kind within this time count once: a terminal sends Ctrl-C to the run and to its
+supervisor, which passes it on."""
+_EXIT_SECONDS = 5.0
+"""How long threads may hold up the end of a process."""
 
 
-class TerminatedError(KeyboardInterrupt):
-    """Raised in the main thread when SIGTERM or SIGHUP arrives, so that what is open is closed.
+class _TerminatedError(KeyboardInterrupt):
+    """Raised in the main thread when SIGTERM or SIGHUP arrives, so that `finally` blocks run.
 
     It is a KeyboardInterrupt because event loops, and code of others, let these pass.
     """
 
 
-class _Raising:
-    """Raises in the main thread at a signal; knows which signals were handled a moment ago."""
+def interrupt_of(error: KeyboardInterrupt) -> tuple[str, int]:
+    """Return how an interrupted command ended: what is printed of it, and its exit code."""
+    return ("terminated", 143) if isinstance(error, _TerminatedError) else ("interrupted", 130)
+
+
+def run_async(main: Coroutine[object, object, T]) -> T:
+    """Run a command's coroutine, on uvloop where it is installed."""
+    from gymcli.rollout.event_loop import run  # late: heavy
+
+    return run(main, interrupted_code=lambda error: interrupt_of(error)[1])
+
+
+class _Interrupter:
+    """Raises in the main thread at a signal, once for signals that repeat within a moment."""
 
     def __init__(self) -> None:
         self.handled_at: dict[int, float] = {}
 
     def is_repeated(self, number: int) -> bool:
-        """Note a signal; return whether one of its kind came a moment ago."""
+        """Return whether a signal of this kind came a moment ago, and remember this one."""
         now = time.monotonic()
         before = self.handled_at.get(number, -_REPEAT_SECONDS)
         if now - before < _REPEAT_SECONDS:
@@ -59,69 +77,69 @@ class _Raising:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         if not self.is_repeated(number):
-            raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError
+            raise KeyboardInterrupt if number == signal.SIGINT else _TerminatedError
 
 
-def heed_signals() -> None:
+def raise_at_signals() -> None:
     """Let the signals raise in the main thread at once, in an event loop too.
 
-    Python's own handler of Ctrl-C only asks a running loop to end, which code that computes in it
-    does not hear. A signal that is ignored stays so.
+    Python's own handler of Ctrl-C only asks a running loop to end, which has no effect while code
+    computes in it. A signal that is ignored stays so.
     """
-    raising = _Raising()
+    interrupter = _Interrupter()
     for number in _SIGNALS:
         if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
-            signal.signal(number, raising.handle)
+            signal.signal(number, interrupter.handle)
 
 
-def _raising_of(handler: object) -> _Raising | None:
+def _interrupter_of(handler: object) -> _Interrupter | None:
     found = getattr(handler, "__self__", None)
-    return found if isinstance(found, _Raising) else None
+    return found if isinstance(found, _Interrupter) else None
 
 
-def leave_at_signals(code: int) -> None:
+def exit_at_signals(code: int) -> None:
     """Let the signals end the process with an exit code: its command is over.
 
-    What else waits for the end (threads, what others do at exit) would say where it was
-    interrupted, and go on.
+    An exception would only be printed by the threads and `atexit` functions that still run, and
+    would not end them.
     """
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    def exit_now(number: int, frame: FrameType | None) -> None:
         os._exit(code)
 
     for number in _SIGNALS:
-        if _raising_of(signal.getsignal(number)) is not None:
-            signal.signal(number, leave)
+        if _interrupter_of(signal.getsignal(number)) is not None:
+            signal.signal(number, exit_now)
 
 
-def leave_threads(code: int) -> None:
-    """End this process in a few seconds, with an exit code, also where threads of others run."""
+def exit_despite_threads(code: int) -> None:
+    """End this process a few seconds after its main thread, even if other threads still run."""
     main = threading.main_thread()
 
-    def leave() -> None:
+    def exit_late() -> None:
         main.join()
-        time.sleep(_LEAVE_SECONDS)
+        time.sleep(_EXIT_SECONDS)
         _exit_at_once(code)
 
-    threading.Thread(target=leave, daemon=True).start()
+    threading.Thread(target=exit_late, daemon=True).start()
 
 
 def _exit_at_once(code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # whatever is wrong with it, the end is near
+        with suppress(Exception):  # the process ends, whatever is wrong with it
             stream.flush()
     os._exit(code)
 
 
 @contextmanager
-def stopped_by_signals(stopping: Stopping) -> Iterator[None]:
-    """Let a first signal stop a run with its grace, a second one at once, a third one as it stands.
+def stop_at_signals(stopping: Stopping) -> Iterator[None]:
+    """Let a first signal stop a run after its grace, a second one now, a third one end the process.
 
     It is used within the run's event loop. No exception is raised into code that computes. A
     signal that is ignored, as in a background job of a shell, stays so.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # the system hands signals to the main thread alone
+        yield  # Python handles signals in the main thread only
         return
     import asyncio  # late: heavy
 
@@ -131,18 +149,18 @@ def stopped_by_signals(stopping: Stopping) -> Iterator[None]:
         for number in _SIGNALS
         if (handler := signal.getsignal(number)) is not signal.SIG_IGN
     }
-    known = next(filter(None, map(_raising_of, before.values())), _Raising())
+    interrupter = next(filter(None, map(_interrupter_of, before.values())), _Interrupter())
     num_signals = 0
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal num_signals
-        if known.is_repeated(number):
+        if interrupter.is_repeated(number):
             return
         num_signals += 1
         if number == signal.SIGINT:
-            cause = InterruptedRunError("interrupted")
+            cause, again = InterruptedRunError("interrupted"), "press Ctrl-C again"
         else:
-            cause = TerminatedRunError("terminated")
+            cause, again = TerminatedRunError("terminated"), "send the signal again"
         if num_signals > 2:
             first = stopping.cause if isinstance(stopping.cause, InterruptedRunError) else cause
             with suppress(RuntimeError):
@@ -151,18 +169,18 @@ def stopped_by_signals(stopping: Stopping) -> Iterator[None]:
         if num_signals == 1:
             grace = stopping.grace
             text = (
-                f"no new attempts; {stopping.num_in_flight} in flight get {grace:g} s; once more "
-                "to stop at once"
+                f"no new attempts; {stopping.num_in_flight} in flight get {grace:g} s; "
+                f"{again} to stop now"
             )
         else:
             grace = 0.0
-            text = f"{stopping.num_in_flight} in flight are cut off; once more to leave them so"
-        stopping.cause = stopping.cause or cause  # seen even before the loop hears anything
+            text = f"cancelling {stopping.num_in_flight} attempts; {again} to quit now"
+        stopping.cause = stopping.cause or cause  # seen before the loop runs the next callback
         is_hurried = num_signals > 1
         loop.call_soon_threadsafe(
             functools.partial(stopping.stop, cause, grace=grace, is_hurried=is_hurried)
         )
-        with suppress(RuntimeError):  # it came in the middle of writing to stderr
+        with suppress(RuntimeError):  # the signal came while stderr was written
             message(f"{cause}: {text}")
 
     for number in before:

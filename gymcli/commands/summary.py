@@ -1,4 +1,4 @@
-"""The numbers of a run as a person reads them."""
+"""The numbers of runs, as tables for a person to read."""
 
 from __future__ import annotations
 
@@ -21,12 +21,23 @@ __all__ = [
     "print_tasks",
 ]
 
-
 _MAX_ANSWER = 40
+_MAX_VALUE = 24
 _FEW_TASKS = 10
 _MAX_WIDTH = 100
 _MAX_COLUMNS = 6
-"""Of k: more, each with its interval, are wider than that."""
+"""Values of k in a table; more of them, each with its interval, are wider than `_MAX_WIDTH`."""
+_SLICE_COLUMNS = (
+    "value",
+    "tasks",
+    "scored",
+    "unscored",
+    "mean reward",
+    "95 %",
+    "error",
+    "pass@1",
+    "flaky",
+)
 
 
 def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
@@ -34,7 +45,7 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
 
     Args:
         metrics: The numbers.
-        with_doubts: Also what leaves the means open, which the advice says at more length.
+        with_doubts: Print caveats as well, which the advice of `print_advice` has at more length.
 
     """
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
@@ -50,7 +61,7 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
         "95 %",
         "strict mean",
     )
-    print_table(head, [_row(name, found) for name, found in rows])
+    print_table(head, [_summary_row(name, found) for name, found in rows])
     result()
     if with_doubts:
         _print_doubts(metrics.environments)
@@ -77,7 +88,7 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
 
 
 def _print_role(role: str, use: RoleUse) -> None:
-    """Print what a model beside the policy took."""
+    """Print what a role cost: calls, retries, tokens, seconds, money."""
     text = f"{use.num_calls:,} calls"
     if use.num_cached:
         text += f", {use.num_cached:,} answers on record"
@@ -93,7 +104,7 @@ def _print_role(role: str, use: RoleUse) -> None:
 
 
 def _print_doubts(environments: Mapping[str, Metrics]) -> None:
-    """Say what leaves the means open: unscored attempts, flaky tasks, few tasks."""
+    """Print what makes the means uncertain: unscored attempts, flaky tasks, few tasks."""
     rough = []
     for name, found in environments.items():
         prefix = f"{one_line(name)}: " if len(environments) > 1 else ""
@@ -111,7 +122,7 @@ def _print_doubts(environments: Mapping[str, Metrics]) -> None:
         result(f"fewer than {_FEW_TASKS} tasks{names}: the interval is rough")
 
 
-def _row(name: str, found: Metrics) -> tuple[str, ...]:
+def _summary_row(name: str, found: Metrics) -> tuple[str, ...]:
     expected = "unknown" if found.num_expected is None else str(found.num_expected)
     interval = found.interval
     return (
@@ -127,7 +138,7 @@ def _row(name: str, found: Metrics) -> tuple[str, ...]:
 
 
 def print_advice(metrics: RunMetrics) -> None:
-    """Print what follows from the numbers of each environment."""
+    """Print the advice that follows from the numbers of each environment."""
     import textwrap
 
     advised = {name: found.advice for name, found in metrics.environments.items() if found.advice}
@@ -144,7 +155,7 @@ def print_advice(metrics: RunMetrics) -> None:
 
 
 def print_curves(metrics: RunMetrics) -> None:
-    """Print what each environment gives over k attempts, its components and its own numbers."""
+    """Print pass@k and its relatives, components and own numbers of each environment."""
     for name, found in metrics.environments.items():
         _print_k(name, found)
         named = {
@@ -165,7 +176,7 @@ def print_curves(metrics: RunMetrics) -> None:
 
 
 def _print_k(name: str, found: Metrics) -> None:
-    """Print the curves of an environment, each with its intervals below."""
+    """Print the metrics of an environment by k, each with its intervals below."""
     curves = {
         "pass@": ("pass@k", found.pass_at_k),
         "pass^": ("pass^k", found.pass_hat_k),
@@ -199,7 +210,7 @@ def _estimate_row(name: str, found: Estimate) -> tuple[str, ...]:
 
 
 def _print_error(name: str, found: Metrics) -> None:
-    """Say how sure the mean is, and by what."""
+    """Print the standard error of the mean, and how it was found."""
     text = f"standard error {found.standard_error:.4f}, clustered by {found.num_clusters:,} tasks"
     if found.interval is not None:
         text += f"; intervals: {found.interval.method}"
@@ -251,30 +262,18 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-_MAX_VALUE = 24
-_HEAD = (
-    "value",
-    "tasks",
-    "scored",
-    "unscored",
-    "mean reward",
-    "95 %",
-    "error",
-    "pass@1",
-    "flaky",
-)
-
-
 def print_slices(metrics: RunMetrics) -> None:
     """Print a table for each field and environment, a line for each value."""
     for env, found in metrics.environments.items():
         for field, slices in found.slices.items():
             result()
             result(f"{one_line(env)} by {one_line(field)}")
-            print_table(_HEAD, [_row_slices(name, numbers) for name, numbers in slices.items()])
+            print_table(
+                _SLICE_COLUMNS, [_slice_row(name, numbers) for name, numbers in slices.items()]
+            )
 
 
-def _row_slices(name: str, numbers: Metrics) -> tuple[str, ...]:
+def _slice_row(name: str, numbers: Metrics) -> tuple[str, ...]:
     interval = numbers.interval
     flaky = numbers.num_flaky_tasks
     return (
@@ -291,7 +290,7 @@ def _row_slices(name: str, numbers: Metrics) -> tuple[str, ...]:
 
 
 def print_plans(plans: Mapping[str, Plan]) -> None:
-    """Print for each environment what runs of several sizes can detect."""
+    """Print the smallest difference that runs of several sizes detect, by environment."""
     for number, (name, found) in enumerate(plans.items()):
         if number:
             result()

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.cluster import AddressOption, Cluster, EngineOption, WorkersOption
-from gymcli.commands.console import message, print_json, result, run_async, warn
+from gymcli.commands.console import message, paced_message, print_json, result, warn
 from gymcli.commands.options import (
     JsonOption,
-    check_role_parameters,
+    check_cluster_options,
+    judges_of,
     key_values,
-    resolved_roles,
-    role_params,
-    roles,
-    settings_secrets,
 )
+from gymcli.commands.signals import run_async
 from gymcli.errors import RunError, UsageError
-from gymcli.secrets import NOTHING_SECRET
+from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 
 if TYPE_CHECKING:
     from gymcli.runner.flips import RescoringReport
@@ -89,26 +86,31 @@ def verify(
     from gymcli.runner.rescoring import Rescoring
     from gymcli.store.rollout_files import unfinished_line
 
-    cluster = Cluster(engine, address, workers)
-    cluster.check()
+    check_cluster_options(engine, address, workers)
     _check_repeat(repeat, out=out, is_pending=pending)
     judges = _judges(run, role or (), role_param or (), concurrency)
-    if run.is_dir() and repeat is None:
-        leave = None if pending else warn
-        with cluster.pending_engine(env, judges) as on_cluster:
+    with ExitStack() as stack:
+        on_ray = None
+        if engine == "ray":
+            from gymcli.runner.ray_driver import RayEngine  # late: few commands need it
+
+            on_ray = stack.enter_context(RayEngine(address, workers, env=env))
+        if run.is_dir() and repeat is None:
+            leave = None if pending else warn
             waited = run_async(
-                score_pending(run, env=env, judges=judges, leave=leave, engine=on_cluster)
+                score_pending(run, env=env, judges=judges, leave=leave, engine=on_ray)
             )
-        if pending or waited.num_scored or waited.num_failed:
-            message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
-        if waited.num_crashed:
-            message(
-                f"{waited.num_crashed} waiting conversations of crashed attempts are left as they "
-                "are; gym collect --retry-crashed tries them again"
-            )
-    if pending:
-        return
-    with cluster.scorers(env, judges) as elsewhere:
+            if pending or waited.num_scored or waited.num_failed:
+                message(
+                    f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed"
+                )
+            if waited.num_crashed:
+                message(
+                    f"{waited.num_crashed} waiting conversations of crashed attempts are left as "
+                    "they are; gym collect --retry-crashed tries them again"
+                )
+        if pending:
+            return
         rescoring = Rescoring(
             run,
             env=env,
@@ -116,15 +118,22 @@ def verify(
             task_files=tasks or [],
             judges=judges,
             out=out,
-            elsewhere=elsewhere,
+            engine=on_ray,
         )
-        watch = _Watch()
+        tell = paced_message()
+
+        def tell_rescored(found: RescoringReport) -> None:
+            tell(f"{found.num_rescored:,} rescored, {found.num_changed:,} changed")
+
+        def tell_repeats(found: Repeats) -> None:
+            tell(f"{found.num_scores:,} scores")
+
         try:
             if repeat is None:
-                report = rescoring.run(watch=None if quiet else watch.see_rescoring)
+                report = rescoring.run(watch=None if quiet else tell_rescored)
             else:
                 _announce(rescoring, repeat)
-                repeats = rescoring.repeat(repeat, watch=None if quiet else watch.see_repeats)
+                repeats = rescoring.repeat(repeat, watch=None if quiet else tell_repeats)
         finally:
             for text in rescoring.warnings:
                 warn(text)
@@ -138,10 +147,10 @@ def verify(
 
 
 def _check_repeat(repeat: int | None, *, out: Path | None, is_pending: bool) -> None:
-    """Refuse what would write where nothing is written.
+    """Refuse options that write files, since --repeat writes none.
 
     Raises:
-        UsageError: It is given.
+        UsageError: One of them is given.
 
     """
     for option, is_given in (("--out", out is not None), ("--pending", is_pending)):
@@ -150,7 +159,7 @@ def _check_repeat(repeat: int | None, *, out: Path | None, is_pending: bool) -> 
 
 
 def _announce(rescoring: Rescoring, num_repeats: int) -> None:
-    """Say what repeats cost, before the first one."""
+    """Print what repeats cost, before the first one."""
     roles = rescoring.models_asked()
     if roles:
         message(
@@ -183,10 +192,11 @@ def _end(
 
 
 def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bool) -> None:
-    """Print how verifiers agree with themselves, and end with 3 where one does not that should.
+    """Print how far verifiers agree with themselves.
 
     Raises:
         RunError: Nothing could be scored.
+        typer.Exit: A verifier that asks no model disagrees with itself; exit code 3.
 
     """
     import msgspec
@@ -209,43 +219,8 @@ def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bo
 
 
 def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurrency: int) -> Judges:
-    """Find who plays the roles: those of the options, else those that the run was made with."""
-    from gymcli.runner.judging import Judges
+    """Return who plays the roles: the models of the options, else those of the run."""
     from gymcli.store.manifest import read_manifest
 
     manifest = read_manifest(run) if run.is_dir() else None
-    sources = roles(role)
-    params = role_params(role_param)
-    given = (*sources, *params)
-    recorded = None
-    if manifest is not None:
-        recorded = {name: spec for name, spec in manifest.roles.items() if name not in sources}
-        params = {**manifest.role_params, **params}
-    defaults = resolved_roles(recorded)
-    sources = {**defaults.sources, **sources}
-    missing = {role: text for role, text in defaults.missing.items() if role not in sources}
-    check_role_parameters(params, sources)
-    others = NOTHING_SECRET.also(settings_secrets())
-    return Judges(sources, params, concurrency, given, missing, others)
-
-
-class _Watch:
-    """Prints how far the scoring is, a plain line every few seconds."""
-
-    def __init__(self, seconds: float = 5.0) -> None:
-        self._seconds = seconds
-        self._last = time.monotonic()
-
-    def see_rescoring(self, report: RescoringReport) -> None:
-        """Look at a rescoring."""
-        self._print(lambda: f"{report.num_rescored:,} rescored, {report.num_changed:,} changed")
-
-    def see_repeats(self, repeats: Repeats) -> None:
-        """Look at repeats."""
-        self._print(lambda: f"{repeats.num_scores:,} scores")
-
-    def _print(self, text: Callable[[], str]) -> None:
-        now = time.monotonic()
-        if now - self._last >= self._seconds:
-            self._last = now
-            message(text())
+    return judges_of(role, role_param, concurrency, manifest=manifest)

@@ -1,4 +1,4 @@
-"""`gym view`: a local page over one run or two."""
+"""`gym view`: show one run or two in the browser."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, message, result, results, run_async
+from gymcli.commands.console import flush_results, message, result, results
+from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
+from gymcli.secrets import scrubber_of
 
 __all__ = ["view"]
 
@@ -35,7 +37,6 @@ def view(
     exit code 0.
     """
     from gymcli.reporting.viewer import open_run, serve
-    from gymcli.secrets import scrubber_of
 
     if len(runs) > _MAX_RUNS:
         raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")
@@ -56,13 +57,13 @@ def view(
 
 
 def _has_display() -> bool:
-    """Say whether a browser of windows can be opened; one of text would take the terminal."""
+    """Return whether a graphical browser can be opened; a text browser would take the terminal."""
     is_named = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
     return is_named or sys.platform == "darwin"
 
 
 def _open(address: str) -> None:
-    """Open the browser beside the server, which answers it meanwhile."""
+    """Open the browser in a thread, since the server must answer it meanwhile."""
     import threading
     import webbrowser
 

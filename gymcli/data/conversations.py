@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from gymcli.data.export_source import NOT_SCORED, LeftOutError, Scored, Source
-from gymcli.index import Row, RunIndex
+from gymcli.store.run_index import Row, RunIndex
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, ToolCall
 
 __all__ = [

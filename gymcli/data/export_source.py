@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gymcli.index import Row, RunIndex
 from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.run_index import Row, RunIndex
 from gymcli.types import Failure, Rollout
 
 __all__ = ["NOT_SCORED", "Attempt", "LeftOutError", "Scored", "Selected", "Source"]

@@ -12,7 +12,7 @@ import msgspec
 
 from gymcli.data.export_source import Attempt, Source
 from gymcli.errors import MissingPackageError
-from gymcli.index import ROW_NAMES
+from gymcli.store.run_index import ROW_NAMES
 from gymcli.types import Failure, Message, Rollout
 
 if TYPE_CHECKING:

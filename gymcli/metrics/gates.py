@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from gymcli.errors import FilterError
-from gymcli.filters.syntax import parse
 from gymcli.metrics.comparison.results import Comparison, Difference, Verdict
 from gymcli.metrics.deciding import Needed, needed
+from gymcli.metrics.filters import parse_expression
 from gymcli.metrics.gate_numbers import DIFFERENCE, check_name, is_estimate, number_of, part_of
 from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
 from gymcli.metrics.thresholds import Sign, Threshold
@@ -92,7 +92,7 @@ def parse_gate(text: str) -> Gate:
         text if found is None else text[: found.start()] + " " * len(found[0]) + text[found.end() :]
     )
     try:
-        expression = parse(rest)
+        expression = parse_expression(rest)
     except FilterError as error:
         raise FilterError(f"--gate {text}: {error}") from error
     name, thresholds = _comparison(expression.tree, text)

@@ -1,4 +1,4 @@
-"""What a failed try says of its endpoint: passing or final, overloaded, out of reach.
+"""What an error of an endpoint means, by its status, its code and the start of its own message.
 
 Retried: no connection, no answer in time, 408, 409, 429, 5xx, and a body that is no answer. Not
 retried: every other 4xx, a 5xx whose words say that it will stay, a redirect, a certificate that
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -29,128 +30,129 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
+from gymcli.models.answer_body import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
 from gymcli.secrets import Scrubber
 from gymcli.types import JSON, JSON_ERRORS
 
 __all__ = [
-    "CONTEXT_OVERFLOWS",
-    "HOPELESS",
-    "MODERATED",
-    "PERMANENT",
+    "CLAIMS",
     "TOO_LONG_ANSWERS",
     "answer_claims",
     "error_claims",
     "error_of_body",
     "error_of_status",
-    "error_text",
     "error_words",
     "is_absence",
     "is_connect_timeout",
-    "is_context_overflow",
     "is_fatal",
-    "is_hopeless",
-    "is_moderated",
     "is_overload",
-    "is_permanent",
     "is_retried",
     "is_silence",
     "is_unreachable",
+    "meanings_of",
     "one_line",
-    "redact",
     "retry_after_seconds",
 ]
 
+Meaning: TypeAlias = Literal[
+    "context overflow", "permanent", "moderated", "hopeless", "rate limit", "server error"
+]
 
-MAX_TEXT = 300
-"""Characters of a provider's words that go into a message."""
-
-CONTEXT_OVERFLOWS = (
-    # OpenAI, in the `code` of both dialects; Azure and many gateways repeat it
-    r"context_length_exceeded",
-    # OpenAI's chat completions, DeepSeek, OpenRouter, vLLM:
-    # "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens"
-    r"(this|the) (model|endpoint)'s maximum context length is\b",
-    # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 8191. This model's maximum
-    # context length is 8192 tokens and your request has 20 input tokens (8191 > 8192 - 20)."
-    r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. this model's maximum context",
-    # OpenAI's Responses: "Your input exceeds the context window of this model."
-    r"(your|the) (input|prompt|request) exceeds? the context window",
-    # vLLM: "The prompt (total length 25938) is too long to fit into the model", and
-    # "The decoder prompt (length 5000) is longer than the maximum model length of 4096."
-    r"the ((de|en)coder )?prompt \(.{0,40}length \d+\) is (too long|longer than the maximum)",
-    # vLLM: "Input length (265330) exceeds model's maximum context length (262144)."
-    r"input length \(\d+\) exceeds (the )?model's maximum context length",
-    # vLLM: "You passed 31745 input tokens and requested 1024 output tokens. However, the model's
-    # context length is only 32768 tokens, resulting in a maximum input length of 31744"
-    r"you passed \d+ input .{0,80}the model's context length is only \d+ tokens",
-    # vLLM: "max_tokens must be at least 1, got -186.": the prompt left nothing for the answer
-    r"max_(completion_)?tokens must be at least 1, got -\d+",
-    # SGLang: "The input (61709 tokens) is longer than the model's context length (40960 tokens)."
-    r"(the )?input \(\d+ tokens\) is longer than the model's context length",
-    # SGLang: "Requested token count exceeds the model's maximum context length of 40960 tokens."
-    r"requested token count exceeds the model's maximum context length",
-    # SGLang: "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."
-    r"input length \(\d+ tokens\) exceeds the maximum allowed length",
-    # llama.cpp, in the `type`
-    r"exceed_context_size_error",
-    # llama.cpp: "request (4390 tokens) exceeds the available context size (4096 tokens)"
-    r"(the )?request (\(\d+ tokens\) )?exceeds the available context size",
-    # llama.cpp and LM Studio, with status 500: "Context size has been exceeded."
-    r"(the )?context size has been exceeded",
-    # llama-cpp-python: "Requested tokens (2285) exceed context window of 2048"
-    r"requested tokens \(\d+\) exceed context window",
-    # Anthropic: "prompt is too long: 210000 tokens > 200000 maximum"
-    r"prompt is too long(:|\.?$)",
-    # Anthropic: "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
-    r"input length and `max_tokens` exceed context limit",
-    # Amazon Bedrock: "Input is too long for requested model."
-    r"input is too long for requested model",
-    # Google: "The input token count (9000) exceeds the maximum number of tokens allowed (8192)."
-    r"(the )?input token count.{0,20} exceeds the maximum number of tokens",
-    # xAI: "This model's maximum prompt length is 131072 but the request contains 537812 tokens"
-    r"this model's maximum prompt length is \d+",
-    # LiteLLM, whatever the provider behind it says
-    r"litellm\.ContextWindowExceededError",
-    # Text Generation Inference:
-    # "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: ..."
-    r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <=",
-)
-
-PERMANENT = (
-    # llama.cpp, with status 500: "image input is not supported - hint: ... provide the mmproj"
-    r"(image|audio|video) input is not supported",
-    # llama.cpp, with status 500: "tools param requires --jinja flag"
-    r"\w+ param requires --jinja",
-    # llama.cpp, with status 501 or 500: "This server does not support chat completions ..."
-    r"this server does not support",
-    # OpenAI, with status 429, in the `code`: the account has no money left
-    r"insufficient_quota",
-    # OpenAI, with status 429: "Request too large for gpt-4o ... on tokens per min (TPM)"
-    r"request too large for",
-)
-
-MODERATED = (  # with status 403
-    # OpenRouter: "m requires moderation on p. Your input was flagged for "violence"."
-    r"(\S+ requires moderation .{0,100})?your input was flagged",
-    # OpenAI and Azure, in the `code`
-    r"content_policy_violation",
-    r"content_filter",
-)
-
-HOPELESS = (
-    # OpenAI, in the `code`: the account has no money left
-    r"insufficient_quota",
-    # OpenAI, in the `code`
-    r"model_not_found",
-    # vLLM and SGLang: "The model `x` does not exist."
-    r"the model .{1,200} does not exist",
-    # Ollama: "model 'x' not found, try pulling it first"
-    r"model \S{1,200} not found",
-    # OpenRouter, with status 400: "x is not a valid model ID"
-    r"\S{1,200} is not a valid model id",
-)
+CLAIMS: dict[Meaning, tuple[str, ...]] = {
+    "context overflow": (  # the conversation no longer fits the model
+        # OpenAI, in the `code` of both dialects; Azure and many gateways repeat it
+        r"context_length_exceeded",
+        # OpenAI's chat completions, DeepSeek, OpenRouter, vLLM:
+        # "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens"
+        r"(this|the) (model|endpoint)'s maximum context length is\b",
+        # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 8191. This model's maximum
+        # context length is 8192 tokens and your request has 20 input tokens (8191 > 8192 - 20)."
+        r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. this model's maximum context",
+        # OpenAI's Responses: "Your input exceeds the context window of this model."
+        r"(your|the) (input|prompt|request) exceeds? the context window",
+        # vLLM: "The prompt (total length 25938) is too long to fit into the model", and
+        # "The decoder prompt (length 5000) is longer than the maximum model length of 4096."
+        r"the ((de|en)coder )?prompt \(.{0,40}length \d+\) is (too long|longer than the maximum)",
+        # vLLM: "Input length (265330) exceeds model's maximum context length (262144)."
+        r"input length \(\d+\) exceeds (the )?model's maximum context length",
+        # vLLM: "You passed 31745 input tokens and requested 1024 output tokens. However, the
+        # model's context length is only 32768 tokens, resulting in a maximum input length of 31744"
+        r"you passed \d+ input .{0,80}the model's context length is only \d+ tokens",
+        # vLLM: "max_tokens must be at least 1, got -186.": the prompt left nothing for the answer
+        r"max_(completion_)?tokens must be at least 1, got -\d+",
+        # SGLang: "The input (61709 tokens) is longer than the model's context length (40960
+        # tokens)."
+        r"(the )?input \(\d+ tokens\) is longer than the model's context length",
+        # SGLang: "Requested token count exceeds the model's maximum context length of 40960
+        # tokens."
+        r"requested token count exceeds the model's maximum context length",
+        # SGLang: "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."
+        r"input length \(\d+ tokens\) exceeds the maximum allowed length",
+        # llama.cpp, in the `type`
+        r"exceed_context_size_error",
+        # llama.cpp: "request (4390 tokens) exceeds the available context size (4096 tokens)"
+        r"(the )?request (\(\d+ tokens\) )?exceeds the available context size",
+        # llama.cpp and LM Studio, with status 500: "Context size has been exceeded."
+        r"(the )?context size has been exceeded",
+        # llama-cpp-python: "Requested tokens (2285) exceed context window of 2048"
+        r"requested tokens \(\d+\) exceed context window",
+        # Anthropic: "prompt is too long: 210000 tokens > 200000 maximum"
+        r"prompt is too long(:|\.?$)",
+        # Anthropic: "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
+        r"input length and `max_tokens` exceed context limit",
+        # Amazon Bedrock: "Input is too long for requested model."
+        r"input is too long for requested model",
+        # Google: "The input token count (9000) exceeds the maximum number of tokens allowed
+        # (8192)."
+        r"(the )?input token count.{0,20} exceeds the maximum number of tokens",
+        # xAI: "This model's maximum prompt length is 131072 but the request contains 537812 tokens"
+        r"this model's maximum prompt length is \d+",
+        # LiteLLM, whatever the provider behind it says
+        r"litellm\.ContextWindowExceededError",
+        # Text Generation Inference:
+        # "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: ..."
+        r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <=",
+    ),
+    "permanent": (  # a refusal that will hold for ever, though its status says that it may pass
+        # llama.cpp, with status 500: "image input is not supported - hint: ... provide the mmproj"
+        r"(image|audio|video) input is not supported",
+        # llama.cpp, with status 500: "tools param requires --jinja flag"
+        r"\w+ param requires --jinja",
+        # llama.cpp, with status 501 or 500: "This server does not support chat completions ..."
+        r"this server does not support",
+        # OpenAI, with status 429, in the `code`: the account has no money left
+        r"insufficient_quota",
+        # OpenAI, with status 429: "Request too large for gpt-4o ... on tokens per min (TPM)"
+        r"request too large for",
+    ),
+    "moderated": (  # with status 403: about what this conversation says, and not about the key
+        # OpenRouter: "m requires moderation on p. Your input was flagged for "violence"."
+        r"(\S+ requires moderation .{0,100})?your input was flagged",
+        # OpenAI and Azure, in the `code`
+        r"content_policy_violation",
+        r"content_filter",
+    ),
+    "hopeless": (  # every other request would be refused, too
+        # OpenAI, in the `code`: the account has no money left
+        r"insufficient_quota",
+        # OpenAI, in the `code`
+        r"model_not_found",
+        # vLLM and SGLang: "The model `x` does not exist."
+        r"the model .{1,200} does not exist",
+        # Ollama: "model 'x' not found, try pulling it first"
+        r"model \S{1,200} not found",
+        # OpenRouter, with status 400: "x is not a valid model ID"
+        r"\S{1,200} is not a valid model id",
+    ),
+    "rate limit": (r"rate_limit_(exceeded|error)$",),  # OpenAI and Anthropic, without a status
+    "server error": (  # the same
+        r"(internal_)?server_error$",
+        r"overloaded_error$",
+    ),
+}
+"""How the codes and messages of errors begin, by what they mean."""
 
 TOO_LONG_ANSWERS = (
     # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum
@@ -169,7 +171,7 @@ TOO_LONG_ANSWERS = (
 """How refusals of too many tokens name those asked for the answer, and the model's window."""
 
 
-def _beginning_with(*patterns: str) -> re.Pattern[str]:
+def _starting_with(patterns: Iterable[str]) -> re.Pattern[str]:
     """Return what matches the start of a code or message, behind the names of error classes.
 
     Gateways put these before the words of the provider: "litellm.BadRequestError: OpenAIException
@@ -179,43 +181,126 @@ def _beginning_with(*patterns: str) -> re.Pattern[str]:
     return re.compile(f"{names}({'|'.join(patterns)})", re.IGNORECASE)
 
 
-_OVERFLOW = _beginning_with(*CONTEXT_OVERFLOWS)
-_PERMANENT = _beginning_with(*PERMANENT)
-_MODERATED = _beginning_with(*MODERATED)
-_HOPELESS = _beginning_with(*HOPELESS)
-_TOO_LONG_ANSWERS = tuple(_beginning_with(pattern) for pattern in TOO_LONG_ANSWERS)
+_CLAIMS = {meaning: _starting_with(patterns) for meaning, patterns in CLAIMS.items()}
+_TOO_LONG_ANSWERS = [_starting_with([pattern]) for pattern in TOO_LONG_ANSWERS]
 
-# Credentials, missing pages and rate limits are never about the length of a conversation, though
-# a rate limit may speak of tokens.
+_CLASSES: dict[int, type[ModelError]] = {
+    401: AuthenticationError,
+    403: AuthenticationError,
+    408: ServerError,
+    409: ServerError,
+    429: RateLimitError,
+}
+"""Other statuses from 500 on are a ServerError, all others a RequestRefusedError."""
+
 _NO_OVERFLOW_STATUSES = frozenset({401, 403, 404, 408, 409, 429})
+"""Credentials, missing pages and rate limits are never about the length of a conversation, though
+a rate limit may speak of tokens."""
+
+_FATAL_STATUSES = frozenset({402, 404, 405})
+"""No money left; no such model or path. A refused 429 is either quota or a request that is too
+large for it, and only the first holds for every request, so its words decide."""
+
+_WAYS_OUT = {
+    401: "check the key (--api-key-env, or api_key_env in gym.toml)",
+    403: "check what the key allows",
+    404: "check --base-url and --model, or the --role that names them",
+    405: "check --base-url and --dialect, or the --role that names them",
+}
+
+_RETRIED = (
+    EndpointConnectionError,
+    EndpointTimeoutError,
+    InvalidAnswerError,
+    RateLimitError,
+    ServerError,
+)
+_OVERLOADS = frozenset({429, 503, 529})
+_NO_SERVER_BEHIND = frozenset({502, 503, 504})
+
+_MAX_TEXT = 300
+"""Characters of a provider's words that go into a message."""
 
 
-def is_context_overflow(status: int, claims: Sequence[str]) -> bool:
-    """Say whether the conversation no longer fits the model.
+def error_of_status(
+    status: int,
+    headers: Mapping[str, str],
+    payload: bytes,
+    *,
+    place: str,
+    endpoint: Endpoint,
+) -> ModelError:
+    """Return the error of an answer whose status is not 2xx.
 
-    It is not the conversation's fault where the answer alone was asked to fill the window.
+    Args:
+        status: The HTTP status.
+        headers: The answer's headers, found whatever their case.
+        payload: The answer's body.
+        place: Method and address, for the message.
+        endpoint: Who answered; its secrets are kept out of the message.
+
     """
-    if status in _NO_OVERFLOW_STATUSES or _asks_for_window(claims):
-        return False
-    return any(map(_OVERFLOW.match, claims))
+    if status // 100 == 3:
+        return _error_of_redirect(status, headers, place, endpoint)
+    meanings = meanings_of(error_claims(payload))
+    words = one_line(error_words(payload), endpoint.secrets)
+    message = f"{place} answered {status}" + (f": {words}" if words else "")
+    if status in _WAYS_OUT:
+        message += f"; {_WAYS_OUT[status]}"
+    return _class_of(status, meanings)(
+        message,
+        status=status,
+        retry_after=retry_after_seconds(headers),
+        is_hopeless="hopeless" in meanings,
+    )
 
 
-def is_permanent(claims: Sequence[str]) -> bool:
-    """Say whether a refusal with a passing status will hold for ever."""
-    return any(map(_PERMANENT.match, claims)) or _asks_for_window(claims)
+def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpoint) -> ModelError:
+    """Return the error of a 2xx answer whose body a dialect refused.
 
-
-def is_moderated(claims: Sequence[str]) -> bool:
-    """Say whether a 403 is about what this one conversation says, and not about the key."""
-    return any(map(_MODERATED.match, claims))
-
-
-def is_hopeless(claims: Sequence[str]) -> bool:
-    """Say whether every other request would be refused too.
-
-    For an unknown model, an empty account, or an answer as long as the model's whole window.
+    Some gateways answer 200 and put the provider's error into the body; it means what it would
+    have meant as a status. What is no error object says nothing, whatever its words.
     """
-    return any(map(_HOPELESS.match, claims)) or _asks_for_window(claims)
+    meanings = meanings_of(answer_claims(payload))
+    status = error.status or 0
+    kind = type(error)
+    if status >= 400 or meanings & {"context overflow", "permanent"}:
+        kind = _class_of(status, meanings)
+    elif "rate limit" in meanings:
+        kind = RateLimitError
+    elif "server error" in meanings:
+        kind = ServerError
+    message = f"{place}: {one_line(str(error), endpoint.secrets)}"
+    return kind(message, status=error.status, is_hopeless="hopeless" in meanings)
+
+
+def _error_of_redirect(
+    status: int, headers: Mapping[str, str], place: str, endpoint: Endpoint
+) -> ModelError:
+    """Name the new address without following it: the key was given for the old one."""
+    location = urlsplit(urljoin(place.removeprefix("POST "), headers.get("location", "")))
+    path = location.path.removesuffix(DIALECTS[endpoint.dialect].path)
+    target = f"{location.scheme}://{location.netloc.rpartition('@')[2]}{path}"
+    message = f"{place} answered {status}: it has moved; use the address {target}"
+    return RequestRefusedError(one_line(message, endpoint.secrets), status=status)
+
+
+def _class_of(status: int, meanings: set[Meaning]) -> type[ModelError]:
+    if "context overflow" in meanings and status not in _NO_OVERFLOW_STATUSES:
+        return ContextOverflowError
+    if "permanent" in meanings or (status == 403 and "moderated" in meanings):
+        return RequestRefusedError
+    return _CLASSES.get(status, ServerError if status >= 500 else RequestRefusedError)
+
+
+def meanings_of(claims: Sequence[str]) -> set[Meaning]:
+    """Return what the claims of an error mean, by `CLAIMS`."""
+    meanings = {name for name, pattern in _CLAIMS.items() if any(map(pattern.match, claims))}
+    found = (pattern.match(claim) for pattern in _TOO_LONG_ANSWERS for claim in claims)
+    if any(match and int(match["asked"]) >= int(match["window"]) for match in found):
+        # No conversation leaves room for such an answer: it is not the fault of this one.
+        meanings = meanings - {"context overflow"} | {"permanent", "hopeless"}
+    return meanings
 
 
 def error_claims(payload: bytes) -> list[str]:
@@ -223,14 +308,14 @@ def error_claims(payload: bytes) -> list[str]:
 
     A body that is no JSON is a message as it stands. What a body lists or repeats is no claim.
     """
-    return _claims(_error_of(payload))
+    return _claims(_innermost_error(payload))
 
 
 def answer_claims(payload: bytes) -> list[str]:
     """Return the claims of the error in a body with status 200; none where there is no error."""
     try:
-        body = msgspec.json.decode(payload, type=dict[str, JSON])
-    except JSON_ERRORS:
+        body = decode(payload)
+    except InvalidAnswerError:
         return []
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -240,42 +325,7 @@ def answer_claims(payload: bytes) -> list[str]:
     return _claims(found) if isinstance(found, str | dict) else []
 
 
-def error_text(payload: bytes, secrets: Iterable[str] = ()) -> str:
-    """Give the provider's own words in one line of at most 300 characters, without the secrets."""
-    return one_line(redact(error_words(payload), secrets))
-
-
-def error_words(payload: bytes) -> str:
-    """Give the provider's own words from an error body, whole.
-
-    The error's `code` or `type` comes first, since some providers say only there what is wrong. A
-    body in no known shape is given as it stands.
-    """
-    value = _error_of(payload)
-    if isinstance(value, str):
-        return value
-    return _object_words(value) or payload.decode("utf-8", "replace")
-
-
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """Replace every secret in a text, however it is encoded."""
-    return Scrubber(secrets).text(text)
-
-
-def one_line(text: str) -> str:
-    """Make a text fit for a message: no control characters, at most 300 characters."""
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    line = " ".join(printable.split())
-    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
-
-
-def _asks_for_window(claims: Sequence[str]) -> bool:
-    """Say whether the tokens asked for an answer are the whole window or more."""
-    found = (pattern.match(claim) for pattern in _TOO_LONG_ANSWERS for claim in claims)
-    return any(match and int(match["asked"]) >= int(match["window"]) for match in found)
-
-
-def _error_of(payload: bytes) -> JSON:
+def _innermost_error(payload: bytes) -> JSON:
     """Return the error of a body: the innermost object under `error`, or a text."""
     try:
         value: JSON = msgspec.json.decode(payload)
@@ -298,26 +348,34 @@ def _claims(error: JSON) -> list[str]:
     # OpenRouter puts the body of the provider behind it here.
     metadata = error.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    return claims + _claims(_error_of(raw.encode())) if isinstance(raw, str) else claims
+    return claims + _claims(_innermost_error(raw.encode())) if isinstance(raw, str) else claims
 
 
-def _object_words(value: JSON) -> str:
-    """Find the message: in `error`, `message` or `detail` of an error's object."""
-    if not isinstance(value, dict):
-        return ""
-    for candidate in (value.get("error"), value.get("message"), value.get("detail")):
-        if isinstance(candidate, str) and candidate:
-            return _kind(value, candidate) + candidate
-        if isinstance(candidate, list | dict) and candidate:  # FastAPI lists what is wrong
-            return msgspec.json.encode(candidate).decode()
-    return ""
+def error_words(payload: bytes) -> str:
+    """Return the provider's own words from an error body, whole.
+
+    The error's `code` or `type` comes first, since some providers say only there what is wrong. A
+    body in no known shape is returned as it stands.
+    """
+    error = _innermost_error(payload)
+    if isinstance(error, str):
+        return error
+    if isinstance(error, dict):
+        for words in (error.get("error"), error.get("message"), error.get("detail")):
+            if isinstance(words, str) and words:
+                kinds = (error.get("code"), error.get("type"))
+                kind = next((kind for kind in kinds if isinstance(kind, str) and kind), "")
+                return words if kind in words else f"{kind}: {words}"
+            if isinstance(words, list | dict) and words:  # FastAPI lists what is wrong
+                return msgspec.json.encode(words).decode()
+    return payload.decode("utf-8", "replace")
 
 
-def _kind(value: dict[str, object], message: str) -> str:
-    for kind in (value.get("code"), value.get("type")):
-        if isinstance(kind, str) and kind:
-            return "" if kind in message else f"{kind}: "
-    return ""
+def one_line(text: str, secrets: Iterable[str]) -> str:
+    """Return a text in one line of at most 300 characters, without secrets however encoded."""
+    printable = "".join(c if c.isprintable() else " " for c in Scrubber(secrets).text(text))
+    line = " ".join(printable.split())
+    return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
@@ -331,81 +389,17 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None)
         except ValueError:
             continue
         return seconds if 0 <= seconds < float("inf") else None
-    return _seconds_until(headers.get("retry-after", ""), now or datetime.now(UTC))
-
-
-def _seconds_until(text: str, now: datetime) -> float | None:
     try:
-        moment = parsedate_to_datetime(text)
+        moment = parsedate_to_datetime(headers.get("retry-after", ""))
     except ValueError:
         return None
     if moment.tzinfo is None:  # "-0000", which RFC 5322 gives no zone; HTTP dates are in GMT
         moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
-
-
-_WAYS_OUT = {
-    401: "check the key (--api-key-env, or api_key_env in gym.toml)",
-    403: "check what the key allows",
-    404: "check --base-url and --model, or the --role that names them",
-    405: "check --base-url and --dialect, or the --role that names them",
-}
-
-# No money left; no such model or path. A refused 429 is either quota or a request that is too
-# large for it, and only the first holds for every request, so its words decide.
-_FATAL_STATUSES = frozenset({402, 404, 405})
-
-
-def error_of_status(
-    status: int,
-    headers: Mapping[str, str],
-    payload: bytes,
-    *,
-    place: str,
-    endpoint: Endpoint,
-) -> ModelError:
-    """Make the error of an answer whose status is not 2xx.
-
-    Args:
-        status: The HTTP status.
-        headers: The answer's headers, found whatever their case.
-        payload: The answer's body.
-        place: Method and address, for the message.
-        endpoint: Who answered; its secrets are kept out of the message.
-
-    """
-    if status // 100 == 3:
-        return _error_of_redirect(status, headers, place, endpoint)
-    claims = error_claims(payload)
-    told = error_text(payload, endpoint.secrets)
-    message = f"{place} answered {status}" + (f": {told}" if told else "")
-    if status in _WAYS_OUT:
-        message += f"; {_WAYS_OUT[status]}"
-    return _class_of(status, claims)(
-        message,
-        status=status,
-        retry_after=retry_after_seconds(headers),
-        is_hopeless=is_hopeless(claims),
-    )
-
-
-def error_of_body(error: ModelError, payload: bytes, place: str, endpoint: Endpoint) -> ModelError:
-    """Make the error of a 2xx answer whose body a dialect refused.
-
-    Some gateways answer 200 and put the provider's error into the body; it means what it would
-    have meant as a status. What is no error object says nothing, whatever its words.
-    """
-    claims = answer_claims(payload)
-    status = error.status or 0
-    kind = type(error)
-    if status >= 400 or is_context_overflow(status, claims) or is_permanent(claims):
-        kind = _class_of(status, claims)
-    message = f"{place}: {one_line(redact(str(error), endpoint.secrets))}"
-    return kind(message, status=error.status, is_hopeless=is_hopeless(claims))
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
 
 
 def is_fatal(error: AttemptError) -> bool:
-    """Say whether an error may well meet every request of the run, and not only this one.
+    """Return whether an error may well meet every request of the run, and not only this one.
 
     That is a refused key, a model or a path that does not exist, no money left, a redirect, an
     endpoint that no connection could be made to, and one that was given up.
@@ -422,70 +416,31 @@ def is_fatal(error: AttemptError) -> bool:
     return is_redirect or error.status in _FATAL_STATUSES
 
 
-def _class_of(status: int, claims: Sequence[str]) -> type[ModelError]:
-    if is_context_overflow(status, claims):
-        return ContextOverflowError
-    if is_permanent(claims) or (status == 403 and is_moderated(claims)):
-        return RequestRefusedError
-    if status in (401, 403):
-        return AuthenticationError
-    if status == 429:
-        return RateLimitError
-    if status in (408, 409) or status >= 500:
-        return ServerError
-    return RequestRefusedError
-
-
-def _error_of_redirect(
-    status: int, headers: Mapping[str, str], place: str, endpoint: Endpoint
-) -> ModelError:
-    """Name the new address without following it: the key was given for the old one."""
-    location = urlsplit(urljoin(place.removeprefix("POST "), headers.get("location", "")))
-    path = location.path.removesuffix(DIALECTS[endpoint.dialect].path)
-    target = f"{location.scheme}://{location.netloc.rpartition('@')[2]}{path}"
-    words = redact(
-        f"{place} answered {status}: it has moved; use the address {target}", endpoint.secrets
-    )
-    return RequestRefusedError(one_line(words), status=status)
-
-
-RETRIED = (
-    EndpointConnectionError,
-    EndpointTimeoutError,
-    InvalidAnswerError,
-    RateLimitError,
-    ServerError,
-)
-
-_OVERLOADS = frozenset({429, 503, 529})
-_NO_SERVER_BEHIND = frozenset({502, 503, 504})
-
-
 def is_retried(error: BaseException) -> bool:
-    """Say whether the same request may succeed a moment later."""
+    """Return whether the same request may succeed a moment later."""
     if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
         return False
-    return isinstance(error, RETRIED)
+    return isinstance(error, _RETRIED)
 
 
 def is_unreachable(error: BaseException | None) -> bool:
-    """Say whether no connection could be made: refused, no such host, or nobody there."""
+    """Return whether no connection could be made: refused, no such host, or nobody there."""
     causes = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
     return isinstance(error, ModelError) and isinstance(error.__cause__, causes)
 
 
 def is_connect_timeout(error: BaseException) -> bool:
-    """Say whether nobody took the connection in time, as where too many are being made."""
+    """Return whether nobody took the connection in time, as where too many are being made."""
     return isinstance(error.__cause__, aiohttp.ConnectionTimeoutError)
 
 
 def is_overload(error: BaseException | None) -> bool:
-    """Say whether the endpoint answered that it has too much to do: 429, 503, 529."""
+    """Return whether the endpoint answered that it has too much to do: 429, 503, 529."""
     return isinstance(error, RateLimitError | ServerError) and error.status in _OVERLOADS
 
 
 def is_absence(error: ModelError) -> bool:
-    """Say whether the endpoint seems to be gone.
+    """Return whether the endpoint seems to be gone.
 
     No connection, one that broke before an answer, or a gateway with no server behind it. A 500, a
     body that is no answer and one that breaks off come from an endpoint that is there.
@@ -500,5 +455,5 @@ def is_absence(error: ModelError) -> bool:
 
 
 def is_silence(error: ModelError) -> bool:
-    """Say whether a request that was taken got no answer in time, which proves nothing."""
+    """Return whether a request that was taken got no answer in time, which proves nothing."""
     return isinstance(error, EndpointTimeoutError) and not is_unreachable(error)

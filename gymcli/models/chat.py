@@ -1,301 +1,42 @@
-"""The Chat Completions wire format."""
+"""The Chat Completions wire format: the body of a request, the answer to it, and its stream.
+
+A stream is assembled into the body that the endpoint would have sent whole, so that one function
+reads both. Endpoints differ widely in what they send; only what cannot be an answer is refused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Annotated, Literal
 
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.dialect import Transcript
+from gymcli.models.answer_body import (
+    assistant_message,
+    decode,
+    decode_events,
+    error_in,
+    finished_answer,
+    is_thought,
+    usage_from_chat,
+)
 from gymcli.nemo_gym.payload import (
-    MAX_WORD,
     CallParts,
     argument_text,
-    assistant_message,
     chosen,
-    decode,
-    error_in,
     extra_in,
-    finish_of,
-    finished,
-    has_thought,
-    is_thought,
     joined_text,
     list_in,
     object_in,
     objects_in,
     text_in,
-    usage_from_chat,
 )
 from gymcli.nemo_gym.responses_items import CONVERSATION, added_body, unsent_among
-from gymcli.types import (
-    JSON,
-    Answer,
-    FinishReason,
-    FunctionCall,
-    JSONObject,
-    Message,
-    Request,
-    ToolCall,
-    Usage,
-)
+from gymcli.types import JSON, Answer, JSONObject, Message, Request, ToolCall
 
-__all__ = ["Chat", "answer_of", "assemble", "plain_answer"]
+__all__ = ["Chat"]
 
-
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_Empty = Annotated[list[None], msgspec.Meta(max_length=0)]
-
-
-class _Call(msgspec.Struct, forbid_unknown_fields=True):
-    id: Annotated[str, msgspec.Meta(min_length=1)]
-    function: FunctionCall
-    type: Literal["function"] = "function"
-    index: int | None = None
-
-
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    role: str | None = None
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    refusal: str | None = None
-    tool_calls: list[_Call] | None = None
-    function_call: None = None
-    annotations: _Empty | None = None
-    audio: None = None
-
-
-class _Choice(msgspec.Struct):
-    message: _Message
-    finish_reason: FinishReason | Literal["function_call"] | None = None
-    logprobs: None = None
-    error: None = None
-
-
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: _Count | None = None
-
-
-class _CompletionDetails(msgspec.Struct):
-    reasoning_tokens: _Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: _Count | None = None
-    completion_tokens: _Count | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
-
-
-class _Completion(msgspec.Struct):
-    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
-    usage: _Usage | None = None
-    model: str | None = None
-    id: Annotated[str, msgspec.Meta(max_length=MAX_WORD)] | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Completion)
-
-
-def plain_answer(payload: bytes) -> Answer | None:
-    """Give the answer of a plain body; None where it is anything else."""
-    try:
-        body = _DECODER.decode(payload)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-    choice = body.choices[0]
-    said = choice.message
-    text = said.content or ""
-    calls = [ToolCall(call.id, call.function) for call in said.tool_calls or ()]
-    if has_thought(text) or (said.content is None and not calls):
-        return None
-    message = Message(
-        role="assistant",
-        content=text or (None if calls else ""),
-        reasoning=said.reasoning_content or said.reasoning or None,
-        refusal=said.refusal or None,
-        tool_calls=calls,
-    )
-    reason = choice.finish_reason
-    if reason is None or reason == "function_call":
-        reason = "stop" if reason is None else "tool_calls"
-    return Answer(
-        message=message,
-        finish_reason=finish_of(reason, message),
-        usage=_usage(body.usage),
-        model=body.model or None,
-        response_id=body.id or "",
-    )
-
-
-def _usage(usage: _Usage | None) -> Usage:
-    if usage is None:
-        return Usage()
-    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-    return Usage(
-        prompt_tokens=usage.prompt_tokens or 0,
-        completion_tokens=usage.completion_tokens or 0,
-        cached_tokens=(prompt.cached_tokens or 0) if prompt is not None else 0,
-        reasoning_tokens=(completion.reasoning_tokens or 0) if completion is not None else 0,
-    )
-
-
-_TEXTS = ("reasoning_content", "reasoning", "refusal")
-_DELTA_MEMBERS = ("role", "content", "tool_calls", "function_call", *_TEXTS)
-_PIECE_MEMBERS = ("index", "id", "type", "function", "custom")
-
-
-def assemble(events: Iterable[bytes]) -> bytes:
-    """Give the bytes of the `chat.completion` that the chunks make up.
-
-    A chunk with an error ends the stream and is given as the body.
-
-    Raises:
-        InvalidAnswerError: A chunk is not JSON, or none of them gives a finish reason.
-
-    """
-    joined = _Joined()
-    for event in events:
-        data = event.strip()
-        if data == b"[DONE]":
-            break
-        if not data:
-            continue
-        chunk = decode(data)
-        if chunk.get("error"):
-            return msgspec.json.encode({"error": chunk["error"]})
-        joined.add(chunk)
-    if joined.finish_reason is None:
-        raise InvalidAnswerError("the stream ended early: no chunk has a finish reason")
-    return msgspec.json.encode(joined.body())
-
-
-class _StreamedCall:
-    """One tool call in the making."""
-
-    def __init__(self, index: JSON) -> None:
-        self.position = index if isinstance(index, int) else 0
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.extra: JSONObject = {}
-
-
-class _Joined:
-    """A completion in the making; only the first choice counts."""
-
-    def __init__(self) -> None:
-        self.head: JSONObject = {}
-        self.usage: JSON = None
-        self.finish_reason: JSON = None
-        self.content: list[JSON] | None = None
-        self.texts: dict[str, list[str]] = {}
-        self.extra: JSONObject = {}
-        self.logprobs: dict[str, list[JSON]] = {}
-        self.calls: list[_StreamedCall] = []
-        self.call_at: dict[JSON, _StreamedCall] = {}
-
-    def add(self, chunk: JSONObject) -> None:
-        """Add one chunk."""
-        for key in ("id", "created", "model"):
-            if chunk.get(key) is not None:
-                self.head.setdefault(key, chunk[key])
-        if chunk.get("usage") is not None:
-            self.usage = chunk["usage"]
-        for choice in objects_in(chunk.get("choices")):
-            if choice.get("index") in (0, None):
-                self._add_choice(choice)
-
-    def body(self) -> JSONObject:
-        """Give the completion as it stands."""
-        content = self._joined_content()
-        message: JSONObject = {**self.extra, "role": "assistant", "content": content}
-        for key, pieces in self.texts.items():
-            message[key] = "".join(pieces)
-        if self.calls:
-            message["tool_calls"] = [
-                {
-                    **call.extra,
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": "".join(call.arguments)},
-                }
-                for call in sorted(self.calls, key=lambda call: call.position)
-            ]
-        choice: JSONObject = {
-            "index": 0,
-            "message": message,
-            "finish_reason": self.finish_reason,
-            "logprobs": self.logprobs or None,
-        }
-        return {
-            **self.head,
-            "object": "chat.completion",
-            "choices": [choice],
-            "usage": self.usage,
-        }
-
-    def _add_choice(self, choice: JSONObject) -> None:
-        if choice.get("finish_reason") is not None:
-            self.finish_reason = choice["finish_reason"]
-        for key, entries in object_in(choice.get("logprobs")).items():
-            if isinstance(entries, list):
-                self.logprobs.setdefault(key, []).extend(entries)
-        delta = object_in(choice.get("delta"))
-        content = delta.get("content")
-        if content is not None:
-            self.content = self.content or []
-            self.content.extend(content if isinstance(content, list) else [content])
-        for key in _TEXTS:
-            if isinstance(delta.get(key), str):
-                self.texts.setdefault(key, []).append(text_in(delta[key]))
-        _join(self.extra, extra_in(delta, _DELTA_MEMBERS))
-        for piece in objects_in(delta.get("tool_calls")):
-            function = object_in(piece.get("function") or piece.get("custom"))
-            call = self._call(piece.get("index"), text_in(piece.get("id")), function)
-            _join(call.extra, extra_in(piece, _PIECE_MEMBERS))
-        if delta.get("function_call"):
-            self._call("function_call", "", object_in(delta["function_call"]))
-
-    def _call(self, index: JSON, identifier: str, function: JSONObject) -> _StreamedCall:
-        """Add a piece to the tool call that it belongs to, and return that.
-
-        Some endpoints give every call the same index, or none: there a piece with a name and
-        another id (or no index) begins the next call.
-        """
-        name = text_in(function.get("name"))
-        call = self.call_at.get(index)
-        is_another = index is None or (identifier and call and call.id not in ("", identifier))
-        if call is None or (name and is_another):
-            call = self.call_at[index] = _StreamedCall(index)
-            self.calls.append(call)
-        call.id = call.id or identifier
-        call.name = call.name or name
-        call.arguments.append(argument_text(function.get("arguments", function.get("input"))))
-        return call
-
-    def _joined_content(self) -> JSON:
-        if self.content is None or not all(isinstance(piece, str) for piece in self.content):
-            return self.content
-        return "".join(text_in(piece) for piece in self.content)
-
-
-def _join(whole: JSONObject, piece: JSONObject) -> None:
-    """Add what a chunk says: texts and lists come in pieces, anything else at once."""
-    for name, value in piece.items():
-        before = whole.get(name)
-        if isinstance(before, str) and isinstance(value, str):
-            whole[name] = before + value
-        elif isinstance(before, list) and isinstance(value, list):
-            before.extend(value)
-        else:
-            whole[name] = value
-
-
-_UNSENT = (
+_RESPONSES_ONLY = (
     "background",
     "context_management",
     "conversation",
@@ -307,8 +48,8 @@ _UNSENT = (
     "text",
     "truncation",
 )
-_ELSEWHERE = {
-    *_UNSENT,
+_NOT_COPIED = {
+    *_RESPONSES_ONLY,
     *CONVERSATION,
     "extra_body",
     "instructions",
@@ -316,20 +57,15 @@ _ELSEWHERE = {
     "stream",
     "stream_options",
 }
-_NOTHING = Message(role="assistant", content="")
-# Endpoints refuse these where there is nothing to choose from.
-_WITH_TOOLS_ONLY = ("tool_choice", "parallel_tool_calls")
+"""Parameters that the format does not have, and those that `Chat.body` writes in its own way."""
 
-_MESSAGE_MEMBERS = (
-    "role",
-    "content",
-    "reasoning_content",
-    "reasoning",
-    "refusal",
-    "tool_calls",
-    "function_call",
-)
+_WITH_TOOLS_ONLY = ("tool_choice", "parallel_tool_calls")
+"""Endpoints refuse these where there is nothing to choose from."""
+
+_TEXTS = ("reasoning_content", "reasoning", "refusal")
+_MESSAGE_MEMBERS = ("role", "content", "tool_calls", "function_call", *_TEXTS)
 _CALL_MEMBERS = ("id", "type", "index", "function", "custom")
+"""What is read of a message and of a tool call; everything else they say is their `extra`."""
 
 
 class Chat:
@@ -345,9 +81,8 @@ class Chat:
         stream: bool = False,
         send_reasoning: str | None = None,
         send_fields: Collection[str] = (),
-        transcript: Transcript | None = None,
     ) -> JSONObject:
-        """Give the body; messages that need no change are in it as they are.
+        """Return the body; messages that need no change are in it as they are.
 
         Of `max_tokens` and `max_completion_tokens` only the second is sent where both are given.
         """
@@ -355,7 +90,7 @@ class Chat:
         body: JSONObject = {
             name: value
             for name, value in params.items()
-            if value is not None and name not in _ELSEWHERE
+            if value is not None and name not in _NOT_COPIED
         }
         if "max_completion_tokens" in body:
             # The newer name of the same limit; OpenAI refuses a body that has both.
@@ -364,15 +99,11 @@ class Chat:
         messages = request.messages
         if params.get("instructions"):
             messages = _with_instructions(messages, str(params["instructions"]))
-
-        def items(messages: list[Message], start: int) -> list[Message | JSONObject]:
-            return [
-                _wire_message(message, send_reasoning, send_fields)
-                for message in messages[start:]
-                if not _is_unsayable(message, send_reasoning)
-            ]
-
-        body["messages"] = (transcript or Transcript()).written(messages, items)
+        body["messages"] = [
+            _wire_message(message, send_reasoning, send_fields)
+            for message in messages
+            if not _is_unsayable(message, send_reasoning)
+        ]
         if request.tools:
             body["tools"] = request.tools
         else:
@@ -388,47 +119,51 @@ class Chat:
         return body
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Give the names that only the Responses format has."""
-        return unsent_among(params, _UNSENT)
+        """Return the names that only the Responses format has."""
+        return unsent_among(params, _RESPONSES_ONLY)
 
     def answer(self, payload: bytes) -> Answer:
         """Read a `chat.completion`; only its first choice counts."""
-        return plain_answer(payload) or answer_of(decode(payload))
+        body = decode(payload)
+        choices = objects_in(body.get("choices"))
+        if not choices:
+            if body.get("error"):
+                raise error_in(body["error"])
+            raise InvalidAnswerError('the body has no "choices"')
+        choice = choices[0]
+        if choice.get("error"):
+            raise error_in(choice["error"])
+        fields, word = object_in(choice.get("message")), choice.get("finish_reason")
+        answer = finished_answer(
+            _message(fields, choice.get("logprobs")),
+            word,
+            usage=usage_from_chat(object_in(body.get("usage"))),
+            model=body.get("model"),
+            response_id=body.get("id"),
+        )
+        if not fields:
+            raise InvalidAnswerError('the first choice has no "message", or an empty one')
+        is_nothing = fields.get("content") is None and answer.message == _NOTHING
+        if is_nothing and not text_in(word) and not answer.usage.completion_tokens:
+            raise InvalidAnswerError("the message has no content, no finish_reason and no tokens")
+        return answer
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
-        """Join `chat.completion.chunk` events into a `chat.completion`."""
-        return assemble(events)
+        """Return the `chat.completion` that the `chat.completion.chunk` events make up.
+
+        A chunk with an error ends the stream and is returned as the body.
+        """
+        completion = _StreamedCompletion()
+        for chunk in decode_events(events):
+            if chunk.get("error"):
+                return msgspec.json.encode({"error": chunk["error"]})
+            completion.add(chunk)
+        if completion.finish_reason is None:
+            raise InvalidAnswerError("the stream ended early: no chunk has a finish reason")
+        return msgspec.json.encode(completion.body())
 
 
-def answer_of(body: JSONObject) -> Answer:
-    """Read a body that may be anything, as `Chat.answer` does.
-
-    Raises:
-        InvalidAnswerError, RateLimitError, ServerError, ContextOverflowError: As there.
-
-    """
-    choices = objects_in(body.get("choices"))
-    if not choices:
-        if body.get("error"):
-            raise error_in(body["error"])
-        raise InvalidAnswerError('the body has no "choices"')
-    choice = choices[0]
-    if choice.get("error"):
-        raise error_in(choice["error"])
-    fields, word = object_in(choice.get("message")), choice.get("finish_reason")
-    answer = finished(
-        _message(fields, choice.get("logprobs")),
-        word,
-        usage=usage_from_chat(object_in(body.get("usage"))),
-        model=body.get("model"),
-        response_id=body.get("id"),
-    )
-    if not fields:
-        raise InvalidAnswerError('the first choice has no "message", or an empty one')
-    is_nothing = fields.get("content") is None and answer.message == _NOTHING
-    if is_nothing and not text_in(word) and not answer.usage.completion_tokens:
-        raise InvalidAnswerError("the message has no content, no finish_reason and no tokens")
-    return answer
+_NOTHING = Message(role="assistant", content="")
 
 
 def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
@@ -446,7 +181,7 @@ def _with_instructions(messages: list[Message], instructions: str) -> list[Messa
 
 
 def _is_unsayable(message: Message, send_reasoning: str | None) -> bool:
-    """Say whether a message is reasoning alone, or a Responses item such as a hosted tool's call.
+    """Return whether a message is reasoning alone, or an item that only Responses has.
 
     An empty answer of a model is none of these: it has the content "", and is sent.
     """
@@ -460,17 +195,11 @@ def _is_unsayable(message: Message, send_reasoning: str | None) -> bool:
 def _wire_message(
     message: Message, send_reasoning: str | None, send_fields: Collection[str]
 ) -> Message | JSONObject:
-    """Give a message without what this format does not know, itself where nothing is to go."""
+    """Return a message without what this format does not know; itself where it needs no change."""
     is_blank = message.content is None and not message.tool_calls
-    calls_more = any(call.extra for call in message.tool_calls)
-    if not (
-        is_blank
-        or message.reasoning
-        or message.response_items
-        or message.logprobs is not None
-        or message.extra
-        or calls_more
-    ):
+    calls_more = bool(message.tool_calls) and any(call.extra for call in message.tool_calls)
+    has_more = message.reasoning or message.response_items or message.extra or calls_more
+    if not (is_blank or has_more or message.logprobs is not None):
         return message
     sent = msgspec.structs.replace(
         message,
@@ -524,26 +253,28 @@ def _object_in_text(text: JSON) -> JSONObject | None:
 
 
 def _message(fields: JSONObject, logprobs: JSON) -> Message:
-    parts, reasoning, refusal = _content(fields.get("content"))
-    said = text_in(fields.get("reasoning_content")) or text_in(fields.get("reasoning"))
+    """Return the message of a choice."""
+    content, thinking, refusal = fields.get("content"), "", ""
+    if isinstance(content, list):
+        content, thinking, refusal = _read_parts(content)
+    elif not isinstance(content, str | None):
+        raise InvalidAnswerError("the message's content is neither text nor a list of parts")
+    reasoning = text_in(fields.get("reasoning_content")) or text_in(fields.get("reasoning"))
+    has_calls = fields.get("tool_calls") or fields.get("function_call")
+    if isinstance(logprobs, dict):
+        logprobs = {name: value for name, value in logprobs.items() if value is not None} or None
     return assistant_message(
-        parts=parts,
-        reasoning=[said, *reasoning],
+        content=content or "",
+        reasoning=[reasoning, thinking],
         refusal=text_in(fields.get("refusal")) or refusal,
-        calls=_calls(fields),
-        logprobs=_logprobs(logprobs),
+        calls=_read_calls(fields) if has_calls else [],
+        logprobs=logprobs if isinstance(logprobs, dict) else None,
         extra=extra_in(fields, _MESSAGE_MEMBERS),
     )
 
 
-def _content(content: JSON) -> tuple[list[JSONObject], list[str], str]:
-    """Sort content into chat parts, reasoning and refusal."""
-    if content is None:
-        return [], [], ""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}], [], ""
-    if not isinstance(content, list):
-        raise InvalidAnswerError("the message's content is neither text nor a list of parts")
+def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:
+    """Sort the parts of a message's content into content, reasoning and refusal."""
     parts: list[JSONObject] = []
     thinking, refusals = [], []
     for part in content:
@@ -559,10 +290,10 @@ def _content(content: JSON) -> tuple[list[JSONObject], list[str], str]:
                 thinking.append(text_in(thought) or "".join(pieces))
             case _:
                 parts.append(fields)
-    return parts, ["".join(thinking)], "".join(refusals)
+    return joined_text(parts), "".join(thinking), "".join(refusals)
 
 
-def _calls(fields: JSONObject) -> list[CallParts]:
+def _read_calls(fields: JSONObject) -> list[CallParts]:
     calls = []
     for call in list_in(fields.get("tool_calls")):
         if not isinstance(call, dict):
@@ -577,6 +308,120 @@ def _calls(fields: JSONObject) -> list[CallParts]:
     return calls
 
 
-def _logprobs(logprobs: JSON) -> JSON:
-    """Give log probabilities without the members that are null; None where nothing is left."""
-    return {key: v for key, v in object_in(logprobs).items() if v is not None} or None
+class _StreamedCall:
+    """One tool call of which some pieces have come."""
+
+    def __init__(self, index: JSON) -> None:
+        self.position = index if isinstance(index, int) else 0
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+        self.extra: JSONObject = {}
+
+
+class _StreamedCompletion:
+    """A completion of which some chunks have come; only its first choice counts."""
+
+    def __init__(self) -> None:
+        self.finish_reason: JSON = None
+        self._head: JSONObject = {}
+        self._usage: JSON = None
+        self._content: list[JSON] | None = None
+        self._texts: dict[str, list[str]] = {}
+        self._extra: JSONObject = {}
+        self._logprobs: dict[str, list[JSON]] = {}
+        self._calls: list[_StreamedCall] = []
+        self._call_at: dict[JSON, _StreamedCall] = {}
+
+    def add(self, chunk: JSONObject) -> None:
+        """Add one chunk."""
+        for key in ("id", "created", "model"):
+            if chunk.get(key) is not None:
+                self._head.setdefault(key, chunk[key])
+        if chunk.get("usage") is not None:
+            self._usage = chunk["usage"]
+        for choice in objects_in(chunk.get("choices")):
+            if choice.get("index") not in (0, None):
+                continue
+            if choice.get("finish_reason") is not None:
+                self.finish_reason = choice["finish_reason"]
+            for key, entries in object_in(choice.get("logprobs")).items():
+                if isinstance(entries, list):
+                    self._logprobs.setdefault(key, []).extend(entries)
+            self._add_delta(object_in(choice.get("delta")))
+
+    def _add_delta(self, delta: JSONObject) -> None:
+        content = delta.get("content")
+        if content is not None:
+            self._content = self._content or []
+            self._content.extend(content if isinstance(content, list) else [content])
+        for key in _TEXTS:
+            if isinstance(delta.get(key), str):
+                self._texts.setdefault(key, []).append(text_in(delta[key]))
+        _join(self._extra, extra_in(delta, _MESSAGE_MEMBERS))
+        for piece in objects_in(delta.get("tool_calls")):
+            function = object_in(piece.get("function") or piece.get("custom"))
+            call = self._add_to_call(piece.get("index"), text_in(piece.get("id")), function)
+            _join(call.extra, extra_in(piece, _CALL_MEMBERS))
+        if delta.get("function_call"):
+            self._add_to_call("function_call", "", object_in(delta["function_call"]))
+
+    def _add_to_call(self, index: JSON, identifier: str, function: JSONObject) -> _StreamedCall:
+        """Add a piece to the tool call that it belongs to, and return that.
+
+        Some endpoints give every call the same index, or none: there a piece with a name and
+        another id (or no index) begins the next call.
+        """
+        name = text_in(function.get("name"))
+        call = self._call_at.get(index)
+        is_another = index is None or (identifier and call and call.id not in ("", identifier))
+        if call is None or (name and is_another):
+            call = self._call_at[index] = _StreamedCall(index)
+            self._calls.append(call)
+        call.id = call.id or identifier
+        call.name = call.name or name
+        call.arguments.append(argument_text(function.get("arguments", function.get("input"))))
+        return call
+
+    def body(self) -> JSONObject:
+        """Return the completion as it stands."""
+        content: JSON = self._content
+        if self._content is not None and all(isinstance(piece, str) for piece in self._content):
+            content = "".join(text_in(piece) for piece in self._content)
+        message: JSONObject = {**self._extra, "role": "assistant", "content": content}
+        for key, pieces in self._texts.items():
+            message[key] = "".join(pieces)
+        if self._calls:
+            message["tool_calls"] = [
+                {
+                    **call.extra,
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": "".join(call.arguments)},
+                }
+                for call in sorted(self._calls, key=lambda call: call.position)
+            ]
+        choice: JSONObject = {
+            "index": 0,
+            "message": message,
+            "finish_reason": self.finish_reason,
+            "logprobs": self._logprobs or None,
+        }
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": self._usage,
+        }
+
+
+def _join(whole: JSONObject, piece: JSONObject) -> None:
+    """Add what a chunk says: texts and lists come in pieces, anything else at once."""
+    for name, value in piece.items():
+        before = whole.get(name)
+        if isinstance(before, str) and isinstance(value, str):
+            whole[name] = before + value
+        elif isinstance(before, list) and isinstance(value, list):
+            before.extend(value)
+        else:
+            whole[name] = value

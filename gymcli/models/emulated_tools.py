@@ -38,10 +38,10 @@ _CUT: tuple[FinishReason, ...] = ("length", "content_filter")
 
 
 def emulate(request: Request) -> Request:
-    """Give the request without `tools`, asking for the same in text.
+    """Return the request without `tools`, asking for the same in text.
 
     With the tool choice "none" only the conversation is rewritten. A request without function tools
-    is given back as it is; hosted tools cannot be emulated and are dropped beside others.
+    is returned as it is; hosted tools cannot be emulated, and are dropped where there are others.
     """
     functions = _functions(request)
     if not functions:
@@ -62,7 +62,7 @@ def emulate(request: Request) -> Request:
 
 
 def may_call(request: Request) -> bool:
-    """Say whether `emulate` lets the model write calls, so that its answer is to be restored."""
+    """Return whether `emulate` lets the model write calls, so that its answer is to be restored."""
     return request.params.get("tool_choice") != "none" and bool(_functions(request))
 
 
@@ -92,7 +92,7 @@ def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
 
 
 def _cut_off(answer: Answer) -> Answer:
-    """Take what was cut off out of its form, if it has begun one."""
+    """Return the answer that a reply had begun before it was cut off; nothing of a call."""
     text = answer.message.text.lstrip()
     inside = text[1:].lstrip()
     if not text.startswith("{") or not any(
@@ -101,12 +101,12 @@ def _cut_off(answer: Answer) -> Answer:
         return answer
     content = None
     if inside.startswith(_KEYS[0]):
-        content = _begun(inside.removeprefix(_KEYS[0]).lstrip().removeprefix(":").lstrip())
+        content = _begun_text(inside.removeprefix(_KEYS[0]).lstrip().removeprefix(":").lstrip())
     message = msgspec.structs.replace(answer.message, content=content)
     return msgspec.structs.replace(answer, message=message)
 
 
-def _begun(value: str) -> str:
+def _begun_text(value: str) -> str:
     """Return the text that a JSON text says as far as it goes; of any other JSON, itself."""
     if not value.startswith('"'):
         return value
@@ -119,13 +119,13 @@ def _begun(value: str) -> str:
 
 
 def _functions(request: Request) -> list[JSONObject]:
-    """Give the definitions of the request's function tools."""
+    """Return the definitions of the request's function tools."""
     found = (tool.get("function") for tool in request.tools)
     return [function for function in found if isinstance(function, dict)]
 
 
 def _chosen(functions: list[JSONObject], choice: JSON) -> tuple[list[JSONObject], bool]:
-    """Give the functions that a tool choice leaves, and whether a plain answer is left."""
+    """Return the functions that a tool choice allows, and whether it allows a plain answer."""
     if not isinstance(choice, dict):
         return functions, choice != "required"
     allowed = object_in(choice.get("allowed_tools"))
@@ -136,14 +136,14 @@ def _chosen(functions: list[JSONObject], choice: JSON) -> tuple[list[JSONObject]
 
 
 def _answer_schema(response_format: JSON) -> JSONObject:
-    """Give the schema of a plain answer: the one that the request asks for, or any text."""
+    """Return the schema of a plain answer: the one that the request asks for, or any text."""
     inner = object_in(object_in(response_format).get("json_schema"))
     schema = inner.get("schema")
     return schema if isinstance(schema, dict) else {"type": "string"}
 
 
 def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObject:
-    """Give the schema of a reply; definitions of the tools' schemas move to its root."""
+    """Return the schema of a reply; definitions of the tools' schemas move to its root."""
     definitions: JSONObject = {}
     branches: list[JSONObject] = []
     for position, function in enumerate(functions):
@@ -170,7 +170,7 @@ def _parameters(function: JSONObject) -> JSONObject:
 
 
 def _hoisted(schema: JSONObject, prefix: str, definitions: JSONObject) -> JSONObject:
-    """Give a schema that refers to `definitions`, to which its own are added under a prefix."""
+    """Return a schema that refers to `definitions`, to which its own are added under a prefix."""
 
     def renamed(value: JSON) -> JSON:
         if isinstance(value, list):

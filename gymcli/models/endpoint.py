@@ -54,7 +54,7 @@ SCALAR_DIALECTS = ("score", "pooling", "classify")
 
 
 def checked_base_url(value: str) -> str:
-    """Give a base URL without its trailing slash.
+    """Return a base URL without its trailing slash.
 
     Raises:
         ValueError: It is not http(s), has no host, or carries a user, a query or a fragment.
@@ -64,7 +64,7 @@ def checked_base_url(value: str) -> str:
 
 
 SENT_BACK = ("extra_content", "reasoning_details", "phase")
-"""What endpoints say of their messages and calls and want back: Gemini, OpenRouter, OpenAI."""
+"""Fields of messages and calls that endpoints want back: Gemini, OpenRouter, OpenAI."""
 
 BaseURL = Annotated[str, AfterValidator(checked_base_url)]
 
@@ -83,7 +83,7 @@ class EndpointOptions(BaseModel):
     send_reasoning: Literal["reasoning", "reasoning_content"] | None = None
     """The field in which earlier reasoning goes back to the model; None: it does not."""
     send_fields: tuple[str, ...] = ()
-    """What else of its messages and calls goes back to the model, beside `SENT_BACK`."""
+    """Fields of its messages and calls that go back to the model, in addition to `SENT_BACK`."""
     headers: dict[str, SecretStr] = {}
     query: dict[str, str] = Field(default={}, repr=False)
     """Added to the address of every request; not shown, since some providers take keys here."""
@@ -166,7 +166,7 @@ class Endpoint(EndpointOptions):
         return tuple(dict.fromkeys((self.base_url, *self.replicas)))
 
     def cost(self, usage: Usage) -> float | None:
-        """Give what tokens cost by the endpoint's prices; None where these do not say."""
+        """Return what tokens cost by the endpoint's prices; None where these are not known."""
         prices = self.prices
         if "prompt" not in prices or "completion" not in prices:
             return None
@@ -189,7 +189,7 @@ class Endpoint(EndpointOptions):
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
-    """Leave out what is short: these are switches, and hiding them would garble any text."""
+    """Sort secrets, without short ones: these are switches, and hiding them would garble texts."""
     return tuple(sorted({text for text in texts if len(text) >= 4}, key=len, reverse=True))
 
 

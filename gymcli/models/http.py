@@ -1,4 +1,7 @@
-"""One time limit for each of many waits at once, with a single timer for all of them."""
+"""Sends the requests of one endpoint over HTTP, and reads what comes back, whole or streamed.
+
+aiohttp's errors end here: a `ModelError` is all that leaves this module.
+"""
 
 from __future__ import annotations
 
@@ -23,161 +26,23 @@ from gymcli.errors import (
     InvalidAnswerError,
     ModelError,
 )
-from gymcli.models.api_errors import error_of_body, error_of_status, one_line, redact
+from gymcli.models.answer_body import usage_of
+from gymcli.models.api_errors import error_of_body, error_of_status, one_line
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
-from gymcli.nemo_gym.payload import usage_of
 from gymcli.types import Answer, Tries
 
 __all__ = [
     "MAX_ANSWER_BYTES",
     "EventReader",
     "Target",
-    "TimeLimit",
-    "Timeouts",
     "Transport",
-    "is_last",
     "read_body",
 ]
 
 
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_END_OF_RESPONSE = re.compile(rb'"type": ?"response\.(completed|incomplete|failed)"')
-
-
-class EventReader:
-    """Takes the bytes of a stream as they come and gives the events that they complete."""
-
-    def __init__(self) -> None:
-        self._line: list[bytes] = []
-        """The pieces of a line that has not ended: none is looked at twice, however long it is."""
-        self._held = b""
-        """A final `\\r`, which may be the first half of `\\r\\n`."""
-        self._data: list[bytes] = []
-        self._at_start = True
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Give the data of every event that ends within this chunk."""
-        text = self._held + chunk
-        self._held = b"\r" if text.endswith(b"\r") else b""
-        end, *others = _LINE_END.split(text[:-1] if self._held else text)
-        self._line.append(end)
-        if not others:
-            return []
-        *lines, rest = b"".join(self._line), *others
-        self._line = [rest]
-        if self._at_start:
-            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
-            self._at_start = False
-        return [event for line in lines if (event := self._take(line)) is not None]
-
-    def finish(self) -> list[bytes]:
-        """Give an event that the stream ended without the empty line after it."""
-        return self.feed(b"\n\n")
-
-    def _take(self, line: bytes) -> bytes | None:
-        """Take one line; give the event's data where the line is the empty one that ends it."""
-        if line:
-            name, _, value = line.partition(b":")
-            if name == b"data":
-                self._data.append(value.removeprefix(b" "))
-            return None
-        data, self._data = self._data, []
-        return b"\n".join(data) if data else None
-
-
-def is_last(event: bytes) -> bool:
-    """Return whether nothing comes after an event: `[DONE]`, or the end of a response."""
-    return event.strip() == b"[DONE]" or _END_OF_RESPONSE.search(event) is not None
-
-
-class Timeouts:
-    """Gives time limits of the same length; they end in the order in which they began.
-
-    A timer of its own for each request, as aiohttp and asyncio make it, costs a tenth of what the
-    request costs, and almost none of them is ever needed.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.loop = asyncio.get_running_loop()
-        self._ends: dict[TimeLimit, float] = {}
-        """When the limits that are under way end, the oldest first."""
-        self._timer: asyncio.TimerHandle | None = None
-
-    def limit(self) -> TimeLimit:
-        """Give the limit of one wait, for `with`.
-
-        The block is left with a TimeoutError when its time is over.
-        """
-        return TimeLimit(self)
-
-    def close(self) -> None:
-        """Let go of the timer; no limit is under way any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def begin(self, limit: TimeLimit) -> None:
-        """See to it that a limit ends in time."""
-        ends = self._ends[limit] = self.loop.time() + self._seconds
-        if self._timer is None:
-            self._timer = self.loop.call_at(ends, self._look)
-
-    def end(self, limit: TimeLimit) -> None:
-        """Forget a limit, whether its time is over or not."""
-        self._ends.pop(limit, None)
-
-    def _look(self) -> None:
-        """End the limits whose time is over, and look again when it is for the next one."""
-        self._timer = None
-        now = self.loop.time()
-        while self._ends:
-            limit, ends = next(iter(self._ends.items()))
-            if ends > now:
-                self._timer = self.loop.call_at(ends, self._look)
-                return
-            del self._ends[limit]
-            limit.expire()
-
-
-class TimeLimit:
-    """The limit of one wait: cancels its task, and makes a TimeoutError of that."""
-
-    __slots__ = ("_has_expired", "_num_cancelling", "_task", "_timeouts")
-
-    def __init__(self, timeouts: Timeouts) -> None:
-        self._timeouts = timeouts
-
-    def expire(self) -> None:
-        """End the wait."""
-        self._has_expired = True
-        self._task.cancel()
-
-    def __enter__(self) -> None:
-        task = asyncio.current_task(self._timeouts.loop)
-        assert task is not None, "only a task can wait"
-        self._task = task
-        self._num_cancelling = task.cancelling()
-        self._has_expired = False
-        self._timeouts.begin(self)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._timeouts.end(self)
-        if not self._has_expired:
-            return
-        # As `asyncio.timeout`: somebody else may have cancelled the task as well.
-        is_ours_alone = self._task.uncancel() <= self._num_cancelling
-        if is_ours_alone and kind is asyncio.CancelledError:
-            raise TimeoutError from error
-
-
 MAX_ANSWER_BYTES = 64 * 2**20
-"""What an answer may take in memory, unpacked; more comes from an endpoint that is broken."""
+"""An unpacked answer that is longer comes from an endpoint that is broken."""
 
 _INTERIM = (b"HTTP/1.1 1", b"HTTP/1.0 1")
 _INTERIM_RESPONSES = re.compile(rb"(HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n([^\r\n][^\n]*\n)*\r?\n)+")
@@ -188,12 +53,16 @@ _LARGE_BODY = 2**20
 """From here on aiohttp wants a request's body as a file, which it sends in pieces."""
 
 _END_SECONDS = 0.25
-"""How long the end of a stream is waited for after its last event, so that the connection can be
+"""How long to wait for the end of a stream after its last event, so that the connection can be
 used again; some servers keep it open."""
 
 _MAX_IDLE = 4.0
 """Seconds that an unused connection is kept. Servers on uvicorn close theirs after 5, and so does
 the embedded model's; a request that meets a closing connection is a try that failed."""
+
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_END_OF_RESPONSE = re.compile(rb'"type": ?"response\.(completed|incomplete|failed)"')
 
 
 class Target(NamedTuple):
@@ -214,18 +83,16 @@ class Transport:
         self._endpoint = endpoint
         self._dialect = DIALECTS[endpoint.dialect]
         self._session: aiohttp.ClientSession | None = None
-        self._timeouts: Timeouts | None = None
 
     async def __aenter__(self) -> Self:
         endpoint = self._endpoint
-        self._timeouts = Timeouts(endpoint.total_timeout)
         connector = aiohttp.TCPConnector(
-            limit=0,  # governors bound what is under way; here nothing may wait
-            ssl=_trusted(endpoint),
+            limit=0,  # limiters bound what is under way; here nothing may wait
+            ssl=_ssl_context(endpoint),
             ttl_dns_cache=300,
             keepalive_timeout=_MAX_IDLE,
         )
-        make = partial(_Connection, loop=self._timeouts.loop)
+        make = partial(_Connection, loop=asyncio.get_running_loop())
         # There is no public way to name the class of connections.
         connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
         self._session = aiohttp.ClientSession(
@@ -233,7 +100,7 @@ class Transport:
             headers=_headers(endpoint),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
-                total=None,  # ours cost less
+                total=None,  # `ask` limits it, reading included
                 sock_connect=endpoint.connect_timeout,
                 sock_read=endpoint.idle_timeout if endpoint.stream else None,
             ),
@@ -249,12 +116,10 @@ class Transport:
         trace: TracebackType | None,
     ) -> None:
         assert self._session is not None, "left before it was entered"
-        assert self._timeouts is not None
         await self._session.close()
-        self._timeouts.close()
 
     def target(self, base_url: str) -> Target:
-        """Give where the requests for a base URL are sent."""
+        """Return where the requests for a base URL are sent."""
         path = self._dialect.path
         url = URL(base_url + path).update_query(self._endpoint.query)
         return Target(url, f"POST {base_url}{path}")
@@ -267,31 +132,27 @@ class Transport:
 
         """
         assert self._session is not None, "the client is used outside its `async with`"
-        assert self._timeouts is not None
         data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
         try:
-            with self._timeouts.limit():
+            async with asyncio.timeout(self._endpoint.total_timeout):
                 response = await self._session.post(target.url, data=data, allow_redirects=False)
-                body: bytes | list[bytes] | None = _plain_body(response)
-                if body is None:
-                    body = await self._read(response, target.place)
+                body = await self._read(response, target.place)
         except TimeoutError as error:
-            raise EndpointTimeoutError(f"{target.place}: {self._waited(error)}") from error
+            raise EndpointTimeoutError(f"{target.place}: {self._timeout_text(error)}") from error
         except aiohttp.ClientError as error:
-            raise EndpointConnectionError(f"{target.place}: {self._broken(error)}") from error
+            raise EndpointConnectionError(f"{target.place}: {self._break_text(error)}") from error
         try:
             if isinstance(body, list):
                 body = self._dialect.assemble(body)
             return self._dialect.answer(body)
         except ModelError as error:
-            if isinstance(body, bytes):
-                tries.usage.add(usage_of(body))
             whole = body if isinstance(body, bytes) else b""
+            tries.usage.add(usage_of(whole))
             # Not `from error`: a traceback would show the words before secrets were taken out.
             raise error_of_body(error, whole, target.place, self._endpoint) from None
 
     async def _read(self, response: aiohttp.ClientResponse, place: str) -> bytes | list[bytes]:
-        """Give the body, or the data of its events where it is streamed; lets go of it."""
+        """Return the body, or the data of its events where it is streamed."""
         endpoint = self._endpoint
         try:
             if response.status // 100 != 2:
@@ -305,12 +166,12 @@ class Transport:
         except aiohttp.ClientConnectionError as error:
             if isinstance(error, TimeoutError):
                 raise
-            # Who has begun to answer is there: this is no connection that could not be made.
+            # An endpoint that has begun to answer is there: a connection could be made.
             raise aiohttp.ClientPayloadError(str(error)) from error
         finally:
             response.release()
 
-    def _waited(self, error: TimeoutError) -> str:
+    def _timeout_text(self, error: TimeoutError) -> str:
         endpoint = self._endpoint
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return f"no connection within {endpoint.connect_timeout:g} seconds"
@@ -318,8 +179,8 @@ class Transport:
             return f"the answer stood still for {endpoint.idle_timeout:g} seconds"
         return f"no answer within {endpoint.total_timeout:g} seconds"
 
-    def _broken(self, error: aiohttp.ClientError) -> str:
-        words = one_line(redact(str(error), self._endpoint.secrets)) or type(error).__name__
+    def _break_text(self, error: aiohttp.ClientError) -> str:
+        words = one_line(str(error), self._endpoint.secrets) or type(error).__name__
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return f"{words}; name its authority in ca_file"
         if isinstance(error, aiohttp.ClientConnectorError):
@@ -351,20 +212,6 @@ class _Connection(ResponseHandler):
         super().data_received(data)
 
 
-def _plain_body(response: aiohttp.ClientResponse) -> bytes | None:
-    """Give the body of an answer that came whole with its head, as most do; None for any other.
-
-    Its connection is free already; nothing is waited for, and nothing is left to let go of.
-    """
-    content = response.content
-    is_whole = response.closed and content.is_eof() and content.exception() is None
-    if not is_whole or response.status != 200 or content.total_bytes > MAX_ANSWER_BYTES:
-        return None
-    if not response.headers.get("Content-Type", "").startswith("application/json"):
-        return None
-    return content.read_nowait()
-
-
 async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -> bytes:
     """Read a body whole, up to the limit; between two pieces of it not longer than `idle`.
 
@@ -377,21 +224,59 @@ async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -
     chunks = []
     num_bytes = 0
     while not content.at_eof():
-        # Most bodies are there whole: then nothing is waited for, and no time limit is set.
-        chunk = content.read_nowait() if content.is_eof() else await _next_chunk(content, idle)
-        num_bytes = _counted(num_bytes + len(chunk), place)
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        # Most bodies are there whole: no time limit is needed then.
+        limit = asyncio.timeout(None if content.is_eof() else idle)
+        try:
+            async with limit:
+                chunks.append(await content.readany())
+        except TimeoutError as error:
+            if limit.expired():  # else it is the total one
+                raise aiohttp.SocketTimeoutError("the body stood still") from error
+            raise
+        num_bytes += len(chunks[-1])
+        _check_size(num_bytes, place)
+    return b"".join(chunks)
 
 
-async def _next_chunk(content: aiohttp.StreamReader, idle: float) -> bytes:
-    try:
-        async with asyncio.timeout(idle) as limit:
-            return await content.readany()
-    except TimeoutError as error:
-        if limit.expired():  # else it is the total one
-            raise aiohttp.SocketTimeoutError("the body stood still") from error
-        raise
+class EventReader:
+    """Reads server-sent events from the bytes of a stream, however these are cut."""
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []
+        """The pieces of a line that has not ended: none is looked at twice, however long it is."""
+        self._held = b""
+        """A final `\\r`, which may be the first half of `\\r\\n`."""
+        self._data: list[bytes] = []
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the data of every event that ends within this chunk."""
+        text = self._held + chunk
+        self._held = b"\r" if text.endswith(b"\r") else b""
+        end, *others = _LINE_END.split(text[:-1] if self._held else text)
+        self._line.append(end)
+        if not others:
+            return []
+        *lines, rest = b"".join(self._line), *others
+        self._line = [rest]
+        if self._at_start:
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+            self._at_start = False
+        return [event for line in lines if (event := self._take(line)) is not None]
+
+    def finish(self) -> list[bytes]:
+        """Return an event that the stream ended without the empty line after it."""
+        return self.feed(b"\n\n")
+
+    def _take(self, line: bytes) -> bytes | None:
+        """Take one line; return the data of the event that it ends, if it is empty."""
+        if line:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+            return None
+        data, self._data = self._data, []
+        return b"\n".join(data) if data else None
 
 
 async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[bytes]:
@@ -405,10 +290,11 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
     events: list[bytes] = []
     num_bytes = 0
     async for chunk in response.content.iter_any():
-        num_bytes = _counted(num_bytes + len(chunk), place)
+        num_bytes += len(chunk)
+        _check_size(num_bytes, place)
         new = reader.feed(chunk)
         events += new
-        if any(map(is_last, new)):
+        if any(map(_is_last, new)):
             with contextlib.suppress(TimeoutError, aiohttp.ClientError):
                 async with asyncio.timeout(_END_SECONDS):
                     await response.content.readany()
@@ -416,15 +302,19 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
     return events + reader.finish()
 
 
-def _counted(num_bytes: int, place: str) -> int:
+def _is_last(event: bytes) -> bool:
+    """Return whether nothing comes after an event: `[DONE]`, or the end of a response."""
+    return event.strip() == b"[DONE]" or _END_OF_RESPONSE.search(event) is not None
+
+
+def _check_size(num_bytes: int, place: str) -> None:
     if num_bytes > MAX_ANSWER_BYTES:
         limit = MAX_ANSWER_BYTES // 2**20
         raise InvalidAnswerError(f"{place}: the answer is longer than {limit} MiB")
-    return num_bytes
 
 
 def _headers(endpoint: Endpoint) -> CIMultiDict[str]:
-    """Give the headers of every request; the endpoint's own replace ours."""
+    """Return the headers of every request; the endpoint's own replace ours."""
     headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "gymcli"})
     if endpoint.api_key is not None:
         headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
@@ -432,8 +322,8 @@ def _headers(endpoint: Endpoint) -> CIMultiDict[str]:
     return headers
 
 
-def _trusted(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """Give what decides whether a server is trusted: the endpoint's own authorities, or all.
+def _ssl_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    """Return the context that trusts the endpoint's own authorities; True for the system's.
 
     Raises:
         ConfigError: The file cannot be read, or holds no certificate.

@@ -55,14 +55,14 @@ def main(weights: str, name: str) -> None:
 
 
 def _leave_with_parent() -> None:
-    """Wait for the end of stdin, then leave without asking any other thread."""
+    """Wait for the end of stdin, then end the process whatever other threads do."""
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os._exit(0)
 
 
 def _serve(weights: str, name: str) -> xllamacpp.Server:
-    """Load the model and listen; the server ends with the object that is given."""
+    """Load the model and listen; the server ends with the object that is returned."""
     # libgomp reads this while it is loaded, hence the late import. Threads that spin at a barrier
     # take the cores from those they wait for as soon as anything else runs on the machine.
     os.environ["GOMP_SPINCOUNT"] = "0"

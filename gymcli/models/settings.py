@@ -1,4 +1,4 @@
-"""Which models an endpoint serves, where the user did not say which one is meant."""
+"""gym.toml and environment variables, and the endpoint that an option means by them."""
 
 from __future__ import annotations
 
@@ -30,31 +30,6 @@ __all__ = [
 ]
 
 
-def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
-    """Give the proxy of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback rules it out."""
-    parts = urlsplit(base_url)
-    host = parts.hostname or ""
-    name = f"{parts.scheme}_proxy"
-    proxy = environ.get(name) or environ.get(name.upper())
-    if not proxy or is_loopback(host):
-        return None
-    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if any(_covers(entry.strip().lower(), host, parts.port) for entry in excluded.split(",")):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _covers(entry: str, host: str, port: int | None) -> bool:
-    """Say whether an entry of NO_PROXY stands for a host: a name, its subdomains, or `*`."""
-    if entry == "*":
-        return True
-    name, _, entry_port = entry.partition(":")
-    if entry_port and entry_port != str(port):
-        return False
-    name = name.lstrip(".")
-    return bool(name) and (host == name or host.endswith(f".{name}"))
-
-
 OPENAI_URL = "https://api.openai.com/v1"
 
 _WAYS_OUT = (
@@ -64,7 +39,7 @@ _WAYS_OUT = (
 
 
 def _addresses(value: object) -> object:
-    """Read one address or a list of them; here, since pydantic would number a single one."""
+    """Return one address or a list of them as a tuple; pydantic would number a single one."""
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise ValueError("must be an address, or a list of addresses")
@@ -91,10 +66,10 @@ class Settings(BaseModel):
 
     models: dict[str, ModelSettings] = {}
     roles: dict[str, str] = {}
-    """Models beside the policy: the role's name and what `--role` would be given."""
+    """The models of roles: a role's name, and what `--role` would be given for it."""
 
     def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Give every key and password that the file holds, or names the variable of."""
+        """Return every key and password that the file holds or names the variable of."""
         found: list[str] = []
         for model in self.models.values():
             found += model.secrets
@@ -105,7 +80,7 @@ class Settings(BaseModel):
 def load_settings(path: Path | None = None) -> Settings:
     """Read a settings file; without a path ./gym.toml, if there is one.
 
-    A relative `ca_file` is looked for beside the settings file.
+    A relative `ca_file` is looked for in the folder of the settings file.
 
     Raises:
         ConfigError: The file cannot be read, is not TOML, or says something unknown.
@@ -125,9 +100,30 @@ def load_settings(path: Path | None = None) -> Settings:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{given}: not TOML: {error}") from error
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{given}: {line}" for line in _complaints(error))) from error
-    models = {name: _beside(model, given.parent) for name, model in settings.models.items()}
+        raise ConfigError("\n".join(f"{given}: {line}" for line in _problems(error))) from error
+    models = {
+        name: model.model_copy(update={"ca_file": given.parent / model.ca_file})
+        if model.ca_file is not None
+        else model
+        for name, model in settings.models.items()
+    }
     return settings.model_copy(update={"models": models})
+
+
+def _problems(error: ValidationError) -> list[str]:
+    """Return what is wrong, a line for each key, without the values: they may be secret."""
+    lines = []
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        path = [str(step) for step in detail["loc"]]
+        what = detail["msg"].removeprefix("Value error, ")
+        if detail["type"] == "extra_forbidden":
+            known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
+            if "limits" in path[:-1]:
+                known = Limits.model_fields
+            guess = difflib.get_close_matches(path[-1], known, n=1)
+            what = "unknown key" + (f' (did you mean "{guess[0]}"?)' if guess else "")
+        lines.append(f"{'.'.join(path)}: {what}")
+    return lines
 
 
 def resolve_endpoint(
@@ -140,12 +136,13 @@ def resolve_endpoint(
     environ: Mapping[str, str],
     ways_out: str = _WAYS_OUT,
 ) -> Endpoint:
-    """Find the endpoint that is meant.
+    """Return the endpoint that is meant.
 
-    In this order: the option `base_url`, the table of gym.toml that `model` names, the variable
-    OPENAI_BASE_URL, the OpenAI API. A key is sent only to the endpoint that it was given for:
-    `api_key_env` (which may name OPENAI_API_KEY) to any of them, a table's own variable to its
-    table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API; to `base_url` none but the first.
+    It is looked for in this order: the option `base_url`, the table of gym.toml that `model` names,
+    the variable OPENAI_BASE_URL, the OpenAI API. A key is sent only to the endpoint that it was
+    given for: `api_key_env` (which may name OPENAI_API_KEY) to any of them, a table's own variable
+    to its table, OPENAI_API_KEY to OPENAI_BASE_URL and the OpenAI API; to `base_url` none but the
+    first.
     Several addresses, of an option or a table, have the same model behind them and get one key.
     `ways_out` is what to do where no endpoint is named.
 
@@ -182,11 +179,11 @@ def resolve_endpoint(
             {**options, **places, "model": model, "api_key": key or None}
         )
     except ValidationError as error:
-        raise UsageError(f"endpoint: {'; '.join(_complaints(error))}") from error
+        raise UsageError(f"endpoint: {'; '.join(_problems(error))}") from error
 
 
 def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Give the proxy that the environment variables name for every one of the addresses."""
+    """Return the proxy that the environment variables name for every one of the addresses."""
     proxies = {proxy_for(address, environ) for address in addresses}
     if len(proxies) > 1:
         raise UsageError(
@@ -196,10 +193,35 @@ def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str |
     return proxies.pop()
 
 
+def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
+    """Return the proxy of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback rules it out."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    name = f"{parts.scheme}_proxy"
+    proxy = environ.get(name) or environ.get(name.upper())
+    if not proxy or is_loopback(host):
+        return None
+    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if any(_covers(entry.strip().lower(), host, parts.port) for entry in excluded.split(",")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _covers(entry: str, host: str, port: int | None) -> bool:
+    """Return whether an entry of NO_PROXY covers a host: a name, its subdomains, or `*`."""
+    if entry == "*":
+        return True
+    name, _, entry_port = entry.partition(":")
+    if entry_port and entry_port != str(port):
+        return False
+    name = name.lstrip(".")
+    return bool(name) and (host == name or host.endswith(f".{name}"))
+
+
 def _known_address(
     model: str | None, settings: Settings, environ: Mapping[str, str], ways_out: str
 ) -> str:
-    """Give the base URL of a model that neither an option nor a table of gym.toml names."""
+    """Return the base URL of a model that neither an option nor a table of gym.toml names."""
     if address := environ.get("OPENAI_BASE_URL"):
         return address
     if model and environ.get("OPENAI_API_KEY"):
@@ -218,45 +240,19 @@ def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:
     return key
 
 
-def _beside(model: ModelSettings, folder: Path) -> ModelSettings:
-    if model.ca_file is None:
-        return model
-    return model.model_copy(update={"ca_file": folder / model.ca_file})
-
-
-def _complaints(error: ValidationError) -> list[str]:
-    """Say what is wrong, a line for each key; values are left out, since they may be secret."""
-    lines = []
-    for detail in error.errors(include_url=False, include_context=False, include_input=False):
-        path = [str(step) for step in detail["loc"]]
-        what = detail["msg"].removeprefix("Value error, ")
-        if detail["type"] == "extra_forbidden":
-            what = "unknown key" + _guess(path)
-        lines.append(f"{'.'.join(path)}: {what}")
-    return lines
-
-
-def _guess(path: list[str]) -> str:
-    known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
-    if "limits" in path[:-1]:
-        known = Limits.model_fields
-    found = difflib.get_close_matches(path[-1], known, n=1)
-    return f' (did you mean "{found[0]}"?)' if found else ""
-
-
 _TIMEOUT = 10.0
 
 
-class _Served(msgspec.Struct):
+class _ListedModel(msgspec.Struct):
     id: str
 
 
-class _List(msgspec.Struct):
-    data: list[_Served]
+class _ModelList(msgspec.Struct):
+    data: list[_ListedModel]
 
 
 async def served_model(base_url: str) -> str:
-    """Give the one model that an endpoint lists under `/models` or `/v1/models`; no key is sent.
+    """Return the one model that an endpoint lists under `/models` or `/v1/models`; no key is sent.
 
     Raises:
         UsageError: It is no address, or may hold a secret, and was not asked; or it cannot be
@@ -270,11 +266,11 @@ async def served_model(base_url: str) -> str:
     way_out = "name the model behind the address: URL#MODEL"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        status, body = await _asked(session, f"{base_url}/models", way_out)
+        status, body = await _get(session, f"{base_url}/models", way_out)
         if status == 404:  # reward models are served beside /v1, not below it
-            status, body = await _asked(session, f"{base_url}/v1/models", way_out)
+            status, body = await _get(session, f"{base_url}/v1/models", way_out)
     try:
-        names = [model.id for model in msgspec.json.decode(body, type=_List).data]
+        names = [model.id for model in msgspec.json.decode(body, type=_ModelList).data]
     except JSON_ERRORS as error:
         text = f"GET {base_url}/models: status {status}, no list of models; {way_out}"
         raise UsageError(text) from error
@@ -283,7 +279,7 @@ async def served_model(base_url: str) -> str:
     return names[0]
 
 
-async def _asked(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[int, bytes]:
+async def _get(session: aiohttp.ClientSession, url: str, way_out: str) -> tuple[int, bytes]:
     try:
         async with session.get(url, allow_redirects=False) as response:
             return response.status, await read_body(response, f"GET {url}", _TIMEOUT)

@@ -1,217 +1,50 @@
-"""Reads what an answer took: its tokens, also where it is of no use."""
+"""Values of JSON that others wrote, and what the Chat and Responses formats have in common.
+
+Nothing here complains: a value of another kind than the one that is asked for counts as absent.
+"""
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
-from gymcli.errors import (
-    ContextOverflowError,
-    InvalidAnswerError,
-    ModelError,
-    RateLimitError,
-    ServerError,
-)
-from gymcli.types import (
-    JSON,
-    Answer,
-    FinishReason,
-    FunctionCall,
-    JSONObject,
-    Message,
-    ToolCall,
-    Usage,
-)
+from gymcli.types import JSON, JSONObject, Usage
 
 __all__ = [
-    "MAX_WORD",
     "CallParts",
-    "Thought",
     "argument_text",
-    "assistant_message",
     "chosen",
     "count_in",
-    "decode",
-    "error_in",
     "extra_in",
-    "finish_of",
-    "finished",
-    "has_thought",
-    "is_thought",
     "joined_text",
     "list_in",
     "object_in",
     "objects_in",
-    "split_thought",
     "text_in",
-    "tool_calls_of",
-    "usage_from_chat",
     "usage_from_responses",
-    "usage_of",
 ]
 
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_NUM_SHOWN = 200
-_RATE_LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error"}
-_SERVER_CODES = {"server_error", "internal_server_error", "overloaded_error"}
-_OVERFLOW_CODES = {"context_length_exceeded"}
-
-
-def decode(payload: bytes) -> JSONObject:
-    """Decode a JSON object; lone surrogates become U+FFFD, NaN and infinities null.
-
-    Raises:
-        InvalidAnswerError: The payload is not JSON, not an object, or nested too deeply.
-
-    """
-    try:
-        try:
-            value: JSON = msgspec.json.decode(payload)
-        except (msgspec.MsgspecError, UnicodeError):
-            value = _decode_unclean(payload)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else "not JSON"
-        raise InvalidAnswerError(f"the body is {reason}: {_beginning(payload)}") from error
-    if not isinstance(value, dict):
-        raise InvalidAnswerError(f"the body is not a JSON object: {_beginning(payload)}")
-    return value
-
-
-def error_in(error: JSON) -> ModelError:
-    """Give the error that a body with status 200 carries, in the provider's words."""
-    fields: JSONObject = error if isinstance(error, dict) else {"message": error}
-    codes = [str(fields[key]) for key in ("code", "type", "status") if fields.get(key) is not None]
-    numbers = [int(code) for code in codes if code.isdecimal() and len(code) == len("500")]
-    status = numbers[0] if numbers else None
-    words = text_in(fields.get("message")) or msgspec.json.encode(error).decode()
-    # OpenRouter puts the words of the provider behind it here.
-    raw = text_in(object_in(fields.get("metadata")).get("raw"))
-    details = "".join(f" ({part})" for part in (raw[:_NUM_SHOWN], *codes[:1]) if part)
-    message = f"the endpoint answered with an error: {words}{details}"
-    if status == 429 or _RATE_LIMIT_CODES.intersection(codes):
-        return RateLimitError(message, status=status)
-    if _OVERFLOW_CODES.intersection(codes):
-        return ContextOverflowError(message, status=status)
-    if _SERVER_CODES.intersection(codes) or status in (408, 409) or (status or 0) >= 500:
-        return ServerError(message, status=status)
-    return InvalidAnswerError(message, status=status)
-
-
 def object_in(value: JSON) -> JSONObject:
-    """Give the value if it is an object, else an empty one."""
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def list_in(value: JSON) -> list[JSON]:
-    """Give the value if it is a list, else an empty one."""
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def objects_in(value: JSON) -> list[JSONObject]:
-    """Give the objects of a list; none where it is no list."""
-    return [item for item in list_in(value) if isinstance(item, dict)]
+    """Return the objects of a list; none where it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def text_in(value: JSON) -> str:
-    """Give the value if it is a string, else an empty one."""
+    """Return the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
-
-
-def _decode_unclean(payload: bytes) -> JSON:
-    """Decode what the strict decoder refused, as far as the standard library takes it."""
-    value = json.loads(
-        payload.decode("utf-8-sig", errors="replace"),
-        parse_constant=lambda _: None,
-        parse_float=_finite,
-    )
-    text = json.dumps(value, ensure_ascii=False)
-    return msgspec.json.decode(_LONE_SURROGATE.sub("\ufffd", text))
-
-
-def _finite(text: str) -> float | None:
-    number = float(text)
-    return number if math.isfinite(number) else None
-
-
-def _beginning(payload: bytes) -> str:
-    text = " ".join(payload[: 4 * _NUM_SHOWN].decode("utf-8", errors="replace").split())
-    return text[:_NUM_SHOWN] if text else "it is empty"
-
-
-MAX_WORD = 200
-"""Characters that are kept of a finish reason or an id."""
-
-_FINISH_REASONS: dict[str, FinishReason] = {
-    "": "stop",
-    "stop": "stop",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",  # Mistral: the context window is full
-    "content_filter": "content_filter",
-}
-
-_FAILURES = ("abort", "error", "cancelled", "insufficient_system_resource")
-"""Finish reasons of answers that an endpoint could not finish: the last is DeepSeek's."""
-
-_OPENING = "<think>"
-_CLOSING = "</think>"
-_END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
-"""A closing tag that is none of a sentence about it: no blank and no quotation mark before it."""
-
-
-class CallParts(NamedTuple):
-    """A tool call as an endpoint wrote it, unchecked."""
-
-    id: JSON
-    name: JSON
-    arguments: JSON
-    extra: JSONObject = {}
-
-
-class Thought(NamedTuple):
-    """A text, parted into what the model thought and what it said."""
-
-    reasoning: str
-    text: str
-
-
-def assistant_message(
-    *,
-    parts: list[JSONObject],
-    reasoning: list[str],
-    refusal: str,
-    calls: list[CallParts],
-    logprobs: JSON = None,
-    extra: JSONObject | None = None,
-) -> Message:
-    """Build a message from what was read: chat content parts, reasoning pieces, tool calls.
-
-    An answer without text has the content "", or None where it calls tools.
-    """
-    content: str | list[JSONObject] | None = joined_text(parts)
-    if isinstance(content, str):
-        thought = split_thought(content, is_separate=any(reasoning))
-        reasoning = [*reasoning, thought.reasoning]
-        content = thought.text
-    tool_calls = tool_calls_of(calls)
-    return Message(
-        role="assistant",
-        content=None if tool_calls and not content else content,
-        reasoning="\n".join(piece for piece in reasoning if piece) or None,
-        refusal=refusal or None,
-        tool_calls=tool_calls,
-        logprobs=logprobs,
-        extra=extra or {},
-    )
 
 
 def extra_in(fields: JSONObject, known: Collection[str]) -> JSONObject:
@@ -235,119 +68,35 @@ def joined_text(parts: list[JSONObject]) -> str | list[JSONObject]:
     return parts
 
 
-def has_thought(text: str) -> bool:
-    """Say whether `split_thought` may find anything in a text."""
-    return _OPENING in text or _CLOSING in text
+class CallParts(NamedTuple):
+    """A tool call as an endpoint wrote it, unchecked."""
 
-
-def split_thought(text: str, *, is_separate: bool = False) -> Thought:
-    """Split a leading `<think>…</think>` off a text.
-
-    Without the closing tag everything is thought, since the model was cut off. Chat templates
-    that write the opening tag into the prompt leave only the closing one; that form is not looked
-    for where the endpoint gave reasoning of its own (`is_separate`). A closing tag after a blank or
-    a quotation mark is one that the model talks about, unless an opened thought has no other.
-    """
-    closing = _END_OF_THOUGHT.search(text)
-    if text.lstrip().startswith(_OPENING):
-        opened = text.lstrip().removeprefix(_OPENING)
-        parts = _END_OF_THOUGHT.split(opened, 1) if closing else opened.split(_CLOSING, 1)
-        return Thought(parts[0].strip(), "".join(parts[1:]).lstrip())
-    if closing is None or is_separate or _OPENING in (before := text[: closing.start()]):
-        return Thought("", text)
-    return Thought(before.strip(), text[closing.end() :].lstrip())
-
-
-def tool_calls_of(calls: list[CallParts]) -> list[ToolCall]:
-    """Make tool calls; those without an id get `call_<n>`, which no other call of them has."""
-    taken = {call.id for call in calls if isinstance(call.id, str)}
-    made = []
-    for position, call in enumerate(calls):
-        identifier = text_in(call.id)
-        if not identifier:
-            number = position
-            while (identifier := f"call_{number}") in taken:
-                number += 1
-            taken.add(identifier)
-        function = FunctionCall(text_in(call.name), argument_text(call.arguments))
-        made.append(ToolCall(identifier, function, extra=call.extra or msgspec.UNSET))
-    return made
-
-
-def is_thought(message: Message) -> bool:
-    """Return whether a message is reasoning alone: many endpoints refuse one without content."""
-    is_all = all(item.get("type") == "reasoning" for item in message.response_items)
-    return message.is_reasoning_only and not message.refusal and is_all
+    id: JSON
+    name: JSON
+    arguments: JSON
+    extra: JSONObject = {}
 
 
 def argument_text(arguments: JSON) -> str:
-    """Give the argument text of a call; endpoints that send the object itself get it encoded."""
+    """Return the argument text of a call; endpoints that send the object itself get it encoded."""
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else msgspec.json.encode(arguments).decode()
 
 
-def finished(
-    message: Message, word: JSON, *, usage: Usage, model: JSON, response_id: JSON
-) -> Answer:
-    """Return the answer that a message is, by the endpoint's own word for why it ended.
-
-    Raises:
-        ServerError: The endpoint could not finish it.
-
-    """
-    said = text_in(word)
-    if said in _FAILURES:
-        raise ServerError(f'the endpoint ended the message with finish_reason "{said}"')
-    return Answer(
-        message=message,
-        finish_reason=finish_of(_FINISH_REASONS.get(said, "stop"), message),
-        unknown_finish=None if said in _FINISH_REASONS else said[:MAX_WORD],
-        usage=usage,
-        model=text_in(model) or None,
-        response_id=text_in(response_id)[:MAX_WORD],
-    )
-
-
-def finish_of(reason: FinishReason, message: Message) -> FinishReason:
-    """Say `tool_calls` for a message with calls, unless it was cut off."""
-    if message.tool_calls and reason in ("stop", "tool_calls"):
-        return "tool_calls"
-    return reason
-
-
 def count_in(usage: JSONObject, *keys: str) -> int:
-    """Give a token count of a usage object, following the keys; 0 where it does not say."""
+    """Return a token count of a usage object, following the keys; 0 where it does not say."""
     value: JSON = usage
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return int(value) if isinstance(value, int | float) and value > 0 else 0
 
 
-def usage_from_chat(usage: JSONObject) -> Usage:
-    """Give the token counts of a chat completion; what is null or missing counts as 0."""
-    return Usage(
-        prompt_tokens=count_in(usage, "prompt_tokens"),
-        completion_tokens=count_in(usage, "completion_tokens"),
-        cached_tokens=count_in(usage, "prompt_tokens_details", "cached_tokens"),
-        reasoning_tokens=count_in(usage, "completion_tokens_details", "reasoning_tokens"),
-    )
-
-
 def usage_from_responses(usage: JSONObject) -> Usage:
-    """Give the token counts of a response; what is null or missing counts as 0."""
+    """Return the token counts of a response; what is null or missing counts as 0."""
     return Usage(
         prompt_tokens=count_in(usage, "input_tokens"),
         completion_tokens=count_in(usage, "output_tokens"),
         cached_tokens=count_in(usage, "input_tokens_details", "cached_tokens"),
         reasoning_tokens=count_in(usage, "output_tokens_details", "reasoning_tokens"),
     )
-
-
-def usage_of(payload: bytes) -> Usage:
-    """Give the token counts of a body of any wire format, whatever else is wrong with it."""
-    try:
-        usage = object_in(decode(payload).get("usage"))
-    except InvalidAnswerError:
-        return Usage()
-    return usage_from_responses(usage) if "input_tokens" in usage else usage_from_chat(usage)

@@ -1,8 +1,8 @@
-"""Turns Responses items into chat messages and back, without losing anything.
+"""Translates Responses data into chat data and back: items, content parts, tools, parameters.
 
 Chat shape cannot say everything that an item can: ids, encrypted reasoning, hosted tools. Where the
-way back would not give exactly the items that a message came from, the message keeps them in
-`response_items`, and the way back gives those.
+way back would not yield exactly the items that a message came from, the message keeps them in
+`response_items`, and these are what it is translated to.
 """
 
 from __future__ import annotations
@@ -36,262 +36,12 @@ __all__ = [
     "part_from_responses",
     "part_to_responses",
     "read_turn",
-    "refusal_in",
     "tool_choice_from_responses",
     "tool_choice_to_responses",
     "tools_from_responses",
     "tools_to_responses",
     "unsent_among",
 ]
-
-
-_NAMED = ("function", "custom")
-"""Kinds of choices that name one tool."""
-
-
-def tools_from_responses(tools: list[JSONObject]) -> list[JSONObject]:
-    """Give tools in chat shape; hosted tools, and those already in chat shape, stay as they are.
-
-    Raises:
-        ValueError: A tool is not an object.
-
-    """
-    for position, tool in enumerate(tools):
-        if not isinstance(tool, dict):
-            raise ValueError(f"tools[{position}] is not an object")
-    return [_wrapped(tool, "function") for tool in tools]
-
-
-def tools_to_responses(tools: list[JSONObject]) -> list[JSONObject]:
-    """Give tools in the flat shape; hosted tools stay as they are."""
-    return [_flat(tool, "function") for tool in tools]
-
-
-def tool_choice_from_responses(choice: JSON) -> JSON:
-    """Give a tool choice in chat shape: a word, a named tool, or a set of allowed tools."""
-    if not isinstance(choice, dict):
-        return choice
-    if choice.get("type") == "allowed_tools":
-        wrapped = _wrapped(choice, "allowed_tools")
-        allowed = object_in(wrapped["allowed_tools"])
-        if not isinstance(allowed.get("tools"), list):
-            return wrapped
-        tools = [_wrapped(tool, "function") for tool in objects_in(allowed["tools"])]
-        return {**wrapped, "allowed_tools": {**allowed, "tools": tools}}
-    for kind in _NAMED:
-        choice = _wrapped(choice, kind)
-    return choice
-
-
-def tool_choice_to_responses(choice: JSON) -> JSON:
-    """Give a tool choice in the flat shape."""
-    if not isinstance(choice, dict):
-        return choice
-    for kind in (*_NAMED, "allowed_tools"):
-        choice = _flat(choice, kind)
-    if choice.get("type") == "allowed_tools" and isinstance(choice.get("tools"), list):
-        tools = [_flat(tool, "function") for tool in objects_in(choice["tools"])]
-        return {**choice, "tools": tools}
-    return choice
-
-
-def _wrapped(value: JSONObject, kind: str) -> JSONObject:
-    """Put everything but the type under a key named after the type, if that is `kind`."""
-    if value.get("type") != kind or kind in value:
-        return value
-    return {"type": kind, kind: {key: item for key, item in value.items() if key != "type"}}
-
-
-def _flat(value: JSONObject, kind: str) -> JSONObject:
-    """Undo `_wrapped`."""
-    inner = value.get(kind)
-    if value.get("type") != kind or not isinstance(inner, dict):
-        return value
-    return {**{key: item for key, item in value.items() if key != kind}, **inner}
-
-
-IGNORED_PARAMS = ("model", "stream", "background", "store", "previous_response_id", "n")
-"""Names that a row may carry and that gymcli decides itself; readers of rows drop them."""
-
-CONVERSATION = ("input", "messages", "tools")
-"""What a body says of the conversation, in either format: a request's own, never a parameter."""
-
-NOT_IN_RESPONSES = (
-    "audio",
-    "best_of",
-    "frequency_penalty",
-    "logit_bias",
-    "modalities",
-    "n",
-    "prediction",
-    "presence_penalty",
-    "seed",
-    "stop",
-    "stream_options",
-    "web_search_options",
-)
-"""Chat Completions parameters that the Responses format cannot say."""
-
-_LOGPROBS = "message.output_text.logprobs"
-
-_NESTED = {
-    "reasoning": {"effort": "reasoning_effort", "summary": "reasoning_summary"},
-    "text": {"format": "response_format", "verbosity": "verbosity"},
-}
-"""Responses objects and, for their keys, the names outside. What else they hold stays in them."""
-
-
-def params_from_responses(create_params: JSONObject) -> JSONObject:
-    """Give the parameters of `responses_create_params` under Chat Completions names.
-
-    Everything but `input`, `tools` and nulls; `params_to_responses` gives exactly them back.
-    """
-    params = {
-        name: value
-        for name, value in create_params.items()
-        if value is not None and name not in ("input", "tools")
-    }
-    if "max_output_tokens" in params:
-        params["max_tokens"] = params.pop("max_output_tokens")
-    if "tool_choice" in params:
-        params["tool_choice"] = tool_choice_from_responses(params["tool_choice"])
-    for outer, names in _NESTED.items():
-        _take_out(params, outer, names)
-    if "response_format" in params:
-        params["response_format"] = _format_from_responses(params["response_format"])
-    included = list_in(params.get("include"))
-    if _LOGPROBS in included:
-        params["logprobs"] = True
-        # Elsewhere in the list it stays, since `params_to_responses` adds it at the end.
-        if included.index(_LOGPROBS) == len(included) - 1:
-            params["include"] = included[:-1]
-            if not params["include"]:
-                del params["include"]
-    return params
-
-
-def params_to_responses(params: JSONObject) -> JSONObject:
-    """Give the part of a Responses body that the parameters make up.
-
-    Of `max_tokens` and `max_completion_tokens` the second counts where both are given.
-    """
-    left_out = (*NOT_IN_RESPONSES, *CONVERSATION, "extra_body")
-    body = {
-        name: value for name, value in params.items() if value is not None and name not in left_out
-    }
-    for name in ("max_tokens", "max_completion_tokens"):
-        if name in body:
-            body["max_output_tokens"] = body.pop(name)
-    if "tool_choice" in body:
-        body["tool_choice"] = tool_choice_to_responses(body["tool_choice"])
-    if "response_format" in body:
-        body["response_format"] = _format_to_responses(body["response_format"])
-    for outer, names in _NESTED.items():
-        inner = {key: body.pop(name) for key, name in names.items() if name in body}
-        if inner:
-            body[outer] = {**object_in(body.get(outer)), **inner}
-    if body.pop("logprobs", False):
-        included = list_in(body.get("include"))
-        if _LOGPROBS not in included:
-            body["include"] = [*included, _LOGPROBS]
-    body.update(added_body(params.get("extra_body")))
-    return body
-
-
-def added_body(extra_body: JSON) -> JSONObject:
-    """Give what an `extra_body` may add to a body; what gymcli decides itself is left out."""
-    decided = (*IGNORED_PARAMS, *CONVERSATION)
-    return {name: value for name, value in object_in(extra_body).items() if name not in decided}
-
-
-def unsent_among(params: JSONObject, unknown: tuple[str, ...]) -> list[str]:
-    """Give the names among `params` that a format cannot carry, in their order.
-
-    What `extra_body` may not add is named as `extra_body.NAME`.
-    """
-    names = []
-    for name, value in params.items():
-        is_odd = name == "extra_body" and not isinstance(value, dict | None)
-        if is_odd or name in unknown or name in CONVERSATION:
-            names.append(name)
-        elif name == "extra_body":
-            allowed = added_body(value)
-            names += [f"extra_body.{key}" for key in object_in(value) if key not in allowed]
-    return names
-
-
-def _take_out(params: JSONObject, outer: str, names: dict[str, str]) -> None:
-    """Move what an object says under the given keys to names outside it."""
-    value = params.get(outer)
-    if not isinstance(value, dict):
-        return
-    rest = dict(value)
-    taken = {names[key]: rest.pop(key) for key in names if rest.get(key) is not None}
-    params.update(taken)
-    if rest or not taken:
-        params[outer] = rest
-    else:
-        del params[outer]
-
-
-def _format_from_responses(value: JSON) -> JSON:
-    if not isinstance(value, dict) or value.get("type") != "json_schema" or "json_schema" in value:
-        return value
-    inner = {key: item for key, item in value.items() if key != "type"}
-    return {"type": "json_schema", "json_schema": inner}
-
-
-def _format_to_responses(value: JSON) -> JSON:
-    if not isinstance(value, dict) or not isinstance(value.get("json_schema"), dict):
-        return value
-    outer = {key: item for key, item in value.items() if key != "json_schema"}
-    return {**outer, **value["json_schema"]}
-
-
-_OUTPUT_ONLY = ("annotations", "logprobs")
-"""What Responses text parts carry and chat endpoints refuse."""
-
-
-def part_from_responses(part: JSONObject) -> JSONObject:
-    """Give a content part in chat shape; one that has no such shape stays as it is."""
-    rest = {key: value for key, value in part.items() if key != "type"}
-    match part.get("type"):
-        case "input_text" | "output_text":
-            kept = {key: value for key, value in rest.items() if key not in _OUTPUT_ONLY}
-            return {"type": "text", **kept}
-        case "input_image" if isinstance(rest.get("image_url"), str):
-            url = rest.pop("image_url")
-            detail = rest.pop("detail", None)
-            image = {"url": url} if detail is None else {"url": url, "detail": detail}
-            return {"type": "image_url", "image_url": image, **rest}
-        case "input_file":
-            return {"type": "file", "file": rest}
-        case _:  # input_audio is the same in both
-            return part
-
-
-def part_to_responses(part: JSONObject, role: str) -> JSONObject:
-    """Give a chat content part in Responses shape; others stay as they are."""
-    rest = {key: value for key, value in part.items() if key != "type"}
-    match part.get("type"):
-        case "text":
-            return {"type": "output_text" if role == "assistant" else "input_text", **rest}
-        case "image_url" if "url" in object_in(rest.get("image_url")):
-            image = dict(object_in(rest.pop("image_url")))
-            return {"type": "input_image", "image_url": image.pop("url"), **image, **rest}
-        case "image_url":  # some write the address itself
-            return {"type": "input_image", **rest}
-        case "file" if isinstance(rest.get("file"), dict):
-            file = object_in(rest.pop("file"))
-            return {"type": "input_file", **file, **rest}
-        case _:
-            return part
-
-
-def refusal_in(parts: list[JSONObject]) -> str:
-    """Join the refusals among the parts of an assistant message."""
-    return "".join(text_in(p.get("refusal")) for p in parts if p.get("type") == "refusal")
-
 
 _ROLES = ("system", "developer", "user", "assistant")
 _KNOWN_TYPES = ("message", "reasoning", "function_call", "function_call_output")
@@ -301,7 +51,7 @@ _ITEM_MEMBERS = ("type", "id", "status", "role", "content", "call_id", "name", "
 
 
 class ItemTurn(typing.NamedTuple):
-    """What the items of one assistant turn say, in chat terms."""
+    """What the items of one assistant turn say, in chat shape."""
 
     parts: list[JSONObject] | None
     """Chat content parts; None where no item is a message."""
@@ -309,13 +59,13 @@ class ItemTurn(typing.NamedTuple):
     refusal: str
     calls: list[CallParts]
     others: list[JSONObject]
-    """The items that chat shape has no words for."""
+    """The items that have no chat shape."""
     extra: JSONObject
-    """What the messages say beyond the format."""
+    """The members of the messages that the format does not have."""
 
 
 def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
-    """Give the chat messages of a Responses `input` or `output`.
+    """Return the chat messages of a Responses `input` or `output`.
 
     Consecutive reasoning, assistant messages and function calls are one assistant message. An item
     of a type that chat does not know is a message of its own, without content.
@@ -332,39 +82,37 @@ def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
     messages: list[Message] = []
     turn: list[JSONObject] = []
     for position, item in enumerate(items):
-        complaint = _complaint(item)
-        if complaint:
-            raise ValueError(f"item {position} {complaint}")
+        problem = _problem(item)
+        if problem:
+            raise ValueError(f"item {position} {problem}")
         if _is_of_turn(item):
             turn.append(item)
             continue
         if turn:
-            messages.append(_keeping(_assistant(turn), turn))
+            messages.append(_with_items(_assistant_message(turn), turn))
             turn = []
-        messages.append(_keeping(_single(item), [item]))
+        messages.append(_with_items(_single_item_message(item), [item]))
     if turn:
-        messages.append(_keeping(_assistant(turn), turn))
+        messages.append(_with_items(_assistant_message(turn), turn))
     return messages
 
 
 def items_from_messages(
     messages: Sequence[Message],
-    start: int = 0,
     *,
     with_reasoning: bool = True,
     send_fields: Collection[str] = (),
 ) -> list[JSONObject]:
-    """Give the Responses items of chat messages: `response_items` where a message has them.
+    """Return the Responses items of chat messages: `response_items` where a message has them.
 
     Args:
         messages: The conversation.
-        start: Where in it to begin.
-        with_reasoning: Give reasoning text as reasoning items too, with ids `rs_<position>`.
-        send_fields: What is given of the `extra` of messages and calls.
+        with_reasoning: Reasoning text becomes reasoning items too, with ids `rs_<position>`.
+        send_fields: The fields of the `extra` of messages and calls that go into items.
 
     """
     items: list[JSONObject] = []
-    for position, message in enumerate(messages[start:], start):
+    for position, message in enumerate(messages):
         if message.response_items:
             items.extend(message.response_items)
         elif message.role == "tool":
@@ -389,8 +137,9 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
                 raw = item.get("content")
                 parts = [{"type": "output_text", "text": raw}] if isinstance(raw, str) else raw
                 said = [part_from_responses(part) for part in objects_in(parts)]
-                refusal = turn.refusal + refusal_in(said)
+                refusals = [part for part in said if part.get("type") == "refusal"]
                 said = [part for part in said if part.get("type") != "refusal"]
+                refusal = "".join([turn.refusal, *(text_in(p.get("refusal")) for p in refusals)])
                 turn = turn._replace(parts=[*(turn.parts or []), *said], refusal=refusal)
                 turn.extra.update(extra_in(item, _ITEM_MEMBERS))
             case "reasoning":
@@ -404,8 +153,8 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
     return turn
 
 
-def _complaint(item: JSON) -> str:
-    """Say what is wrong with an input item; nothing for a good one, or one of unknown type."""
+def _problem(item: JSON) -> str:
+    """Return what is wrong with an input item; nothing for one of unknown type."""
     if not isinstance(item, dict):
         return "is not an object"
     kind, role = item.get("type"), item.get("role")
@@ -420,17 +169,17 @@ def _complaint(item: JSON) -> str:
             return f"has the role {role!r}; it can be {', '.join(_ROLES)}"
         if item.get("content") is None and role == "assistant":
             return ""
-        return _content_complaint(item.get("content"), "content")
+        return _content_problem(item.get("content"), "content")
     if kind.startswith("function_call") and not isinstance(item.get("call_id"), str):
         return f'is a {kind} without "call_id"'
     if kind == "function_call" and not isinstance(item.get("name"), str):
         return 'is a function_call without "name"'
     if kind == "function_call_output":
-        return _content_complaint(item.get("output"), "output")
+        return _content_problem(item.get("output"), "output")
     return ""
 
 
-def _content_complaint(content: JSON, key: str) -> str:
+def _content_problem(content: JSON, key: str) -> str:
     if isinstance(content, str):
         return ""
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
@@ -445,15 +194,15 @@ def _is_of_turn(item: JSONObject) -> bool:
     return kind in ("reasoning", "function_call")
 
 
-def _keeping(message: Message, items: list[JSONObject]) -> Message:
-    """Keep the items in the message, unless it gives exactly them anyway."""
-    # Reasoning counts as not given, since requests leave it out.
+def _with_items(message: Message, items: list[JSONObject]) -> Message:
+    """Keep the items in the message, unless it is translated to exactly them anyway."""
+    # Without reasoning, since requests leave it out.
     if items_from_messages([message], with_reasoning=False) != items:
         message.response_items = list(items)
     return message
 
 
-def _assistant(items: list[JSONObject]) -> Message:
+def _assistant_message(items: list[JSONObject]) -> Message:
     turn = read_turn(items)
     return Message(
         role="assistant",
@@ -467,8 +216,8 @@ def _assistant(items: list[JSONObject]) -> Message:
     )
 
 
-def _single(item: JSONObject) -> Message:
-    """Give the message of an item that is not part of an assistant turn."""
+def _single_item_message(item: JSONObject) -> Message:
+    """Return the message of an item that is not part of an assistant turn."""
     kind = text_in(item.get("type")) or "message"
     if kind == "message":
         role = typing.cast("Role", item["role"])
@@ -496,7 +245,7 @@ def _reasoning_item(text: str, position: int) -> JSONObject:
 
 
 def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSONObject]:
-    """Give an assistant message and its calls; one that says nothing is an empty message."""
+    """Return the items of an assistant message; one that says nothing is an empty message."""
     items: list[JSONObject] = []
     content = _content_to_responses(message)
     if message.refusal:
@@ -530,3 +279,246 @@ def _content_to_responses(message: Message) -> str | list[JSONObject]:
     if isinstance(message.content, list):
         return [part_to_responses(part, message.role) for part in message.content]
     return message.content or ""
+
+
+_OUTPUT_ONLY = ("annotations", "logprobs")
+"""Keys of Responses text parts that chat endpoints refuse."""
+
+
+def part_from_responses(part: JSONObject) -> JSONObject:
+    """Return a content part in chat shape; one that has no such shape stays as it is."""
+    rest = {key: value for key, value in part.items() if key != "type"}
+    match part.get("type"):
+        case "input_text" | "output_text":
+            kept = {key: value for key, value in rest.items() if key not in _OUTPUT_ONLY}
+            return {"type": "text", **kept}
+        case "input_image" if isinstance(rest.get("image_url"), str):
+            url = rest.pop("image_url")
+            detail = rest.pop("detail", None)
+            image = {"url": url} if detail is None else {"url": url, "detail": detail}
+            return {"type": "image_url", "image_url": image, **rest}
+        case "input_file":
+            return {"type": "file", "file": rest}
+        case _:  # input_audio is the same in both
+            return part
+
+
+def part_to_responses(part: JSONObject, role: str) -> JSONObject:
+    """Return a chat content part in Responses shape; others stay as they are."""
+    rest = {key: value for key, value in part.items() if key != "type"}
+    match part.get("type"):
+        case "text":
+            return {"type": "output_text" if role == "assistant" else "input_text", **rest}
+        case "image_url" if "url" in object_in(rest.get("image_url")):
+            image = dict(object_in(rest.pop("image_url")))
+            return {"type": "input_image", "image_url": image.pop("url"), **image, **rest}
+        case "image_url":  # some write the address itself
+            return {"type": "input_image", **rest}
+        case "file" if isinstance(rest.get("file"), dict):
+            file = object_in(rest.pop("file"))
+            return {"type": "input_file", **file, **rest}
+        case _:
+            return part
+
+
+_NAMED = ("function", "custom")
+"""Kinds of choices that name one tool."""
+
+
+def tools_from_responses(tools: list[JSONObject]) -> list[JSONObject]:
+    """Return tools in chat shape; hosted tools and those in chat shape stay as they are.
+
+    Raises:
+        ValueError: A tool is not an object.
+
+    """
+    for position, tool in enumerate(tools):
+        if not isinstance(tool, dict):
+            raise ValueError(f"tools[{position}] is not an object")
+    return [_wrapped(tool, "function") for tool in tools]
+
+
+def tools_to_responses(tools: list[JSONObject]) -> list[JSONObject]:
+    """Return tools in the flat shape; hosted tools stay as they are."""
+    return [_flat(tool, "function") for tool in tools]
+
+
+def tool_choice_from_responses(choice: JSON) -> JSON:
+    """Return a tool choice in chat shape: a word, a named tool, or a set of allowed tools."""
+    if not isinstance(choice, dict):
+        return choice
+    if choice.get("type") == "allowed_tools":
+        wrapped = _wrapped(choice, "allowed_tools")
+        allowed = object_in(wrapped["allowed_tools"])
+        if not isinstance(allowed.get("tools"), list):
+            return wrapped
+        tools = [_wrapped(tool, "function") for tool in objects_in(allowed["tools"])]
+        return {**wrapped, "allowed_tools": {**allowed, "tools": tools}}
+    for kind in _NAMED:
+        choice = _wrapped(choice, kind)
+    return choice
+
+
+def tool_choice_to_responses(choice: JSON) -> JSON:
+    """Return a tool choice in the flat shape."""
+    if not isinstance(choice, dict):
+        return choice
+    for kind in (*_NAMED, "allowed_tools"):
+        choice = _flat(choice, kind)
+    if choice.get("type") == "allowed_tools" and isinstance(choice.get("tools"), list):
+        tools = [_flat(tool, "function") for tool in objects_in(choice["tools"])]
+        return {**choice, "tools": tools}
+    return choice
+
+
+def _wrapped(value: JSONObject, kind: str) -> JSONObject:
+    """Return a value of this kind with everything but its type under a key named after it."""
+    if value.get("type") != kind or kind in value:
+        return value
+    return {"type": kind, kind: {key: item for key, item in value.items() if key != "type"}}
+
+
+def _flat(value: JSONObject, kind: str) -> JSONObject:
+    """Undo `_wrapped`."""
+    inner = value.get(kind)
+    if value.get("type") != kind or not isinstance(inner, dict):
+        return value
+    return {**{key: item for key, item in value.items() if key != kind}, **inner}
+
+
+IGNORED_PARAMS = ("model", "stream", "background", "store", "previous_response_id", "n")
+"""Parameters that gymcli decides itself; readers of rows drop them."""
+
+CONVERSATION = ("input", "messages", "tools")
+"""The keys of the conversation in a body of either format: never parameters."""
+
+NOT_IN_RESPONSES = (
+    "audio",
+    "best_of",
+    "frequency_penalty",
+    "logit_bias",
+    "modalities",
+    "n",
+    "prediction",
+    "presence_penalty",
+    "seed",
+    "stop",
+    "stream_options",
+    "web_search_options",
+)
+"""Chat Completions parameters that the Responses format cannot say."""
+
+_LOGPROBS = "message.output_text.logprobs"
+
+_NESTED = {
+    "reasoning": {"effort": "reasoning_effort", "summary": "reasoning_summary"},
+    "text": {"format": "response_format", "verbosity": "verbosity"},
+}
+"""The names of chat parameters that are keys of an object in the Responses format."""
+
+
+def params_from_responses(create_params: JSONObject) -> JSONObject:
+    """Return the parameters of `responses_create_params` under Chat Completions names.
+
+    Everything but `input`, `tools` and nulls; `params_to_responses` is the inverse.
+    """
+    params = {
+        name: value
+        for name, value in create_params.items()
+        if value is not None and name not in ("input", "tools")
+    }
+    if "max_output_tokens" in params:
+        params["max_tokens"] = params.pop("max_output_tokens")
+    if "tool_choice" in params:
+        params["tool_choice"] = tool_choice_from_responses(params["tool_choice"])
+    for outer, names in _NESTED.items():
+        _unnest(params, outer, names)
+    if "response_format" in params:
+        params["response_format"] = _format_from_responses(params["response_format"])
+    included = list_in(params.get("include"))
+    if _LOGPROBS in included:
+        params["logprobs"] = True
+        # Elsewhere in the list it stays: `params_to_responses` adds it at the end.
+        if included.index(_LOGPROBS) == len(included) - 1:
+            params["include"] = included[:-1]
+            if not params["include"]:
+                del params["include"]
+    return params
+
+
+def params_to_responses(params: JSONObject) -> JSONObject:
+    """Return the part of a Responses body that the parameters make up.
+
+    Of `max_tokens` and `max_completion_tokens` the second counts where both are given.
+    """
+    left_out = (*NOT_IN_RESPONSES, *CONVERSATION, "extra_body")
+    body = {
+        name: value for name, value in params.items() if value is not None and name not in left_out
+    }
+    for name in ("max_tokens", "max_completion_tokens"):
+        if name in body:
+            body["max_output_tokens"] = body.pop(name)
+    if "tool_choice" in body:
+        body["tool_choice"] = tool_choice_to_responses(body["tool_choice"])
+    if "response_format" in body:
+        body["response_format"] = _format_to_responses(body["response_format"])
+    for outer, names in _NESTED.items():
+        inner = {key: body.pop(name) for key, name in names.items() if name in body}
+        if inner:
+            body[outer] = {**object_in(body.get(outer)), **inner}
+    if body.pop("logprobs", False):
+        included = list_in(body.get("include"))
+        if _LOGPROBS not in included:
+            body["include"] = [*included, _LOGPROBS]
+    body.update(added_body(params.get("extra_body")))
+    return body
+
+
+def added_body(extra_body: JSON) -> JSONObject:
+    """Return what an `extra_body` may add to a body: nothing that gymcli decides itself."""
+    decided = (*IGNORED_PARAMS, *CONVERSATION)
+    return {name: value for name, value in object_in(extra_body).items() if name not in decided}
+
+
+def unsent_among(params: JSONObject, unknown: tuple[str, ...]) -> list[str]:
+    """Return the names among `params` that a format cannot carry, in their order.
+
+    What `extra_body` may not add is named as `extra_body.NAME`.
+    """
+    names = []
+    for name, value in params.items():
+        is_odd = name == "extra_body" and not isinstance(value, dict | None)
+        if is_odd or name in unknown or name in CONVERSATION:
+            names.append(name)
+        elif name == "extra_body":
+            allowed = added_body(value)
+            names += [f"extra_body.{key}" for key in object_in(value) if key not in allowed]
+    return names
+
+
+def _unnest(params: JSONObject, outer: str, names: dict[str, str]) -> None:
+    """Move the values of an object's keys to names outside it."""
+    value = params.get(outer)
+    if not isinstance(value, dict):
+        return
+    rest = dict(value)
+    taken = {names[key]: rest.pop(key) for key in names if rest.get(key) is not None}
+    params.update(taken)
+    if rest or not taken:
+        params[outer] = rest
+    else:
+        del params[outer]
+
+
+def _format_from_responses(value: JSON) -> JSON:
+    if not isinstance(value, dict) or value.get("type") != "json_schema" or "json_schema" in value:
+        return value
+    inner = {key: item for key, item in value.items() if key != "type"}
+    return {"type": "json_schema", "json_schema": inner}
+
+
+def _format_to_responses(value: JSON) -> JSON:
+    if not isinstance(value, dict) or not isinstance(value.get("json_schema"), dict):
+        return value
+    outer = {key: item for key, item in value.items() if key != "json_schema"}
+    return {**outer, **value["json_schema"]}

@@ -1,4 +1,4 @@
-"""NeMo Gym's task rows and rollouts, read as ours.
+"""Reads NeMo Gym's task rows and rollouts as ours.
 
 Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A task row holds `responses_create_params`; a rollout
 is the row with the agent's `response`, the verifier's `reward` and a few stamps.
@@ -40,7 +40,7 @@ _STAMP_PREFIXES = ("_ng_", "ng_")
 
 
 class Prompt(NamedTuple):
-    """What a row's `responses_create_params` says."""
+    """The content of a row's `responses_create_params`."""
 
     messages: list[Message]
     tools: list[JSONObject] | None
@@ -78,7 +78,7 @@ def read_prompt(create_params: object) -> Prompt:
 
 
 def environment_name(row: JSONObject) -> str | None:
-    """Give the name in a row's `agent_ref`, if it has one.
+    """Return the name in a row's `agent_ref`, if it has one.
 
     Raises:
         ValueError: `agent_ref` has the wrong shape.
@@ -94,7 +94,7 @@ def environment_name(row: JSONObject) -> str | None:
 
 
 def is_nemo_rollout(line: JSONObject) -> bool:
-    """Tell a rollout of NeMo Gym from one of ours."""
+    """Return whether a line is a rollout of NeMo Gym, and not one of ours."""
     return "response" in line and "messages" not in line
 
 
@@ -127,10 +127,11 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     }
     task = {**own, **(row_fields or {})}
     content_hash = digest({"responses_create_params": line.get("responses_create_params"), **task})
+    index = _index(line, "_ng_task_index")
     model, usage = response.get("model"), response.get("usage")
     return Rollout(
         schema_version=SCHEMA_VERSION,
-        task_id=own_task_id(task) or _index_id(line) or content_hash,
+        task_id=own_task_id(task) or (str(index) if index is not None else content_hash),
         task_hash=content_hash,
         attempt=_index(line, "_ng_rollout_index") or 0,
         env=env,
@@ -150,7 +151,7 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
 
 
 def _failure_class(line: JSONObject) -> str | None:
-    """Give the class of a failure that NeMo Gym recorded, beside a reward that says nothing."""
+    """Return the class of a failure that NeMo Gym recorded; the reward then means nothing."""
     named = line.get("_ng_failure_class")
     return named if isinstance(named, str) else None
 
@@ -170,7 +171,7 @@ def _components(line: JSONObject) -> dict[str, float]:
 
 
 def own_task_id(row: JSONObject) -> str | None:
-    """Give the id that a row or rollout carries: `task_id`, else `id`, else `uuid`."""
+    """Return the id that a row or rollout carries: `task_id`, else `id`, else `uuid`."""
     for name in ("task_id", "id", "uuid"):
         value = row.get(name)
         if isinstance(value, str):
@@ -181,13 +182,8 @@ def own_task_id(row: JSONObject) -> str | None:
     return None
 
 
-def _index_id(line: JSONObject) -> str | None:
-    """Give the index that the collector gave the row, as an id."""
-    index = _index(line, "_ng_task_index")
-    return None if index is None else str(index)
-
-
 def _index(line: JSONObject, name: str) -> int | None:
+    """Return a number that NeMo Gym's collector gave the row."""
     value = line.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None

@@ -1,4 +1,4 @@
-"""What a resources server is sent of a record: the task's row, and a response.
+"""Writes records as NeMo Gym's resources servers are sent them: the task's row and a response.
 
 Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). Its servers check both: an unknown request parameter, a
 null where a list belongs, or an output item without a type is answered with 422.
@@ -43,11 +43,11 @@ _INCOMPLETE = {
     "context_overflow": "max_output_tokens",
     "content_filter": "content_filter",
 }
-"""Stop reasons that a response tells, in its words."""
+"""Stop reasons that a response has, in its words."""
 
 
 def row_of(rollout: Rollout) -> JSONObject:
-    """Give the row of a record's task, as near to its line in the tasks file as the record has it.
+    """Return the row of a record's task, as near to its line in the tasks file as possible.
 
     Whatever shape the line had, its prompt, tools and parameters are `responses_create_params`.
     """
@@ -64,7 +64,7 @@ def row_of(rollout: Rollout) -> JSONObject:
 def response_of(
     rollout: Rollout, row: JSONObject, messages: Sequence[Message], usage: Usage | None = None
 ) -> JSONObject:
-    """Give messages of an episode as a response; the row is the one that is sent beside it."""
+    """Return messages of an episode as the response that is sent with a row."""
     create_params = row["responses_create_params"]
     assert isinstance(create_params, dict)
     items = items_from_messages(messages)
@@ -86,17 +86,14 @@ def response_of(
 
 
 def _tool(spec: JSONObject) -> JSONObject:
-    """Give a tool in flat shape with the keys that NeMo Gym asks for, and chat shape need not have.
-
-    Without them the whole row is refused.
-    """
+    """Return a tool in flat shape with the keys without which NeMo Gym refuses the row."""
     if spec.get("type") != "function":
         return spec
     return {"parameters": None, "strict": None, **spec}
 
 
 def _typed(item: JSONObject, position: int) -> JSONObject:
-    """Give an output item with its type; what an assistant says becomes a list of parts."""
+    """Return an output item with its type; an assistant's text becomes a list of parts."""
     if item.get("type") not in (None, "message"):
         return item
     if item.get("role") != "assistant":

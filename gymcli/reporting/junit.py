@@ -14,9 +14,9 @@ from typing import BinaryIO, Literal, NamedTuple
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
-from gymcli.index import Row, RunIndex
 from gymcli.metrics import Metrics
 from gymcli.reporting.run_report import Clean, RunReport, between, number, one_line, plain
+from gymcli.store.run_index import Row, RunIndex
 from gymcli.types import Failure
 
 __all__ = ["IndexedReport", "write_junit"]

@@ -21,7 +21,6 @@ import msgspec
 from aiohttp import web
 
 from gymcli.errors import RunError, UsageError
-from gymcli.index import Refreshed, Row, RunIndex
 from gymcli.metrics import RunMetrics
 from gymcli.metrics.comparison import Comparison
 from gymcli.reporting.viewer_lists import (
@@ -41,6 +40,7 @@ from gymcli.runner.indexing import index_run
 from gymcli.runner.listening import listen
 from gymcli.runner.measure import measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.run_index import Refreshed, Row, RunIndex
 from gymcli.types import JSONObject
 from gymcli.version import __version__
 

@@ -14,10 +14,10 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 import msgspec
 
 from gymcli.errors import FilterError, RunFileError
-from gymcli.filters import parse_filter
-from gymcli.index import Refreshed, Row, RunIndex
+from gymcli.metrics.filters import parse_filter
 from gymcli.store.lines import iterate_lines
 from gymcli.store.rollout_files import FAILURES, WAYS_OUT
+from gymcli.store.run_index import Refreshed, Row, RunIndex
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Rollout
 
 __all__ = [

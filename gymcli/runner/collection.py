@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, TYPE_CHECKING, Self
 
 import msgspec
 
@@ -21,7 +21,9 @@ from gymcli.errors import (
     AuthenticationError,
     BudgetReachedError,
     CrashedAttemptError,
+    EngineError,
     FatalEndpointError,
+    GymError,
     ModelError,
     RoleError,
     RunDirectoryError,
@@ -31,11 +33,10 @@ from gymcli.errors import (
 )
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import check_missing
-from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of
-from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
 from gymcli.runner.identity import (
     default_out,
@@ -47,6 +48,7 @@ from gymcli.runner.identity import (
     unused,
 )
 from gymcli.runner.judging import Judges, judging, scrubber_of_run
+from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.plan import Plan, Standing, carried_on, compare, failed_attempts, source_warnings
 from gymcli.runner.run_writer import Keeping
@@ -61,7 +63,10 @@ from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Answer, AttemptKey, Failure, Request, Rollout
 
-__all__ = ["Collection", "first_request"]
+if TYPE_CHECKING:
+    from gymcli.runner.ray_driver import RayEngine
+
+__all__ = ["Collection", "collect", "first_request"]
 
 
 class _Bystander:
@@ -106,7 +111,6 @@ class Collection:
         tasks: Task files, or names of environments for the tasks that ship with them.
         options: What is asked for. `out` None takes the default directory where `keeps`.
         keeps: Write a run directory.
-        engine: Where the attempts run; without one in this process.
         supervised: The supervisor that starts the run again when this process dies, if any.
         tell: Takes a line for the user that cannot wait.
 
@@ -121,13 +125,12 @@ class Collection:
         options: CollectOptions,
         *,
         keeps: bool = True,
-        engine: Engine | None = None,
         supervised: Supervised | None = None,
         tell: Callable[[str], None] = _LOGGER.warning,
     ) -> None:
         self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
-        self._engine = engine
+        self._engine = _engine_of(options)
         self.supervised = supervised
         """The supervisor that starts the run again when this process dies, if any."""
         self._tell = tell
@@ -234,7 +237,7 @@ class Collection:
         return self._standing.num_crashed
 
     async def first_request(self) -> Request:
-        """Give the request that the first attempt starts with; nothing is sent.
+        """Return the request that the first attempt starts with; nothing is sent.
 
         Raises:
             RunError: The environment cannot be set up.
@@ -292,6 +295,8 @@ class Collection:
                     )
             await stack.enter_async_context(self.watchdog)
             self._shared = await self._opened(stack)
+            if self._engine is not None:
+                stack.push_async_callback(asyncio.to_thread, self._engine.close)
             self._keeping.begin(self._started, is_unfinished=self.num_left > 0)
             self._stack = stack.pop_all()
         return self
@@ -344,7 +349,7 @@ class Collection:
             return
         text = f"the process of the run died twice in this attempt, in the end alone: {death.how}"
         error = CrashedAttemptError(f"{text}\n{death.stack}" if death.stack else text)
-        directory.append_failure(failure_of(Episode(plan).rollout, error))
+        directory.append_failure(failure_of(plan.new_record(), error))
         supervised.tell(Tag.RECORDED)
 
     def _compare(self, directory: RunDirectory) -> None:
@@ -444,7 +449,7 @@ class Collection:
         attempts = self._plan.attempts(self._standing, done, takes, read=self._conversation)
         for attempt in attempts:
             if begun is not None and not attempt.is_done:
-                begun.add(_key_of(attempt))
+                begun.add(attempt.key)
             yield attempt
 
     def _conversation(self, waiting: Waiting) -> Rollout:
@@ -453,25 +458,16 @@ class Collection:
 
     async def _outcomes(self, shared: Shared) -> AsyncGenerator[Rollout | Failure]:
         """Run the attempts, the suspects last and one at a time."""
-        if self._engine is not None:
+        attempts = self._attempts()
+        if self._engine is not None and self._suspects:
             # Code of environments runs in other processes: this one is hardly ever their victim.
-            attempts = self._attempts()
-            if self._suspects:
-                attempts = itertools.chain(attempts, self._suspected_attempts())
-            outcomes = self._engine.run(
-                attempts, shared, concurrency=self._concurrency, keep=self._keep
-            )
-            async with aclosing(outcomes):
-                async for record in outcomes:
-                    yield record
-            return
-        outcomes = run_attempts(
-            self._attempts(), shared, concurrency=self._concurrency, keep=self._keep
-        )
+            attempts = itertools.chain(attempts, self._suspected_attempts())
+        run = run_attempts if self._engine is None else self._engine.run
+        outcomes = run(attempts, shared, concurrency=self._concurrency, keep=self._keep)
         async with aclosing(outcomes):
             async for record in outcomes:
                 yield record
-        if not self._suspects:
+        if self._engine is not None or not self._suspects:
             return
         if self._keeping.directory is not None:
             self._keeping.directory.begun.begin_alone()
@@ -547,11 +543,54 @@ class Collection:
         self._keeping.finish(metrics, ended_at)
 
 
-def _key_of(attempt: Attempt) -> AttemptKey:
-    if attempt.plan is not None:
-        return AttemptKey(attempt.plan.row.env, attempt.plan.row.id, attempt.plan.attempt)
-    assert attempt.generation is not None, "an attempt without a plan has a conversation"
-    return attempt.generation.key
+async def collect(
+    tasks: str | Path | Iterable[str | Path], **options: object
+) -> AsyncGenerator[Rollout | Failure]:
+    """Run tasks against a model and yield each rollout as it ends, in no certain order.
+
+    Args:
+        tasks: A task file, several, or the name of an environment for its shipped tasks.
+        options: The fields of `gymcli.runner.CollectOptions`: `endpoint`, or `model` for `local`
+            and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With `out` a run directory
+            is written, and resumed where it exists; what is done already is not given again.
+
+    Raises:
+        GymError: As `gym collect` would end, before or in the middle of the run.
+        pydantic.ValidationError: An option is unknown or has the wrong type.
+
+    """
+    given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
+    checked = CollectOptions.model_validate(options)
+    collection = Collection(given, checked, keeps=checked.out is not None)
+    async with collection:
+        cause: GymError | None = None
+        try:
+            async with aclosing(collection.run()) as records:
+                async for record in records:
+                    yield record
+        except (BudgetReachedError, FatalEndpointError, EngineError) as error:
+            cause = error
+        if collection.path is not None:
+            metrics = measure(collection.path, env=collection.options.env).metrics()
+            collection.finish(msgspec.json.encode(metrics), None if cause else time.time())
+        if cause is not None:
+            raise cause
+
+
+def _engine_of(options: CollectOptions) -> RayEngine | None:
+    """Return what runs the attempts, where that is not this process.
+
+    Raises:
+        MissingPackageError: Ray is not installed.
+        UsageError: The address of a cluster is malformed.
+
+    """
+    if options.engine == "local":
+        return None
+    from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
+
+    policy = policy_source(options)
+    return RayEngine(options.address, options.num_workers, env=options.env, policy=policy)
 
 
 def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:

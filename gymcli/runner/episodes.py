@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 from gymcli.errors import (
     AttemptError,
@@ -19,7 +19,6 @@ from gymcli.models.api_errors import is_unreachable
 from gymcli.runner.attempts import (
     POLICY,
     Attempt,
-    Ended,
     Outcome,
     Shared,
     cause_of,
@@ -30,7 +29,7 @@ from gymcli.runner.attempts import (
 )
 from gymcli.types import Failure, Rollout
 
-__all__ = ["Fuse", "run_attempts"]
+__all__ = ["FailFast", "RunOutcomes", "run_attempts", "run_together"]
 
 _MAX_TASKS_IN_A_ROW = 20
 
@@ -41,100 +40,171 @@ after it was begun, and has 10 seconds: the first turn may take some of these, t
 
 
 async def run_attempts(
-    attempts: Iterator[Attempt],
+    attempts: Iterator[Attempt] | asyncio.Queue[Attempt | None],
     shared: Shared,
     *,
     concurrency: int,
     keep: Callable[[Outcome], Outcome],
+    gives_up: bool = True,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[Rollout | Failure]:
-    """Run attempts at most `concurrency` at a time and give each record as it ends.
+    """Run attempts at most `concurrency` at a time and yield each record as it ends.
 
     Attempts are taken from the iterator in its order, so those of one task run next to each other
-    and share the endpoint's prefix cache. `keep` writes an outcome down as soon as it is there, and
-    gives what was written, before it is given here: what ended is kept even where nobody takes it
-    any more. Attempts that are scored together end together, when the last of them is there;
-    nothing else waits for that.
+    and share the endpoint's prefix cache. `keep` writes an outcome down before its record is
+    yielded: what ended is kept even if nobody takes it any more. Attempts that are scored together
+    end together, when the last of them has; nothing else waits for that.
 
     Where the run is stopped (`shared.stopping`), no more attempts are taken, and each that was
     taken still ends with a record.
 
+    Args:
+        attempts: What is run; a queue ends with as many None as run at once.
+        shared: What all attempts share.
+        concurrency: How many run at once.
+        keep: Writes an outcome down and returns it as it was written.
+        gives_up: Stop the run where an endpoint refuses everything.
+        clock: Tells the seconds in which many attempts start.
+
     Raises:
-        GymError: The cause, once every record is given, where the run was stopped.
+        GymError: The cause, once every record is yielded, where the run was stopped.
 
     """
-    work = _Work(attempts, shared, keep, concurrency, clock)
-    working = asyncio.create_task(work.do_all())
-    try:
-        while (outcome := await work.ended.take()) is not None:
-            yield outcome.record
-        await working
-    finally:
-        shared.stopping.close()
-        working.cancel()
-        with suppress(asyncio.CancelledError):
-            await working
-        await shared.stopping.closed()
-    cause = shared.stopping.cause
-    if cause is not None:
-        raise cause from cause.__cause__
+    outcomes = RunOutcomes(shared, concurrency=concurrency, keep=keep, gives_up=gives_up)
+    work = _Work(attempts, shared, outcomes, concurrency, clock)
+    async with aclosing(outcomes.records(work.do_all())) as records:
+        async for record in records:
+            yield record
 
 
-class _Work:
-    """The workers of one run, and the outcomes that wait to be taken."""
+class RunOutcomes:
+    """The outcomes of one run, each written down before it is yielded.
+
+    Args:
+        shared: What all attempts share; its run is stopped where it has no prospect.
+        concurrency: How many attempts run at once; no more outcomes wait to be taken.
+        keep: Writes an outcome down and returns it as it was written.
+        gives_up: Stop the run where an endpoint refuses everything.
+
+    """
 
     def __init__(
         self,
-        attempts: Iterator[Attempt],
         shared: Shared,
+        *,
+        concurrency: int,
         keep: Callable[[Outcome], Outcome],
+        gives_up: bool = True,
+    ) -> None:
+        self.num_ended = 0
+        self._stopping = shared.stopping
+        self._keep = keep
+        self._fail_fast = FailFast(concurrency, shared.answered) if gives_up else None
+        self._waiting: asyncio.Queue[Outcome | None] = asyncio.Queue()
+        self._room = asyncio.Semaphore(concurrency)
+
+    async def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Write outcomes down, and wait until there is room for them."""
+        kept = []
+        for outcome in outcomes:
+            self.num_ended += 1
+            kept.append(self._keep(outcome))
+            cause = None if self._fail_fast is None else self._fail_fast.check(outcome)
+            if cause is not None:
+                self._stopping.stop(cause, grace=0.0)
+        for outcome in kept:
+            await self._room.acquire()
+            self._waiting.put_nowait(outcome)
+
+    async def records(
+        self, work: Coroutine[object, object, None]
+    ) -> AsyncGenerator[Rollout | Failure]:
+        """Do the work that adds the outcomes, and yield their records as they come.
+
+        Raises:
+            GymError: The cause, once every record is yielded, where the run was stopped.
+
+        """
+        stopping = self._stopping
+        working = asyncio.create_task(work)
+        working.add_done_callback(lambda _: self._waiting.put_nowait(None))
+        try:
+            while (outcome := await self._waiting.get()) is not None:
+                self._room.release()
+                yield outcome.record
+            await working
+            if (
+                stopping.cause is None
+                and self._fail_fast
+                and (cause := self._fail_fast.unanswered())
+            ):
+                stopping.stop(cause)
+        finally:
+            stopping.close()
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+            await stopping.closed()
+        if stopping.cause is not None:
+            raise stopping.cause from stopping.cause.__cause__
+
+
+class _Work:
+    """The attempts of one run."""
+
+    def __init__(
+        self,
+        attempts: Iterator[Attempt] | asyncio.Queue[Attempt | None],
+        shared: Shared,
+        outcomes: RunOutcomes,
         concurrency: int,
         clock: Callable[[], float],
     ) -> None:
-        self.ended = _Ended(concurrency)
         self._attempts = attempts
         self._shared = shared
-        self._keep = keep
+        self._outcomes = outcomes
         self._concurrency = concurrency
-        self._groups = _Groups()
-        self._fuse = Fuse(concurrency, shared.answered)
+        self._groups: dict[tuple[str, str], list[tuple[Attempt, Rollout | Outcome]]] = {}
+        """Attempts that wait for the others of their task, with which they are scored."""
         self._clock = clock
         self._turned_at = clock()
         self._longest_turn = _FIRST_TURN
         self._num_begun = 0
-        self._num_ended = 0
 
     async def do_all(self) -> None:
         """Run every attempt, then end the groups that never became complete."""
-        try:
-            await _all_of(self._do() for _ in range(self._concurrency))
-            for members in self._groups.left():
-                await self._give(await score_members(members, self._shared))
-            if self._shared.stopping.cause is None and (cause := self._fuse.unanswered()):
-                self._shared.stopping.stop(cause)
-            assert self._num_ended == self._num_begun, (
-                f"{self._num_begun} attempts were begun and {self._num_ended} have an outcome"
-            )
-        finally:
-            self.ended.close()
+        await run_together(self._do() for _ in range(self._concurrency))
+        for members in self._groups.values():
+            await self._outcomes.add(await score_members(members, self._shared))
+        assert self._outcomes.num_ended == self._num_begun, (
+            f"{self._num_begun} attempts were begun, {self._outcomes.num_ended} have an outcome"
+        )
 
     async def _do(self) -> None:
         """Run one attempt after another, until there are none or the run is stopped."""
         shared = self._shared
         await self._let_loop_turn()
         while shared.stopping.cause is None:
-            attempt = next(self._attempts, None)
+            if isinstance(self._attempts, asyncio.Queue):
+                attempt = await self._attempts.get()
+            else:
+                attempt = next(self._attempts, None)
             if attempt is None:
                 break
             self._num_begun += not attempt.is_done
-            one = await play_attempt(attempt, shared)
-            if one.outcome is not None:
-                await self._give([one.outcome])
+            played = await play_attempt(attempt, shared)
+            if isinstance(played, Outcome):
+                await self._outcomes.add([played])
+            elif not attempt.group_size:
+                await self._outcomes.add([await score_attempt(attempt, played, shared)])
             if attempt.group_size:
-                members = self._groups.add(one)
-                await self._give(await score_members(members, shared) if members else [])
-            elif one.outcome is None:
-                await self._give([await score_attempt(one, shared)])
+                group = attempt.key.env, attempt.key.task_id
+                members = self._groups.setdefault(group, [])
+                members.append((attempt, played))
+                if len(members) == attempt.group_size:
+                    del self._groups[group]
+                    members.sort(key=lambda member: member[0].key.attempt)
+                    await self._outcomes.add(await score_members(members, shared))
 
     async def _let_loop_turn(self) -> None:
         """Wait where thousands of workers start: what the first ones began would time out unseen.
@@ -147,58 +217,8 @@ class _Work:
                 self._turned_at, self._longest_turn = self._clock(), _LATER_TURNS
                 return
 
-    async def _give(self, outcomes: list[Outcome]) -> None:
-        kept = []
-        self._num_ended += len(outcomes)
-        for outcome in outcomes:
-            kept.append(self._keep(outcome))
-            cause = self._fuse.burnt_by(outcome)
-            if cause is not None:
-                self._shared.stopping.stop(cause, grace=0.0)
-        for outcome in kept:
-            await self.ended.give(outcome)
 
-
-class _Ended:
-    """Outcomes that wait to be taken: no more than so many, where the taker is slow.
-
-    As a bounded queue, at a third of its cost: there is nearly always room, and nobody to wake.
-    """
-
-    def __init__(self, max_num: int) -> None:
-        self._max_num = max_num
-        self._outcomes: deque[Outcome] = deque()
-        self._is_closed = False
-        self._is_some = asyncio.Event()
-        self._is_room = asyncio.Event()
-
-    async def give(self, outcome: Outcome) -> None:
-        """Add one, as soon as there is room."""
-        while len(self._outcomes) >= self._max_num:
-            self._is_room.clear()
-            await self._is_room.wait()
-        self._outcomes.append(outcome)
-        if len(self._outcomes) == 1:
-            self._is_some.set()
-
-    def close(self) -> None:
-        """Say that no more come."""
-        self._is_closed = True
-        self._is_some.set()
-
-    async def take(self) -> Outcome | None:
-        """Take the one that waits longest, as soon as there is any; None: no more come."""
-        while not self._outcomes:
-            if self._is_closed:
-                return None
-            self._is_some.clear()
-            await self._is_some.wait()
-        if len(self._outcomes) == self._max_num:
-            self._is_room.set()
-        return self._outcomes.popleft()
-
-
-async def _all_of(working: Iterable[Coroutine[object, object, None]]) -> None:
+async def run_together(working: Iterable[Coroutine[object, object, None]]) -> None:
     """Run workers until all have ended; what stops one stops all: a full disk, say."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -208,27 +228,7 @@ async def _all_of(working: Iterable[Coroutine[object, object, None]]) -> None:
         raise errors.exceptions[0] from None
 
 
-class _Groups:
-    """Attempts that wait for the others of their task."""
-
-    def __init__(self) -> None:
-        self._members: dict[tuple[str, str], list[Ended]] = {}
-
-    def add(self, ended: Ended) -> list[Ended]:
-        """Take an attempt whose conversation is over; give its group once that is complete."""
-        key = (ended.record.env, ended.record.task_id)
-        members = self._members.setdefault(key, [])
-        members.append(ended)
-        if len(members) < ended.attempt.group_size:
-            return []
-        return sorted(self._members.pop(key), key=lambda member: member.record.attempt)
-
-    def left(self) -> Iterator[list[Ended]]:
-        """Give the groups that never became complete."""
-        yield from self._members.values()
-
-
-class Fuse:
+class FailFast:
     """Ends a run that has no prospect: an endpoint refuses all tasks, or the key from now on.
 
     A task that is refused proves nothing: many endpoints refuse a conversation for what it says, by
@@ -253,8 +253,8 @@ class Fuse:
         """The first refusal, until anything is scored."""
         self._is_scored = False
 
-    def burnt_by(self, outcome: Outcome) -> FatalEndpointError | None:
-        """Take notice of an outcome; give why there is no use in going on, if there is none."""
+    def check(self, outcome: Outcome) -> FatalEndpointError | None:
+        """Count an outcome; return why there is no use in going on, if there is none."""
         record, fatal = outcome.record, outcome.fatal
         cause = None if fatal is None else cause_of(fatal)
         answered = {role for role, use in record.role_usage.items() if use.num_calls}
@@ -283,8 +283,8 @@ class Fuse:
         refused[record.env, record.task_id] += 1
         if not has_answered:
             self._first = self._first or fatal
-            is_burnt = len(refused) > 1 and refused.total() >= self._concurrency
-            return _ended_by(fatal) if is_burnt else None
+            is_refused = len(refused) > 1 and refused.total() >= self._concurrency
+            return _ended_by(fatal) if is_refused else None
         if len(refused) != _MAX_TASKS_IN_A_ROW:
             return None
         return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
@@ -297,7 +297,7 @@ class Fuse:
 
 
 def _is_about_account(cause: BaseException | None) -> bool:
-    """Say whether an error after answers holds for all: no key, no money, or no count of tokens."""
+    """Return whether an error after answers holds for all: no key, no money, no count of tokens."""
     if isinstance(cause, UnknownUsageError):
         return True
     return isinstance(cause, ModelError) and cause.status in (401, 402, 429)

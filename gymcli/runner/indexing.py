@@ -1,4 +1,4 @@
-"""The index of a run, with what is known here of its environments."""
+"""The index of a run, with the thresholds of environments that are installed here."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gymcli.environment.registry import Registry
 from gymcli.errors import EnvironmentImportError, UnknownNameError
-from gymcli.index import RunIndex, open_index
-from gymcli.metrics import EnvironmentFacts
+from gymcli.metrics.records import EnvironmentFacts
+from gymcli.store.run_index import RunIndex
 
 __all__ = ["index_run"]
 
@@ -15,8 +15,8 @@ __all__ = ["index_run"]
 def index_run(path: Path, *, env: str | None = None) -> RunIndex:
     """Read a run directory, or a rollout file of ours or of NeMo Gym; close it in the end.
 
-    From which reward an attempt passes is what the run's manifest says, else what its environment
-    does; of one that is not here it is not known.
+    The reward from which an attempt passes comes from the run's manifest, else from its
+    environment; it is unknown for an environment that is not installed here.
 
     Args:
         path: The directory or file.
@@ -40,4 +40,4 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
             max_reward=environment.max_reward, pass_threshold=environment.pass_threshold
         )
 
-    return open_index(path, env, facts_of=facts_of)
+    return RunIndex(path, env, facts_of=facts_of)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gymcli.environment.registry import Registry, environment_options
 from gymcli.errors import RunDirectoryError, RunMismatchError
 from gymcli.models.roles import check_declared, check_missing, declared_roles
 from gymcli.runner.attempts import Attempt, Outcome
-from gymcli.runner.engine import Engine
 from gymcli.runner.episodes import run_attempts
 from gymcli.runner.identity import role_identities
 from gymcli.runner.judging import Judges, judging
@@ -21,6 +20,9 @@ from gymcli.store.manifest import differences, read_manifest
 from gymcli.store.run_directory import GENERATIONS, RunDirectory
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import AttemptKey, Failure, JSONObject, Rollout, Verifier
+
+if TYPE_CHECKING:
+    from gymcli.runner.ray_driver import RayEngine
 
 __all__ = ["Pending", "score_pending"]
 
@@ -40,7 +42,7 @@ async def score_pending(
     env: str | None = None,
     judges: Judges | None = None,
     leave: Callable[[str], None] | None = None,
-    engine: Engine | None = None,
+    engine: RayEngine | None = None,
 ) -> Pending:
     """Score the finished conversations of a run that wait for it, and append them.
 
@@ -127,7 +129,7 @@ def _check_settings(run: Path, registry: Registry, names: set[str], judges: Judg
 
 
 async def _score(
-    directory: RunDirectory, attempts: Iterator[Attempt], judges: Judges, engine: Engine | None
+    directory: RunDirectory, attempts: Iterator[Attempt], judges: Judges, engine: RayEngine | None
 ) -> Pending:
     def keep(outcome: Outcome) -> Outcome:
         if isinstance(outcome.record, Rollout):

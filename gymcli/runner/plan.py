@@ -28,7 +28,16 @@ from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.run_directory import FAILURES, Done, DoneTasks, Waiting, read_structs
-from gymcli.types import AttemptKey, ErrorRecord, Rollout, TaskRow, Usage, Verifier, is_other_source
+from gymcli.types import (
+    AttemptKey,
+    ErrorRecord,
+    RecordHead,
+    Rollout,
+    TaskRow,
+    Usage,
+    Verifier,
+    is_other_source,
+)
 
 __all__ = [
     "FailedAttempts",
@@ -189,7 +198,7 @@ _CUT_OFF = frozenset(
 )
 
 
-class _FailedLine(msgspec.Struct):
+class _FailedLine(RecordHead, kw_only=True):
     """A line of failures.jsonl, as far as it says what failed."""
 
     env: str
@@ -224,7 +233,7 @@ def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttemp
     if not path.is_file():
         return FailedAttempts()
     for line in read_structs(path, msgspec.json.Decoder(_FailedLine)):
-        key = AttemptKey(line.env, line.task_id, line.attempt)
+        key = line.key
         if line.error.error_class == CrashedAttemptError.__name__:
             crashed.add(key)
         else:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from gymcli.environment.registry import Registry, split_env_args
 from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import TasksError
 from gymcli.models.roles import check_missing, declared_roles
-from gymcli.rollout.rescored import Rescored, Scorers
+from gymcli.rollout.rescored import Rescored
 from gymcli.runner.flips import Counting, RescoringReport
 from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judging import Judges
@@ -41,6 +41,9 @@ from gymcli.types import (
     Rollout,
 )
 
+if TYPE_CHECKING:
+    from gymcli.runner.ray_driver import RayEngine
+
 __all__ = ["Rescoring"]
 
 T = TypeVar("T")
@@ -57,7 +60,7 @@ class Rescoring:
         judges: Who plays the roles that verifiers ask.
         out: A directory for the rescored run; it must be new or empty, and holds the run once that
             is whole. What an earlier try left in it is done again, but no judge is asked again.
-        elsewhere: What scores the lines whose verifiers wait for nobody; else this machine does.
+        engine: What scores the lines whose verifiers wait for nobody; else this machine does.
 
     Raises:
         UsageError: A path, a name or an option is wrong.
@@ -73,7 +76,7 @@ class Rescoring:
         task_files: Sequence[Path] = (),
         judges: Judges | None = None,
         out: Path | None = None,
-        elsewhere: Scorers | None = None,
+        engine: RayEngine | None = None,
     ) -> None:
         self.warnings: list[str] = []
         """What the user should know; more may come while it runs."""
@@ -81,7 +84,7 @@ class Rescoring:
         self._run = run
         self._env = env
         self._out = out
-        self._elsewhere = elsewhere
+        self._engine = engine
         rollouts_file(run)
         self._row_fields = _row_fields(task_files)
         self._manifest = read_manifest(run) if run.is_dir() else None
@@ -168,7 +171,7 @@ class Rescoring:
             keeps_lines=directory is not None,
             out=None if directory is None else directory.path,
             warn=self.warnings.append,
-            elsewhere=self._elsewhere,
+            engine=self._engine,
             repeat=repeat,
         )
         return iterated(batches)

@@ -27,10 +27,10 @@ from gymcli.errors import (
 )
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ORACLE, RoleSource
-from gymcli.rollout.flight import Flight
+from gymcli.rollout.episode import Episode
 from gymcli.runner.options import CollectOptions
 from gymcli.store.run_directory import FAILURES, GENERATIONS, ROLLOUTS, read_structs
-from gymcli.types import RoleUse, Timing, Usage
+from gymcli.types import AttemptKey, RecordNumbers, RoleUse, Usage
 
 __all__ = ["Budget", "Spent", "Stopping", "UnderWay", "check_prices", "spent_on_record"]
 
@@ -58,7 +58,7 @@ class Stopping:
         self._is_cut = False
         self._is_hurried = False
         self._in_flight: set[UnderWay] = set()
-        self._closing: set[Flight] = set()
+        self._closing: set[Episode] = set()
         """Attempts that have their record, and whose environments still close."""
         self._cut_at = math.inf
         self._timer: asyncio.Handle | None = None
@@ -89,8 +89,8 @@ class Stopping:
         """
         if is_hurried:
             self._is_hurried = True
-            for flight in self._closing:
-                flight.hurry(_HURRIED_SECONDS)
+            for episode in self._closing:
+                episode.hurry(_HURRIED_SECONDS)
         if self.cause is None or _gravity(cause) > _gravity(self.cause):
             self.cause = cause
         if self._is_cut:
@@ -134,18 +134,18 @@ class Stopping:
             self._timer.cancel()
             self._timer, self._cut_at = None, math.inf
 
-    def add_closing(self, flight: Flight) -> None:
+    def add_closing(self, episode: Episode) -> None:
         """Take an attempt that has its record while its environment still closes."""
-        self._closing.add(flight)
+        self._closing.add(episode)
         if self._is_hurried:
-            flight.hurry(_HURRIED_SECONDS)
+            episode.hurry(_HURRIED_SECONDS)
 
     async def closed(self) -> None:
         """Wait until every attempt that was cut off has closed its environment, or was left."""
         while self._closing:
-            flight = next(iter(self._closing))
-            await flight.gone()
-            self._closing.discard(flight)
+            episode = next(iter(self._closing))
+            await episode.gone()
+            self._closing.discard(episode)
 
     def _cut(self) -> None:
         # An endpoint that is gone keeps no conversation from its score.
@@ -325,22 +325,6 @@ class Spent(NamedTuple):
     roles: dict[str, Usage]
 
 
-class _Line(msgspec.Struct):
-    """A line of any of a run's files, as far as it tells what was spent."""
-
-    env: str = ""
-    task_id: str = ""
-    attempt: int = 0
-    usage: Usage = msgspec.field(default_factory=Usage)
-    role_usage: dict[str, RoleUse] = {}
-    timing: Timing = msgspec.field(default_factory=Timing)
-
-    @property
-    def conversation(self) -> tuple[str, str, int, float]:
-        """What tells a conversation from another one of the same attempt."""
-        return self.env, self.task_id, self.attempt, self.timing.started_at
-
-
 def spent_on_record(folder: Path) -> Spent:
     """Add up the tokens of every conversation of a run, and of every scoring of each.
 
@@ -352,23 +336,25 @@ def spent_on_record(folder: Path) -> Spent:
 
     """
     spent = Spent(Usage(), {})
-    played: dict[tuple[str, str, int, float], dict[str, RoleUse]] = {}
-    decoder = msgspec.json.Decoder(_Line)
+    played: dict[tuple[AttemptKey, float], dict[str, RoleUse]] = {}
+    decoder = msgspec.json.Decoder(RecordNumbers)
     for name in (GENERATIONS, FAILURES, ROLLOUTS):
         if not (folder / name).is_file():
             continue
         for line in read_structs(folder / name, decoder):
-            before = played.get(line.conversation)
+            role_usage = line.role_usage or {}
+            conversation = (line.key, line.timing.started_at)  # an attempt may have several
+            before = played.get(conversation)
             if before is None:
                 spent.policy.add(line.usage)
             elif name == GENERATIONS:
                 continue
-            for role, use in line.role_usage.items():
+            for role, use in role_usage.items():
                 known = before.get(role) if before else None
                 total = spent.roles.setdefault(role, Usage())
                 total.add(use.usage if known is None else _more(use.usage, known.usage))
             if name == GENERATIONS:
-                played[line.conversation] = line.role_usage
+                played[conversation] = role_usage
     return spent
 
 

@@ -37,7 +37,7 @@ class TaskSource:
             registry.find(options.env)
         self.paths = [file.path for file in named]
         self.template = PromptTemplate.read(options.prompt) if options.prompt else None
-        self.asked_ids = frozenset(options.task_ids)
+        self.asked_ids = frozenset(options.task_ids or ())
         self._shard = Shard.parse(options.shard) if options.shard else None
         self._options = options
         self.shared_ids: frozenset[tuple[str, str]] = frozenset()

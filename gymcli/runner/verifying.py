@@ -19,7 +19,7 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Found, Registry, environment_options
@@ -29,21 +29,19 @@ from gymcli.errors import UnknownNameError
 from gymcli.models.roles import RoleSource, check_declared, declared_roles
 from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.rescored import (
-    AttemptErrorText,
     Rescored,
     RescoreJob,
-    Scorers,
     calls_before,
     compared,
     kept,
     new_line,
-    rescore_elsewhere,
     rescore_file,
     rescore_lines,
     unscored,
 )
 from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.rollout.template import forget_templates
+from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.episodes import run_attempts
@@ -60,6 +58,9 @@ from gymcli.store.rollout_files import (
 )
 from gymcli.store.verdicts import Verdicts, rescoring_verdicts
 from gymcli.types import AttemptKey, Failure, JSONObject, Rollout, Verifier
+
+if TYPE_CHECKING:
+    from gymcli.runner.ray_driver import RayEngine
 
 __all__ = [
     "JudgedJob",
@@ -80,6 +81,9 @@ class JudgedJob(NamedTuple):
     env_args: Mapping[str, Mapping[str, str]] = {}
     keeps_lines: bool = False
     concurrency: int = 64
+    asks_nobody: bool = False
+    """No model scores: a line whose score is the same stays as it is, and results keep the order of
+    the lines."""
 
 
 class _Before(NamedTuple):
@@ -90,12 +94,17 @@ class _Before(NamedTuple):
     options: EnvironmentOptions
     kept: Rescored | None
     """What it gives where its score stays as it is."""
+    number: int
+    """Of the line."""
+    line: bytes
+    """As it was; empty where nothing of it is kept, since what roles took stands anywhere on it."""
 
 
 async def rescore_judged(
     read_lines: Callable[[], Iterable[Line]],
     job: JudgedJob,
     opened: Callable[[], AbstractAsyncContextManager[Shared]],
+    run: Callable[..., AsyncGenerator[Rollout | Failure]] = run_attempts,
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore raw lines, many at a time, and yield each as its score is there.
 
@@ -104,9 +113,12 @@ async def rescore_judged(
             its size.
         job: How they are rescored.
         opened: Opens what the verifiers may ask.
+        run: Runs the attempts.
 
     """
     before: dict[AttemptKey, deque[_Before]] = {}
+    numbers: deque[int] = deque()
+    ready: dict[int, Rescored] = {}
     sizes = functools.cache(lambda: _group_sizes(read_lines(), job))
 
     def group_size(rollout: Rollout, found: Found) -> int:
@@ -118,8 +130,13 @@ async def rescore_judged(
         for line in read_lines():
             rollout = decode_rollout(line.number, line.data, job.reading)
             found = job.find(rollout.env)
+            is_kept = job.asks_nobody and rollout.env == found.name
             rollout.env = found.name
             one = _as_it_was(line, rollout, found, job)
+            if not is_kept:
+                one = one._replace(line=b"")
+            if job.asks_nobody:
+                numbers.append(one.number)
             before.setdefault(rollout.key, deque()).append(one)
             yield Attempt(
                 found.environment,
@@ -132,24 +149,30 @@ async def rescore_judged(
             )
 
     async with opened() as shared:
-        outcomes = run_attempts(attempts(), shared, concurrency=job.concurrency, keep=_keep_nothing)
+        outcomes = run(attempts(), shared, concurrency=job.concurrency, keep=_keep_nothing)
         async with aclosing(outcomes):
             async for record in outcomes:
                 same_key = before[record.key]
                 one = same_key.popleft()
                 if not same_key:
                     del before[record.key]
-                yield [one.kept or _compared(one, record, job)]
+                result = one.kept or _compared(one, record, job)
+                if not job.asks_nobody:
+                    yield [result]
+                    continue
+                ready[one.number] = result
+                while numbers and numbers[0] in ready:
+                    yield [ready.pop(numbers.popleft())]
 
 
 def _as_it_was(line: Line, rollout: Rollout, found: Found, job: JudgedJob) -> _Before:
     environment = found.environment
     if environment.rescore == "recorded":
         result = kept(line, rollout, keeps_line=job.keeps_lines)
-        return _Before(rollout, environment, environment.Options(), result)
+        return _Before(rollout, environment, environment.Options(), result, line.number, b"")
     given = job.env_args.get(found.name, {})
     options = environment_options(environment, found.name, given, rollout.env_options)
-    return _Before(rollout, environment, options, None)
+    return _Before(rollout, environment, options, None, line.number, line.data)
 
 
 def _group_sizes(lines: Iterable[Line], job: JudgedJob) -> Counter[tuple[str, str]]:
@@ -165,12 +188,13 @@ def _group_sizes(lines: Iterable[Line], job: JudgedJob) -> Counter[tuple[str, st
 def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Rescored:
     if isinstance(record, Failure):
         error = record.error
-        text = AttemptErrorText(error.error_class, error.message, error.frames)
+        text = ErrorReply(error.error_class, error.message, error.frames)
         return unscored(before.rollout, text, keeps_line=job.keeps_lines)
     result = compared(before.rollout, record)
     if job.keeps_lines:
-        # Nothing of the old line is kept: what roles took stands anywhere on it.
-        result.line = new_line(b"", before.rollout, record, before.environment, before.options)
+        result.line = new_line(
+            before.line, before.rollout, record, before.environment, before.options
+        )
     return result
 
 
@@ -295,14 +319,14 @@ def rescore_run(
     keeps_lines: bool,
     out: Path | None = None,
     warn: Callable[[str], None] = _LOGGER.warning,
-    elsewhere: Scorers | None = None,
+    engine: RayEngine | None = None,
     repeat: int = 0,
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore every line of a run or a file, whose environments are known; yield the results.
 
     Lines whose verifiers run in workers come first, where there are others as well. New verdicts
     are kept in the run, where it may be written, and in `out`; `warn` is told where they are not.
-    What waits for nobody is scored `elsewhere`, where that is given. In a `repeat`, from 1 on,
+    What waits for nobody is scored by an `engine`, where one is given. In a `repeat`, from 1 on,
     judges are asked what they have answered before, and nothing is kept.
 
     Raises:
@@ -337,20 +361,20 @@ def rescore_run(
     is_mixed = not all(waiting.values())
     directory = run if run.is_dir() else None
 
-    def opened() -> AbstractAsyncContextManager[Shared]:
-        if repeat:
-            return _past_verdicts(judges, repeat)
-        return _opened(judges, directory, out, warn)
-
     if repeat:
         forget_templates()
     sources = []
-    if not any(waiting.values()):
-        sources.append(_in_workers(rollout_lines(path), path, job, judges, elsewhere))
+    judged = JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency)
+    if engine is not None and not all(waiting.values()):
+        alone = judged._replace(asks_nobody=True)
+        opened = functools.partial(_opened, judges, None, None, warn, repeat)
+        sources.append(rescore_judged(lambda: lines(waits=False), alone, opened, engine.run))
+    elif not any(waiting.values()):
+        sources.append(_in_workers(rollout_lines(path), path, job, judges))
     elif is_mixed:
-        sources.append(_in_workers(lines(waits=False), None, job, judges, elsewhere))
+        sources.append(_in_workers(lines(waits=False), None, job, judges))
     if any(waiting.values()):
-        judged = JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency)
+        opened = functools.partial(_opened, judges, directory, out, warn, repeat)
         read = (lambda: lines(waits=True)) if is_mixed else (lambda: rollout_lines(path))
         sources.append(rescore_judged(read, judged, opened))
     return _in_turn(sources)
@@ -370,13 +394,10 @@ async def _in_workers(
     file: Path | None,
     job: RescoreJob,
     judges: Judges,
-    elsewhere: Scorers | None,
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore lines in workers, which read the file themselves where it holds just these lines."""
     async with Workers(scrubber=judges.scrubber()) as workers:
-        if elsewhere is not None:
-            batches = rescore_elsewhere(lines, job, elsewhere)
-        elif file is not None and is_plain(file):
+        if file is not None and is_plain(file):
             batches = rescore_file(file, job, workers)
         else:
             batches = rescore_lines(lines, job, workers)
@@ -387,18 +408,16 @@ async def _in_workers(
 
 @asynccontextmanager
 async def _opened(
-    judges: Judges, run: Path | None, out: Path | None, warn: Callable[[str], None]
+    judges: Judges, run: Path | None, out: Path | None, warn: Callable[[str], None], repeat: int
 ) -> AsyncIterator[Shared]:
+    if repeat:
+        async with judging(judges, Verdicts(), asks_anew=True) as shared:
+            shared.workers.calls_before = calls_before(repeat)
+            yield shared
+        return
     with rescoring_verdicts(run, out, warn, judges.scrubber()) as verdicts:
         async with judging(judges, verdicts) as shared:
             yield shared
-
-
-@asynccontextmanager
-async def _past_verdicts(judges: Judges, repeat: int) -> AsyncIterator[Shared]:
-    async with judging(judges, Verdicts(), asks_anew=True) as shared:
-        shared.workers.calls_before = calls_before(repeat)
-        yield shared
 
 
 def _waits(found: Found, judges: Judges) -> bool:

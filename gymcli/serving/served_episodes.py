@@ -396,9 +396,8 @@ def _end_of(session: Session, step: Step) -> StopReason | None:
     """Return why an episode is over that the environment itself did not end."""
     if not step.messages:
         return "done"
-    num_turns = sum(message.role == "assistant" for message in session.rollout.responses)
     max_turns = session.environment.max_turns or DEFAULT_MAX_TURNS
-    return "max_turns" if num_turns >= max_turns else None
+    return "max_turns" if _num_turns(session.rollout) >= max_turns else None
 
 
 def _own(body: Mapping[str, object], kind: type[T]) -> T:

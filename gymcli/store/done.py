@@ -13,6 +13,7 @@ import msgspec
 from gymcli.errors import RunFileError
 from gymcli.numbering import Numbering
 from gymcli.store.rollout_files import numbered_structs
+from gymcli.types import RecordHead
 
 __all__ = ["Done", "DoneTasks", "read_done"]
 
@@ -23,13 +24,10 @@ _COLUMN_BITS = 64
 _COLUMN_MASK = (1 << _COLUMN_BITS) - 1
 
 
-class _Scored(msgspec.Struct):
+class _Scored(RecordHead, kw_only=True):
     """The part of a rollout line that resuming needs."""
 
-    env: str = ""
-    task_id: str = ""
     attempt: Annotated[int, msgspec.Meta(ge=0, le=_MAX_ATTEMPT)] = 0
-    task_hash: str = ""
     group_size: Annotated[int, msgspec.Meta(ge=0, le=_MAX_ATTEMPT)] = 0
 
 

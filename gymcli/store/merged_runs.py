@@ -28,7 +28,7 @@ from gymcli.store.rollout_files import (
     lines_with_structs,
 )
 from gymcli.store.shards import Shard
-from gymcli.types import JSONObject, is_other_source
+from gymcli.types import JSONObject, RecordHead, is_other_source
 from gymcli.version import __version__
 
 __all__ = [
@@ -313,7 +313,7 @@ class _Failed(FailureLine):
     attempt: _Number
 
 
-class _Attempt(msgspec.Struct):
+class _Attempt(RecordHead, kw_only=True):
     """The part of a line that says whose it is."""
 
     env: str

@@ -25,7 +25,7 @@ __all__ = [
     "RolloutReading",
     "decode_rollout",
     "environment_names",
-    "find_rollout",
+    "find_record",
     "line_environment",
     "lines_with_structs",
     "numbered_structs",
@@ -263,20 +263,33 @@ def line_environment(line: Line, reading: RolloutReading) -> str:
     return decode_rollout(line.number, line.data, reading).env
 
 
-def find_rollout(run: Path, task: str, reading: RolloutReading) -> Rollout | None:
-    """Find the rollout of `TASK` or `TASK/ATTEMPT`; without an attempt, the lowest one.
+def find_record(run: Path, task: str, *, env: str | None = None) -> Rollout | Failure | None:
+    """Find the rollout of `TASK` or `TASK/ATTEMPT`, else its last failure, in a run or a file.
+
+    Without an attempt, the lowest one that is scored.
 
     Raises:
         UsageError: The path or a line is wrong.
 
     """
-    best: Rollout | None = None
-    for line in rollout_lines(rollouts_file(run)):
-        rollout = decode_rollout(line.number, line.data, reading)
-        if reading.default_env is not None and rollout.env != reading.default_env:
-            continue
-        if f"{rollout.task_id}/{rollout.attempt}" == task:
-            return rollout
-        if rollout.task_id == task and (best is None or rollout.attempt < best.attempt):
-            best = rollout
-    return best
+    failures = run / FAILURES
+    has_failures = run.is_dir() and failures.is_file()
+    if (run / ROLLOUTS).is_file() or not has_failures:
+        best: Rollout | None = None
+        reading = RolloutReading(str(run), env)
+        for line in rollout_lines(rollouts_file(run)):
+            rollout = decode_rollout(line.number, line.data, reading)
+            if env is not None and rollout.env != env:
+                continue
+            if f"{rollout.task_id}/{rollout.attempt}" == task:
+                return rollout
+            if rollout.task_id == task and (best is None or rollout.attempt < best.attempt):
+                best = rollout
+        if best is not None or not has_failures:
+            return best
+    last = None
+    for failure in read_structs(failures, msgspec.json.Decoder(Failure)):
+        names = (failure.task_id, f"{failure.task_id}/{failure.attempt}")
+        if task in names and env in (None, failure.env):
+            last = failure
+    return last

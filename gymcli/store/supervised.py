@@ -1,4 +1,4 @@
-"""What a supervised process of `gym collect` is handed by its supervisor, and tells it."""
+"""The pipes between a process of `gym collect` and the supervisor that forked it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import NamedTuple
 __all__ = ["STACK_FILE", "Death", "Supervised", "Tag"]
 
 STACK_FILE = "blocked.stack"
-"""In the run directory: where `faulthandler` writes what the process did when it was ended."""
+"""In the run directory: where `faulthandler` writes the stack of a process that it ends."""
 
 _SUPERVISOR_IS_GONE = 137
 
 
 class Tag:
-    """The words of the lines in which the run speaks to its supervisor."""
+    """The first word of each line that the run writes to its supervisor."""
 
     DIRECTORY = "directory"
-    """The run directory; a restart goes on with it."""
+    """The run directory, in which a restart continues."""
     PATIENCE = "patience"
-    """Seconds from a signal until the run has ended by itself, at the latest."""
+    """The most seconds that the run takes to end by itself after a signal."""
     COMMAND = "command"
-    """The command with which the user goes on with this run."""
+    """The command with which the user resumes this run."""
     RECORDED = "recorded"
-    """A record of this life is on disk."""
+    """This process has written its first record."""
     FINISHED = "finished"
     """The command is over, with this exit code."""
 
@@ -39,12 +39,12 @@ class Death(NamedTuple):
 
 
 class Supervised(NamedTuple):
-    """What the supervisor hands to the process that it forked."""
+    """The link of a forked process to its supervisor."""
 
     report: int
-    """The descriptor into which the run writes its lines."""
+    """The descriptor to which the run writes its lines."""
     guard: int
-    """The descriptor that ends when the supervisor dies; nothing else is ever read from it."""
+    """The descriptor whose end of file says that the supervisor is dead; it has no content."""
     process: int
     """The id of the run's process; forked copies of it report nothing."""
     signals: frozenset[signal.Signals]
@@ -61,7 +61,7 @@ class Supervised(NamedTuple):
         line = f"{tag} {os.fsencode(value).hex()}\n".encode()
         try:
             os.write(self.report, line)
-        except OSError:  # the supervisor is gone, and this process will be in a moment
+        except OSError:  # the supervisor is dead; the guard thread ends this process
             return
 
     def end_with_supervisor(self) -> None:

@@ -18,6 +18,8 @@ __all__ = [
     "AttemptKey",
     "ErrorRecord",
     "Failure",
+    "RecordHead",
+    "RecordNumbers",
     "RoleUse",
     "Rollout",
     "Score",
@@ -152,14 +154,16 @@ def is_other_source(one: str, other: str) -> bool:
     return bool(one and other) and len(kinds) == 1 and one != other
 
 
-class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One line of rollouts.jsonl: the record of one scored attempt, sufficient to rescore it.
+class RecordHead(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What a line of rollouts.jsonl, generations.jsonl or failures.jsonl begins with.
 
-    The order of the fields is the order on the line: identity, conversation, circumstances,
-    score. Without a score the same struct is a line of generations.jsonl.
+    The parent of both records, and of whatever reads a few fields of their lines: decoding a line
+    as a small struct leaves the conversation undecoded. A struct that inherits writes the fields
+    of its parent first, so a parent of a record is always a beginning of its line.
     """
 
     schema_version: int = 0
+    """0 on a rollout of another program."""
     task_id: str = ""
     task_hash: str = ""
     attempt: int = -1
@@ -171,6 +175,20 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The environment's options that are not at their default."""
     seed: int = 0
     """Seeds `Environment.rng`, and the requests where the run was given a seed."""
+
+    @property
+    def key(self) -> AttemptKey:
+        """The name of this attempt within its run."""
+        return AttemptKey(self.env, self.task_id, self.attempt)
+
+
+class Rollout(RecordHead, kw_only=True):
+    """One line of rollouts.jsonl: the record of one scored attempt, sufficient to rescore it.
+
+    The order of the fields is the order on the line: identity, conversation, circumstances,
+    score. Without a score the same struct is a line of generations.jsonl.
+    """
+
     group_size: int = 0
     """Attempts of the task that are scored together; 0 where each is scored by itself."""
     task: JSONObject = {}
@@ -192,7 +210,7 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     cost: float | None = None
     """Of the policy, in the currency of gym.toml's prices; None where it is not known."""
     role_usage: dict[str, RoleUse] = {}
-    """What models beside the policy took, by role."""
+    """Calls and tokens of the models besides the policy, by role."""
     redacted: bool = False
     """Whether the conversation held a key in use, which reads `[redacted]` here."""
     timing: Timing = msgspec.field(default_factory=Timing)
@@ -203,11 +221,6 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
     answer: str | None = None
     details: JSONObject = {}
     verifier: Verifier = msgspec.field(default_factory=Verifier)
-
-    @property
-    def key(self) -> AttemptKey:
-        """What names this attempt within its run."""
-        return AttemptKey(self.env, self.task_id, self.attempt)
 
     @property
     def responses(self) -> list[Message]:
@@ -233,7 +246,7 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
         return [call for m in self.responses if m.role == "assistant" for call in m.tool_calls]
 
     def unscored(self) -> Rollout:
-        """Give a copy of this record without its score."""
+        """Return a copy of this record without its score."""
         return msgspec.structs.replace(
             self,
             reward=None,
@@ -245,7 +258,7 @@ class Rollout(msgspec.Struct, omit_defaults=True, kw_only=True):
         )
 
     def scored(self, score: Score, verifier: Verifier, seconds: float) -> Rollout:
-        """Give a copy of this record with a score, without any earlier one."""
+        """Return a copy of this record with a score, without any earlier one."""
         timing = msgspec.structs.replace(self.timing, verify_seconds=seconds)
         return msgspec.structs.replace(
             self,
@@ -270,18 +283,9 @@ class ErrorRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Where an author's code failed: `FILE:LINE in FUNCTION`, innermost last."""
 
 
-class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):
+class Failure(RecordHead, kw_only=True):
     """One line of failures.jsonl: an attempt that could not be scored, and why."""
 
-    schema_version: int = 0
-    task_id: str = ""
-    task_hash: str = ""
-    attempt: int = -1
-    """Counted from 0; a record of no attempt has -1, so that the first one is written too."""
-    env: str = ""
-    env_version: str = ""
-    env_options: JSONObject = {}
-    seed: int = 0
     error: ErrorRecord
     messages: list[Message] = []
     """The conversation as far as it got."""
@@ -296,7 +300,26 @@ class Failure(msgspec.Struct, omit_defaults=True, kw_only=True):
     timing: Timing = msgspec.field(default_factory=Timing)
     retries: dict[str, int] = {}
 
-    @property
-    def key(self) -> AttemptKey:
-        """What names this attempt within its run."""
-        return AttemptKey(self.env, self.task_id, self.attempt)
+
+class RecordNumbers(RecordHead, kw_only=True):
+    """The fields of a line of either kind that are counted, without the conversation.
+
+    Metrics, budgets and the index of a run read lines as this or as a struct that inherits from
+    it and is stricter. What most lines lack is None here: an empty dict for each would take a
+    twelfth of the decoding. The names and types are those of `Rollout` and `Failure`.
+    """
+
+    stop_reason: str | None = None
+    """Any text: a later release may have reasons that this one does not know."""
+    tool_errors: dict[str, int] | None = None
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost: float | None = None
+    role_usage: dict[str, RoleUse] | None = None
+    timing: Timing = msgspec.field(default_factory=Timing)
+    retries: dict[str, int] | None = None
+    reward: float | None = None
+    components: dict[str, float] | None = None
+    metrics: dict[str, float] | None = None
+    answer: str | None = None
+    error: ErrorRecord | None = None
+    """Only on a line of failures.jsonl."""

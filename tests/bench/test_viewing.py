@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bench.viewing import write_long_run
-from gymcli.index import open_index
+from gymcli.store.run_index import RunIndex
 from tests.bench.scripts import run_script
 
 
@@ -14,7 +14,7 @@ def test_the_run_has_what_is_looked_for(tmp_path):
     file = write_long_run(tmp_path / "run", 12)
     assert file.read_bytes() == write_long_run(tmp_path / "again", 12).read_bytes()
     assert 20_000 < file.stat().st_size / 12 < 26_000
-    with open_index(file.parent) as index:
+    with RunIndex(file.parent) as index:
         assert len(index.rows) == 12
         assert {row.attempt for row in index.rows} == {0, 1, 2, 3}
 

@@ -58,7 +58,7 @@ def gym_line(line: str) -> Result:
 
 
 def gym_process(*arguments: str | Path) -> list[str]:
-    """Give the command line of a process of its own, which heeds Ctrl-C.
+    """Return the command line of a process of its own, which heeds Ctrl-C.
 
     A shell starts background jobs, and all that they start, with the interrupt ignored.
     """
@@ -68,12 +68,12 @@ def gym_process(*arguments: str | Path) -> list[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """Give the environment variables of a process of its own."""
+    """Return the environment variables of a process of its own."""
     return {name: value for name, value in os.environ.items() if name not in NO_ENDPOINT}
 
 
 def unmeasured_environment() -> dict[str, str]:
-    """Give the environment of a command that may not write where coverage is measured to."""
+    """Return the environment of a command that may not write where coverage is measured to."""
     measuring = ("COVERAGE_", "COV_")
     return {k: v for k, v in clean_environment().items() if not k.startswith(measuring)}
 

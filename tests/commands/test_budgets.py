@@ -25,7 +25,7 @@ def priced(request) -> MockAnswer:
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Give the arguments that collect ten sums, one after another, at twenty tokens each."""
+    """Return the arguments that collect ten sums, one after another, at twenty tokens each."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = priced
     tasks = write_sums(Path("sums.jsonl"), 10)
@@ -35,7 +35,7 @@ def ask(tmp_path, monkeypatch, mock_server):
 
 @pytest.fixture
 def ask_priced(ask, mock_server):
-    """Give the same of a model with prices: 15 and 10 millionths make 25 a rollout."""
+    """Return the same of a model with prices: 15 and 10 millionths make 25 a rollout."""
     Path("gym.toml").write_text(
         f'[models.dear]\nbase_url = "{mock_server.base_url}"\nmodel = "m"\n'
         "prices = { prompt = 1.0, completion = 2.0 }\n"
@@ -149,7 +149,7 @@ def test_limits_are_numbers(ask, option, value):
 
 @pytest.fixture
 def ask_in_turns(tmp_path, monkeypatch, mock_server):
-    """Give the arguments of three episodes that the model would never end."""
+    """Return the arguments of three episodes that the model would never end."""
     monkeypatch.chdir(tmp_path)
     Path("asking.py").write_text(
         "from gymcli import Context, Environment, Rollout, Score, Task\n\n\n"

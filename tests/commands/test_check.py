@@ -5,7 +5,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.commands import check
 from tests.commands.running import FLAKY, gym, write_sums
 
 BROKEN = "tests.checks.broken:{}"
@@ -131,13 +130,6 @@ def test_check_of_what_cannot_be_imported(tmp_path, monkeypatch):
     assert done.exit_code == 3
     assert 'FAILED riddles ready: environment "riddles" cannot be imported' in done.stdout
     assert any(line.startswith("mcqa ") for line in done.stdout.splitlines())
-
-
-def test_check_says_how_far_it_is(capsys):
-    """A line every few seconds."""
-    check._Watch(seconds=0.0)("half of it")
-    check._Watch(seconds=60.0)("all of it")
-    assert capsys.readouterr().err == "half of it\n"
 
 
 def test_help_shows_the_exit_code():

@@ -1,5 +1,6 @@
 """`gym collect` through the front door."""
 
+import asyncio
 import itertools
 import shlex
 import signal
@@ -10,7 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gymcli.commands.collect_output import missing_coverage
+from gymcli.errors import RunError
 from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.runner.collection import Collection
+from gymcli.runner.measure import measure
+from gymcli.runner.options import CollectOptions
 from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,
@@ -27,7 +33,7 @@ from tests.commands.running import (
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Give the arguments that collect ten sums from a mock server that can add."""
+    """Return the arguments that collect ten sums from a mock server that can add."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
     tasks = write_sums(Path("sums.jsonl"), 10)
@@ -441,3 +447,22 @@ def test_collect_says_what_the_local_model_cannot_take(tmp_path, monkeypatch):
     assert "image input is not supported" in failure["error"]["message"]
     (rollout,) = lines_of(Path("run/rollouts.jsonl"))
     assert (rollout["stop_reason"], rollout["reward"]) == ("context_overflow", 0.0)
+
+
+def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
+    collection = Collection(
+        [write_sums(tmp_path / "t.jsonl", 4)],
+        CollectOptions(model="oracle", out=tmp_path / "run"),
+    )
+
+    async def run():
+        async with collection:
+            return [record async for record in collection.run()]
+
+    assert len(asyncio.run(run())) == 4
+    path = tmp_path / "run" / "rollouts.jsonl"
+    assert missing_coverage(collection, measure(path.parent).metrics(), 1.0, "gym") is None
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    error = missing_coverage(collection, measure(path.parent).metrics(), 0.95, "gym collect")
+    assert isinstance(error, RunError)
+    assert "2 of 4 attempts are scored, less than --min-cov" in str(error)

@@ -1,11 +1,15 @@
-"""What reaches the terminal is harmless, whatever a model wrote."""
+"""What commands print: harmless text, results that must be written, messages that may be lost."""
 
 import asyncio
 import io
+import os
+import shlex
+import subprocess
 import sys
 import threading
 import unicodedata
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,15 +17,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.commands.console import (
+    guard_descriptors,
     harmless,
     one_line,
+    paced_message,
     print_json,
     print_table,
     result,
-    run_async,
     warn,
 )
-from tests.commands.running import HOSTILE, UNSAFE
+from gymcli.commands.signals import run_async
+from tests.commands.running import (
+    HOSTILE,
+    UNSAFE,
+    clean_environment,
+    gym_line,
+    gym_process,
+    lines_of,
+    write_sums,
+)
+
+COMMANDS = [
+    "--help",
+    "--version",
+    "envs",
+    "metrics run",
+    "metrics run --json",
+    "show run sum-0",
+    "verify run",
+    "data stats t.jsonl",
+    "data validate t.jsonl",
+    "collect t.jsonl --model oracle --out run",
+]
+
+needs_full = pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="no device here that is always full"
+)
 
 
 @given(st.text())
@@ -117,3 +148,139 @@ def test_run_async_waits_for_no_thread(monkeypatch, has_uvloop):
 def test_warn_is_one_line(capsys):
     warn("gone: a\nwarning: b\r\nc")
     assert capsys.readouterr().err == "warning: gone: a warning: b c\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with tasks and a run of them."""
+    folder = tmp_path_factory.mktemp("outputs")
+    write_sums(folder / "t.jsonl", 2)
+    assert run(folder, "collect t.jsonl --model oracle --out run").returncode == 0
+    return folder
+
+
+def run(folder, line, redirection=""):
+    """Run a command in a shell, which can redirect and close."""
+    return subprocess.run(
+        ["bash", "-c", f"exec {shlex.join(gym_process(*line.split()))} {redirection}"],
+        cwd=folder,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def errors_of(done):
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    return [line for line in done.stderr.splitlines() if "standard output" in line]
+
+
+@needs_full
+@pytest.mark.slow
+@pytest.mark.parametrize("line", COMMANDS)
+def test_results_on_a_full_disk(folder, line):
+    done = run(folder, line, ">/dev/full")
+    assert done.returncode == 4
+    assert errors_of(done) == ["error: standard output cannot be written: No space left on device"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", COMMANDS)
+def test_results_with_stdout_closed(folder, line):
+    done = run(folder, line, ">&-")
+    assert done.returncode == 4
+    assert errors_of(done) == ["error: standard output cannot be written: Bad file descriptor"]
+
+
+@needs_full
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(true)"])
+def test_messages_that_nobody_gets_end_nothing(folder, tmp_path, redirection):
+    write_sums(tmp_path / "t.jsonl", 3)
+    done = run(tmp_path, "collect t.jsonl --model oracle --out run", redirection)
+    assert done.returncode == 0
+    assert "files         run" in done.stdout
+    assert len(lines_of(tmp_path / "run" / "rollouts.jsonl")) == 3
+    assert run(tmp_path, "metrics nowhere", redirection).returncode == 2
+    assert run(tmp_path, "nothing", redirection).returncode == 2
+
+
+@needs_full
+@pytest.mark.parametrize("redirection", [">&- 2>&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"])
+def test_a_run_is_kept_where_nothing_can_be_said(tmp_path, redirection):
+    """Descriptors that are closed are not given to the run's own files."""
+    write_sums(tmp_path / "t.jsonl", 3)
+    done = run(tmp_path, "collect t.jsonl --model oracle --out run", redirection)
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
+    assert len(lines_of(tmp_path / "run" / "rollouts.jsonl")) == 3
+    assert (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_what_ended_a_command_goes_before_what_cannot_be_printed(folder):
+    done = run(folder, "metrics run nowhere", ">&-")
+    assert done.returncode == 2
+    assert done.stderr == "error: nowhere: no such run directory or rollout file\n"
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_is_no_error(folder):
+    with subprocess.Popen(
+        gym_process("metrics", "run"),
+        cwd=folder,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+SLOW_READER = """
+import os, subprocess, sys, threading
+ours, theirs = os.pipe()
+os.set_blocking(theirs, False)
+process = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=theirs)
+os.close(theirs)
+process.poll()
+size = 0
+while part := os.read(ours, 1000):
+    size += len(part)
+print(process.wait(), size)
+"""
+
+
+def test_results_wait_for_a_slow_reader_that_does_not_block():
+    """A pipe that another program made non-blocking takes what it can, and later the rest."""
+    program = (
+        "from gymcli.commands.console import guard_descriptors; import sys; guard_descriptors(); "
+        "sys.stdout.write('x' * 3_000_000); sys.stdout.flush()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_READER, program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0 3000000\n"
+
+
+def test_guard_descriptors_leaves_streams_that_stand_in(capsys):
+    before = sys.stdout, sys.stderr
+    guard_descriptors()
+    assert (sys.stdout, sys.stderr) == before
+
+
+@needs_full
+def test_a_log_that_cannot_be_written_is_warned_of_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_sums(tmp_path / "t.jsonl", 2)
+    done = gym_line("--log-file /dev/full collect t.jsonl --model oracle --out run")
+    assert done.exit_code == 0
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert warnings == [f"warning: /dev/full: cannot be written: {os.strerror(28)}"]
+
+
+def test_paced_message_prints_a_line_every_few_seconds(capsys):
+    paced_message(0.0)("half of it")
+    paced_message(60.0)("all of it")
+    assert capsys.readouterr().err == "half of it\n"

@@ -10,12 +10,12 @@ import pytest
 
 from gymcli.mock.behaviours import last_user_text
 from tests.commands.running import add_up, gym, lines_of, write_sums
-from tests.index.runs import failed, lines, scored, write_run
+from tests.store.indexed_runs import failed, lines, scored, write_run
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Give a run of two tasks, and work beside it."""
+    """Return a run of two tasks, and work beside it."""
     monkeypatch.chdir(tmp_path)
     return write_run(
         Path("run"),

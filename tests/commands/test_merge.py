@@ -20,7 +20,7 @@ TIMES = ("latency",)
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Give the arguments that collect 20 sums, of which few are done wrong and few fail."""
+    """Return the arguments that collect 20 sums, of which few are done wrong and few fail."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up_mostly
     tasks = write_sums(Path("sums.jsonl"), 20)
@@ -45,7 +45,7 @@ def collect_shards(ask, num_shards, *more):
 
 
 def metrics_of(run):
-    """Give what `gym metrics --json` prints of a run, but for its name and for times."""
+    """Return what `gym metrics --json` prints of a run, but for its name and for times."""
     printed = gym("metrics", run, "--json").stdout
     numbers = msgspec.json.decode(printed)
     numbers["run"] = ""
@@ -60,7 +60,7 @@ def manifest_of(run):
 
 
 def tasks_of(run):
-    """Give the tasks that a run has on record, scored or not."""
+    """Return the tasks that a run has on record, scored or not."""
     files = (Path(run, name) for name in ("rollouts.jsonl", "failures.jsonl"))
     return {line["task_id"] for path in files if path.exists() for line in lines_of(path)}
 

@@ -22,7 +22,7 @@ from tests.commands.running import (
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, mock_server) -> Path:
-    """Give a run of six sums, two attempts of each: one task is refused, one is wrong."""
+    """Return a run of six sums, two attempts of each: one task is refused, one is wrong."""
     monkeypatch.chdir(tmp_path)
 
     def behave(request):

@@ -8,8 +8,8 @@ from tests.commands.running import clean_environment, gym_process, lines_of, wri
 
 SHOWN = """
 import resource
-from gymcli.commands.open_files import allow_most
-allow_most()
+from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
+allow_open_files(MOST_OPEN_FILES)
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
@@ -55,5 +55,5 @@ def test_collect_says_what_limit_of_open_files_it_needs(tmp_path, mock_server):
     ) in said
 
 
-def test_allow_most_takes_what_the_hard_limit_gives():
+def test_allow_open_files_takes_what_the_hard_limit_gives():
     assert limited(120, 300, [sys.executable, "-c", SHOWN]).stdout.split() == ["300", "300"]

@@ -1,6 +1,13 @@
-"""Option texts that several commands read the same way."""
+"""Options that several commands declare and read the same way."""
 
+import dataclasses
+import inspect
+import math
+from typing import Annotated
+
+import pydantic
 import pytest
+import typer
 
 from gymcli.commands.options import (
     check_parameters,
@@ -10,19 +17,76 @@ from gymcli.commands.options import (
     resolved_roles,
     role_params,
     roles,
+    with_expanded_options,
 )
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
+from gymcli.runner.options import CollectOptions
+from gymcli.runner.run_options import RowOptions, RunOptions
+from tests.commands.running import gym
+
+
+@dataclasses.dataclass(kw_only=True)
+class Colours:
+    """Options for this test."""
+
+    red: Annotated[int, typer.Option(help="Red.")] = 1
+    blue: Annotated[str | None, typer.Option(help="Blue.")] = None
+
+
+def test_with_expanded_options_puts_the_fields_in_the_place_of_the_parameter():
+    seen = []
+
+    @with_expanded_options
+    def paint(name: str, *, colours: Colours, is_wet: bool = False) -> None:
+        """Paint."""
+        seen.append((name, colours, is_wet))
+
+    assert list(inspect.signature(paint).parameters) == ["name", "red", "blue", "is_wet"]
+    assert paint.__doc__ == "Paint."
+    paint(name="wall", red=2, blue=None, is_wet=True)
+    assert seen == [("wall", Colours(red=2), True)]
+
+
+def test_collect_options_have_the_fields_and_defaults_of_the_command_line():
+    options = CollectOptions(model="m")
+    for kind in (RunOptions, RowOptions):
+        for field in dataclasses.fields(kind):
+            assert getattr(options, field.name) == field.default
+
+
+def test_collect_options_refuse_what_the_command_line_refuses(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, value, option in (
+        ("repeats", 0, "--repeats"),
+        ("limit", 0, "--limit"),
+        ("concurrency", 0, "--concurrency"),
+        ("num_workers", 0, "--workers"),
+        ("max_turns", 0, "--max-turns"),
+        ("shard", "3/2", "--shard"),
+        ("max_cost", 0.0, "--max-cost"),
+        ("max_run_time", math.inf, "--max-run-time"),
+        ("max_episode_time", math.nan, "--max-episode-time"),
+        ("grace", -1.0, "--grace"),
+        ("outage_deadline", -1.0, "--outage-deadline"),
+    ):
+        with pytest.raises(pydantic.ValidationError, match=name):
+            CollectOptions(model="m", **{name: value})
+        done = gym("collect", "arithmetic", "--model", "oracle", option, str(value))
+        assert done.exit_code == 2
+        assert option in done.stderr
 
 
 def test_key_values():
     assert key_values("--x", ["a=1", "b=c=d", "e="]) == {"a": "1", "b": "c=d", "e": ""}
 
 
-@pytest.mark.parametrize("text", ["a", "=1", ""])
-def test_key_values_refuses(text):
-    with pytest.raises(UsageError, match=r"--x .*: expected key=value"):
-        key_values("--x", [text])
+def test_key_values_refuses():
+    for text in ("a", "=1", ""):
+        with pytest.raises(UsageError, match=r"--x .*: expected key=value"):
+            key_values("--x", [text])
+    with pytest.raises(UsageError, match=r"--x .*: is not UTF-8"):
+        key_values("--x", ["a=\udcff"])
 
 
 def test_parameters_are_json_or_text():
@@ -39,27 +103,19 @@ def test_parameters_are_json_or_text():
     }
 
 
-def test_key_values_refuses_what_is_no_unicode():
-    with pytest.raises(UsageError, match=r"--x .*: is not UTF-8"):
-        key_values("--x", ["a=\udcff"])
-
-
-@pytest.mark.parametrize("text", ["NaN", "nan", "Infinity", "-inf", "1e999", "-1e999"])
-def test_parameters_refuse_numbers_that_are_not_finite(text):
-    with pytest.raises(UsageError, match="--param k: must be a finite number"):
-        parameters([f"k={text}"])
-
-
-@pytest.mark.parametrize("text", ["[1", '{"a": NaN}', "[1e999]", ' {"a"}', "[" * 100_000])
-def test_parameters_refuse_what_looks_like_json_and_is_not(text):
-    with pytest.raises(UsageError, match="--param k: is not JSON"):
-        parameters([f"k={text}"])
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_check_parameters_refuses_options_that_are_not_finite(value):
-    with pytest.raises(UsageError, match=r"--top-p .*: must be a finite number"):
-        check_parameters({"temperature": 0.5, "top_p": value}, None)
+def test_parameters_refuse_what_cannot_be_sent():
+    for text in ("NaN", "nan", "Infinity", "-inf", "1e999", "-1e999"):
+        with pytest.raises(UsageError, match="--param k: must be a finite number"):
+            parameters([f"k={text}"])
+    for text in ("[1", '{"a": NaN}', "[1e999]", ' {"a"}', "[" * 100_000):
+        with pytest.raises(UsageError, match="--param k: is not JSON"):
+            parameters([f"k={text}"])
+    for text in ("judge.k=1e999", "judge.k=nan", "judge.k=[1e999]"):
+        with pytest.raises(UsageError, match=r"^--role-param k: (must be|is not)"):
+            role_params([text])
+    for value in (math.nan, math.inf, -math.inf):
+        with pytest.raises(UsageError, match=r"--top-p .*: must be a finite number"):
+            check_parameters({"temperature": 0.5, "top_p": value}, None)
 
 
 @pytest.mark.parametrize("secret", ["my-key", 'quo"ted\\key'])
@@ -74,12 +130,6 @@ def test_check_parameters_refuses_secrets_of_the_endpoint(secret, wrapped):
     assert str(raised.value).startswith("--param user: holds a secret of the endpoint")
     assert secret not in str(raised.value)
     check_parameters({"ok": 1, "user": "somebody"}, endpoint)
-
-
-@pytest.mark.parametrize("text", ["judge.k=1e999", "judge.k=nan", "judge.k=[1e999]"])
-def test_role_params_refuse_what_cannot_be_sent(text):
-    with pytest.raises(UsageError, match=r"^--role-param k: (must be|is not)"):
-        role_params([text])
 
 
 def test_check_role_parameters_refuses_numbers_and_secrets():

@@ -1,4 +1,4 @@
-"""How a collection shows that it goes on."""
+"""How a collection shows how far it is."""
 
 import asyncio
 import io

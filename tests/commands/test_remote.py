@@ -23,7 +23,7 @@ def count(request):
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Give the arguments that collect 200 tasks, which name their environment as others do."""
+    """Return the arguments that collect 200 tasks, which name their environment as others do."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = count
     rows = [

@@ -16,7 +16,7 @@ JUDGED = "tests.runner.environments:Judged"
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, mock_server):
-    """Give the arguments that collect four judged rollouts; policy and judge are one server."""
+    """Return the arguments that collect four judged rollouts; policy and judge are one server."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = judge_or_echo
     tasks = write_rows(Path("t.jsonl"), 4)

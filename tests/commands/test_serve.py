@@ -59,7 +59,7 @@ def judge(request):
 
 @pytest.fixture
 def collected(tmp_path, monkeypatch, mock_server):
-    """Give a function that collects tasks with a nonce each, and gives the records by task."""
+    """Return a function that collects tasks with a nonce each, and gives the records by task."""
     monkeypatch.chdir(tmp_path)
 
     def collect(env, *arguments, tasks=range(20), out="run"):

@@ -31,7 +31,7 @@ SCRIPT = [
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, mock_server) -> Path:
-    """Give a run of one task, two attempts."""
+    """Return a run of one task, two attempts."""
     monkeypatch.chdir(tmp_path)
     mock_server.behaviour = scripted(SCRIPT)
     Path("t.jsonl").write_bytes(msgspec.json.encode(TASK))

@@ -55,7 +55,7 @@ class Running(NamedTuple):
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """Give a function that starts a command; it is ended with the test, whatever happens."""
+    """Return a function that starts a command; it is ended with the test, whatever happens."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     rows = (f'{{"id": "t{n}", "prompt": "Go."}}\n' for n in range(6))
@@ -79,7 +79,7 @@ def start(tmp_path, monkeypatch):
 
 
 def reached() -> list[str]:
-    """Give the tasks whose attempts have reached their step."""
+    """Return the tasks whose attempts have reached their step."""
     return sorted(path.name.removeprefix("reached-") for path in Path().glob("reached-*"))
 
 
@@ -96,7 +96,8 @@ def test_a_first_signal_lets_what_is_in_flight_end(start, number):
     """No attempt starts after it; the command that it names does the rest."""
     running = collect_held(start, "--grace", "600")
     running.process.send_signal(number)
-    told = f"{WORDS[number]}: no new attempts; 2 in flight get 600 s; once more to stop at once\n"
+    again = "press Ctrl-C again" if number == signal.SIGINT else "send the signal again"
+    told = f"{WORDS[number]}: no new attempts; 2 in flight get 600 s; {again} to stop now\n"
     running.wait_until(lambda: told in running.text)
     Path("held").unlink()
     assert running.end() == CODES[number]
@@ -185,7 +186,7 @@ def test_a_second_signal_ends_at_once(start, second):
     running = collect_held(start, "--grace", "600")
     first = OTHERS[second]
     running.process.send_signal(first)
-    running.wait_until(lambda: "once more to stop at once" in running.text)
+    running.wait_until(lambda: "again to stop now" in running.text)
     running.process.send_signal(second)
     assert running.end() == CODES[first]
     assert sorted(line["task_id"] for line in lines_of(Path("run/failures.jsonl"))) == reached()
@@ -208,7 +209,7 @@ def test_the_command_to_go_on_names_what_fresh_made(start):
 def test_a_signal_while_the_last_attempts_end_leaves_nothing_to_go_on_with(start):
     running = collect_held(start, "--limit", "2")
     running.process.send_signal(signal.SIGINT)
-    running.wait_until(lambda: "once more to stop at once" in running.text)
+    running.wait_until(lambda: "again to stop now" in running.text)
     Path("held").unlink()
     assert running.end() == 130
     assert running.text.splitlines()[-1] == "interrupted: 2 of 2 attempts are scored"
@@ -232,9 +233,9 @@ def test_a_third_signal_ends_what_computes_in_the_loop(start, number):
     running = start("collect", "t.jsonl", *HELD, "--out", "run")
     running.wait_until(reached)
     running.process.send_signal(number)
-    running.wait_until(lambda: "once more to stop at once" in running.text)
+    running.wait_until(lambda: "again to stop now" in running.text)
     running.process.send_signal(OTHERS[number])
-    running.wait_until(lambda: "are cut off; once more to leave them so" in running.text)
+    running.wait_until(lambda: "again to quit now" in running.text)
     running.process.send_signal(OTHERS[OTHERS[number]])
     assert running.end() == CODES[number]
     assert running.text.splitlines()[-1] == WORDS[number]
@@ -312,7 +313,7 @@ def test_a_signal_ends_a_rescoring_that_waits(start, number):
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process still runs; one that only waits to be reaped does not."""
+    """Return whether a process still runs; one that only waits to be reaped does not."""
     asked = ["ps", "-o", "stat=", "-p", str(pid)]
     state = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     return bool(state) and not state.startswith("Z")
@@ -329,7 +330,7 @@ def test_no_worker_outlives_a_run(start, number):
     assert is_alive(pid)
     running.process.send_signal(number)
     if number is not signal.SIGKILL:
-        running.wait_until(lambda: "once more to stop at once" in running.text)
+        running.wait_until(lambda: "again to stop now" in running.text)
         running.process.send_signal(OTHERS[number])
     assert running.end() == CODES.get(number, -signal.SIGKILL)
     wait_until(lambda: not is_alive(pid))
@@ -346,9 +347,9 @@ def test_a_signal_when_the_command_is_over_ends_the_process(number):
     code = (
         "import signal, threading\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from gymcli.commands.signals import heed_signals, leave_at_signals\n"
-        "heed_signals()\n"
-        "leave_at_signals(6)\n"
+        "from gymcli.commands.signals import exit_at_signals, raise_at_signals\n"
+        "raise_at_signals()\n"
+        "exit_at_signals(6)\n"
         "threading.Thread(target=threading.Event().wait).start()\n"
         "print('over', flush=True)\n"
     )

@@ -7,8 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.commands.verify import _Watch
-from gymcli.runner.flips import RescoringReport
 from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,
@@ -25,7 +23,7 @@ from tests.runner.test_measure import NEMO
 
 @pytest.fixture
 def run(tmp_path, monkeypatch) -> Path:
-    """Give a run of the oracle's, six sums."""
+    """Return a run of the oracle's, six sums."""
     monkeypatch.chdir(tmp_path)
     tasks = write_sums(Path("sums.jsonl"), 6)
     assert gym("collect", tasks, "--model", "oracle", "--out", "run").exit_code == 0
@@ -181,7 +179,7 @@ def test_verify_takes_options(tmp_path, monkeypatch):
 
 @pytest.fixture
 def waiting(tmp_path, monkeypatch) -> Path:
-    """Give a run of which one of two conversations waits for its score."""
+    """Return a run of which one of two conversations waits for its score."""
     monkeypatch.chdir(tmp_path)
     Path("flaky.py").write_text(FLAKY)
     tasks = write_sums(Path("t.jsonl"), 2, env="flaky")
@@ -270,12 +268,6 @@ def test_verify_shows_nothing_of_a_rollout_unescaped(waiting):
     assert "[bold red]markup[/]" in done.output
 
 
-def test_verify_tells_how_far_it_is(capsys):
-    for seconds in (0.0, 99.0):
-        _Watch(seconds).see_rescoring(RescoringReport(num_rescored=1_000))
-    assert capsys.readouterr().err == "1,000 rescored, 0 changed\n"
-
-
 def test_verify_says_that_a_torn_line_is_left_out(run):
     path = run / "rollouts.jsonl"
     path.write_bytes(path.read_bytes()[:-40])
@@ -302,7 +294,7 @@ def test_verify_says_how_an_environment_given_as_code_is_found(waiting, pending)
 
 
 def fickle(path: Path, rollouts: Path) -> tuple[str, ...]:
-    """Give what verifies these rollouts by a verifier that counts its calls."""
+    """Return what verifies these rollouts by a verifier that counts its calls."""
     counter = "CALLS = itertools.count()\n\n\nclass Flaky"
     verifier = "return Score(float(next(CALLS) % 2))\n        if Path"
     code = FLAKY.replace("from pathlib", "import itertools\nfrom pathlib")

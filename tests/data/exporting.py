@@ -8,9 +8,9 @@ import msgspec
 
 from gymcli.data.export_source import Selected, Source
 from gymcli.data.exporters import COMPLETIONS, EXPORTERS
-from gymcli.filters import parse_filter
-from gymcli.index import open_index
+from gymcli.metrics.filters import parse_filter
 from gymcli.secrets import NOTHING_SECRET
+from gymcli.store.run_index import RunIndex
 
 
 class Exported:
@@ -35,7 +35,7 @@ def export(to, *runs: Path, where=None, scrubber=NOTHING_SECRET, **options):
     exporter = COMPLETIONS if to == "completion" else EXPORTERS[to]
     wanted = None if where is None else parse_filter(where)
     with ExitStack() as stack:
-        indices = [stack.enter_context(open_index(run, **options)) for run in runs]
+        indices = [stack.enter_context(RunIndex(run, **options)) for run in runs]
         source = Source([Selected(index, index.select(wanted)) for index in indices], scrubber)
         file, beside = io.BytesIO(), io.BytesIO()
         written = exporter.write(source, file)

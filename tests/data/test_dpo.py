@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gymcli.types import Message
 from tests.data.exporting import export
-from tests.index.runs import failed, scored, with_tools, write_run
+from tests.store.indexed_runs import failed, scored, with_tools, write_run
 
 
 def attempt(task_id, number, reward, **fields):

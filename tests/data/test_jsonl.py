@@ -2,7 +2,7 @@
 
 from gymcli.secrets import scrubber_of
 from tests.data.exporting import export
-from tests.index.runs import failed, lines, scored, write_run
+from tests.store.indexed_runs import failed, lines, scored, write_run
 
 SECRET = "sk-12345678901234567890"
 

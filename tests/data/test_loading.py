@@ -10,7 +10,7 @@ import pytest
 
 from tests.data.exporting import export
 from tests.docs.pages import blocks, page
-from tests.index.runs import failed, scored, with_tools, write_run
+from tests.store.indexed_runs import failed, scored, with_tools, write_run
 
 pytestmark = pytest.mark.slow
 

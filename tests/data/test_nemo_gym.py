@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from gymcli.errors import UsageError
-from gymcli.index import open_index
 from gymcli.metrics import EnvironmentFacts
 from gymcli.serving.service import aggregated
+from gymcli.store.run_index import RunIndex
 from tests.data.exporting import export
-from tests.index.runs import failed, lines, scored, with_tools, write_run
+from tests.store.indexed_runs import failed, lines, scored, with_tools, write_run
 
 NEMO_RUN = Path(__file__).parents[3] / "shared" / "data" / "nemo_gym_run"
 
@@ -20,7 +20,7 @@ def read_back(exported, folder):
     """Give the rollouts of an exported file by task and attempt."""
     path = folder / "back.jsonl"
     path.write_bytes(exported.data)
-    with open_index(path) as index:
+    with RunIndex(path) as index:
         return {(row.task_id, row.attempt): index.read(row) for row in index.rows}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from gymcli.types import FunctionCall, Message, ToolCall
 from tests.data.exporting import export
-from tests.index.runs import failed, scored, waiting, with_tools, write_run
+from tests.store.indexed_runs import failed, scored, waiting, with_tools, write_run
 
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 

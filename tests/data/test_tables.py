@@ -11,7 +11,7 @@ from gymcli.data.export_tables import COLUMNS, JSON_COLUMNS
 from gymcli.errors import MissingPackageError
 from gymcli.types import Message
 from tests.data.exporting import export
-from tests.index.runs import failed, scored, waiting, with_tools, write_run
+from tests.store.indexed_runs import failed, scored, waiting, with_tools, write_run
 
 
 def read_csv(exported):

@@ -2,13 +2,10 @@
 
 import re
 
-from gymcli.filters import parse_filter
-from gymcli.filters.operations import FUNCTIONS, OPERATORS
-from gymcli.filters.tokens import MAX_CHARACTERS
-from gymcli.index import open_index
-from gymcli.index.rows import OPEN_NAMES, ROW_NAMES
+from gymcli.metrics.filters import FUNCTIONS, MAX_CHARACTERS, OPERATORS, parse_filter
+from gymcli.store.run_index import OPEN_NAMES, ROW_NAMES, RunIndex
 from tests.docs.pages import blocks, page, table_rows
-from tests.index.runs import failed, scored, write_run
+from tests.store.indexed_runs import failed, scored, write_run
 
 TEXT = page("filters.md")
 
@@ -26,7 +23,7 @@ def test_examples_can_be_asked_of_a_run(tmp_path):
     [block] = blocks("text", TEXT)
     examples = block[1].splitlines()
     assert len(examples) == 14
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         found = {text: index.select(parse_filter(text)) for text in examples}
     assert found['contains(text, "I cannot")'] == [1]
     assert found["0 < avg < 1"] == [0, 1]

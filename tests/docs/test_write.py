@@ -45,7 +45,7 @@ def test_update_writes_what_is_old(tmp_path: Path) -> None:
 def test_readme_has_tree_and_example() -> None:
     text = write.README.read_text(encoding="utf-8")
 
-    assert "registry/" in text
+    assert "rollout/" in text
     assert "class Arithmetic(Environment[Sum]):" in text
 
 

@@ -465,3 +465,14 @@ def test_an_async_tool_needs_no_thread():
         @tool(in_thread=True)
         async def wait(self) -> str:
             """Wait."""
+
+
+def test_options_of_a_scoring_are_those_of_the_class():
+    class Scoring:
+        options = Tools.Options(loud=True)
+
+    assert Tools.options_of(Scoring()).loud
+    with pytest.raises(AssertionError):
+        type("Other", (Tools,), {"Options": type("Options", (EnvironmentOptions,), {})}).options_of(
+            Scoring()
+        )

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gymcli.envs import load_generator
 from gymcli.envs.bird_sql import BirdSQL, QueryTask
-from gymcli.envs.bird_sql.database import Database, QueryError
-from gymcli.envs.bird_sql.functions import NOW
-from gymcli.envs.bird_sql.tasks import SCHEMAS
+from gymcli.envs.bird_sql.database import NOW, Database, QueryError
 from gymcli.errors import VerifierError
 from tests.envs.episodes import answered, played, row_of_file, says, scored
+
+generator = load_generator("bird_sql")
 
 NAME = "bird_sql"
 CONTEXT = """
@@ -576,12 +577,16 @@ def test_tasks_ask_every_question_of_every_schema():
     """A question is known by what its gold query begins with."""
     rows = list(BirdSQL.generate(Random(1), 240))
     gold = [row["gt_sql"] for row in rows]
-    beginnings = [one.query.split("{")[0] for schema in SCHEMAS for one in schema.questions]
+    beginnings = [
+        one.query.split("{")[0] for schema in generator.SCHEMAS for one in schema.questions
+    ]
 
     assert len({*beginnings}) == 48
     assert all(any(query.startswith(start) for query in gold) for start in beginnings)
     assert {(row["db_id"], row["difficulty"]) for row in rows} == {
-        (schema.name, question.difficulty) for schema in SCHEMAS for question in schema.questions
+        (schema.name, question.difficulty)
+        for schema in generator.SCHEMAS
+        for question in schema.questions
     }
     assert len({row["prompt"] for row in rows}) == 240
     assert [row["id"] for row in rows] == [f"bird-sql-{number}" for number in range(240)]

@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.envs.calendar import Calendar, CalendarTask
-from gymcli.envs.calendar.answers import examine, first_list
-from gymcli.envs.calendar.events import MAX_SCHEDULED, ExpectedEvent, minutes_of, schedule
+from gymcli.envs.calendar import (
+    MAX_SCHEDULED,
+    Calendar,
+    CalendarTask,
+    ExpectedEvent,
+    examine,
+    first_list,
+    minutes_of,
+    schedule,
+)
 from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import Message
 from tests.envs.episodes import answered, calls, played, row_of_file, says, scored, task_row

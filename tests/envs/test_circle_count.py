@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.envs.circle_count import COLORS, SIZE, Circle, CircleCount, drawn
-from gymcli.envs.circle_count.png import deflated, png
+from gymcli.envs import load_generator
+from gymcli.envs.circle_count import Circle, CircleCount
 from tests.envs.episodes import answered, row_of_file, scored
+
+generator = load_generator("circle_count")
 
 
 def circle(color, x=50, y=60, radius=10):
@@ -118,15 +120,15 @@ def test_generate_shows_what_the_row_says():
     """Every circle lies apart from the others, wholly in the picture, in its colour."""
     for row in rows(6, seed=3):
         lines, palette = pixels(image_in(row))
-        assert len(lines) == len(lines[0]) == SIZE
-        expected = [[(255, 255, 255)] * SIZE for _ in range(SIZE)]
+        assert len(lines) == len(lines[0]) == generator.SIZE
+        expected = [[(255, 255, 255)] * generator.SIZE for _ in range(generator.SIZE)]
         for one in map(Circle.model_validate, row["circles"]):
             for y in range(one.y - one.radius, one.y + one.radius + 1):
                 for x in range(one.x - one.radius, one.x + one.radius + 1):
                     if (x - one.x) ** 2 + (y - one.y) ** 2 <= one.radius**2:
                         assert min(x, y) > 0
                         assert expected[y][x] == (255, 255, 255), "two circles overlap"
-                        expected[y][x] = COLORS[one.color]
+                        expected[y][x] = generator.COLORS[one.color]
         assert [[palette[int(digit, 16)] for digit in line] for line in lines] == expected
 
 
@@ -149,17 +151,17 @@ def test_generate_makes_every_number_possible_and_hard_pictures_fuller():
 
 def test_drawn_gives_what_another_decoder_reads():
     image = pytest.importorskip("PIL.Image", reason="Pillow comes with other packages")
-    file = drawn([Circle(x=100, y=40, radius=30, color="blue")])
+    file = generator.drawn([Circle(x=100, y=40, radius=30, color="blue")])
 
     with image.open(io.BytesIO(file)) as opened:
         found = opened.convert("RGB")
-    assert found.size == (SIZE, SIZE)
-    assert found.getpixel((100, 10)) == found.getpixel((130, 40)) == COLORS["blue"]
+    assert found.size == (generator.SIZE, generator.SIZE)
+    assert found.getpixel((100, 10)) == found.getpixel((130, 40)) == generator.COLORS["blue"]
     assert found.getpixel((100, 9)) == found.getpixel((131, 40)) == (255, 255, 255)
 
 
 def test_drawn_compresses():
-    assert len(drawn([])) < 1500
+    assert len(generator.drawn([])) < 1500
 
 
 @given(
@@ -178,7 +180,7 @@ def test_drawn_compresses():
 def test_deflated_gives_what_zlib_reads_back(pieces, row_length, num_copies):
     data = b"".join(pieces) * num_copies
 
-    assert zlib.decompress(deflated(data, row_length)) == data
+    assert zlib.decompress(generator.deflated(data, row_length)) == data
 
 
 @pytest.mark.parametrize(
@@ -187,14 +189,14 @@ def test_deflated_gives_what_zlib_reads_back(pieces, row_length, num_copies):
 def test_deflated_writes_matches_of_every_length(length):
     data = b"\xff" + b"\xff" * length + b"\0"
 
-    assert zlib.decompress(deflated(data, 1)) == data
+    assert zlib.decompress(generator.deflated(data, 1)) == data
 
 
 @pytest.mark.parametrize("back", [*range(1, 14), 24, 25, 200, 201, 4096, 24_577, 32_768])
 def test_deflated_writes_matches_of_every_distance(back):
     piece = Random(back).randbytes(back)
 
-    packed = deflated(piece * 2, back)
+    packed = generator.deflated(piece * 2, back)
     assert zlib.decompress(packed) == piece * 2
     if back > 200:
         assert len(packed) < 1.5 * back, "the second copy is matches"
@@ -207,7 +209,7 @@ def test_png_gives_what_was_drawn(data):
     lines = data.draw(st.lists(line, min_size=1, max_size=12))
     palette = [(n, 255 - n, n * 7 % 256) for n in range(16)]
 
-    assert pixels(png(lines, palette)) == (lines, palette)
+    assert pixels(generator.png(lines, palette)) == (lines, palette)
 
 
 @pytest.mark.parametrize(
@@ -216,4 +218,4 @@ def test_png_gives_what_was_drawn(data):
 )
 def test_png_refuses_rows_that_no_decoder_would_read(width, words):
     with pytest.raises(ValueError, match=words):
-        png(["0" * width], [(0, 0, 0)])
+        generator.png(["0" * width], [(0, 0, 0)])

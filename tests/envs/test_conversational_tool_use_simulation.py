@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.envs.conversational_tool_use_simulation import (
-    NOT_RUN,
-    ConversationalToolUseSimulation,
-)
+from gymcli.envs.conversational_tool_use_simulation import NOT_RUN, ConversationalToolUseSimulation
 from gymcli.envs.conversational_tool_use_simulation.judging import JUDGE
-from gymcli.envs.conversational_tool_use_simulation.tasks import SimulationTask, transcript
+from gymcli.envs.conversational_tool_use_simulation.simulation import SimulationTask, transcript
 from gymcli.errors import RoleError
 from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, TaskRow, ToolCall

@@ -7,8 +7,13 @@ import pytest
 from pydantic import ValidationError
 
 from gymcli import StandIn
-from gymcli.envs.equivalence_llm_judge import EquivalenceLLMJudge, extract
-from gymcli.envs.equivalence_llm_judge.judging import JUDGE, SWAPPED_JUDGE, compare_words
+from gymcli.envs.equivalence_llm_judge import (
+    JUDGE,
+    SWAPPED_JUDGE,
+    EquivalenceLLMJudge,
+    compare_words,
+    extract,
+)
 from gymcli.errors import RoleError, VerifierTimeoutError
 from gymcli.types import Message, Rollout
 from tests.envs.episodes import answered, calls, judged, played, row_of_file, says, scored

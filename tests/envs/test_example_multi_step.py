@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.registry import shipped_tasks
-from gymcli.envs.example_multi_step import THESAURUS, ExampleMultiStep, value_of
+from gymcli.envs import load_generator
+from gymcli.envs.example_multi_step import ExampleMultiStep, value_of
 from tests.envs.episodes import calls, played, says, scored, task_row
+
+generator = load_generator("example_multi_step")
 
 TASK = {
     "expected_synonyms": ["Blazing", "Warm"],
@@ -179,7 +182,7 @@ def listed(row):
 def asked(row):
     """Give the terms that a message names, in its order."""
     words = row["messages"][1]["content"].replace("?", " ").replace(",", " ").split()
-    return [word for word in words if word in THESAURUS]
+    return [word for word in words if word in generator.THESAURUS]
 
 
 def test_tasks_are_of_two_capabilities():
@@ -205,7 +208,7 @@ def test_tasks_set_a_minefield_that_no_synonym_hits():
         assert value_of(term) == row["minefield_label_value"]
         assert row["minefield_label_value"] not in row["expected_synonym_values"]
         assert asked(row)[:1] == ([] if row["difficulty"] == "hard" else [term])
-        hint, _ = THESAURUS[term]
+        hint, _ = generator.THESAURUS[term]
         assert row["messages"][1]["content"].startswith(hint) == (row["difficulty"] == "hard")
 
 
@@ -220,8 +223,10 @@ def test_tasks_of_two_terms_expect_the_synonyms_of_both():
     for row in shipped_rows("two terms"):
         [synonyms] = listed(row)
         message = row["messages"][1]["content"]
-        hinted = [term for term in synonyms if THESAURUS[term][0] in message]
-        terms = asked(row) or sorted(hinted, key=lambda term: message.index(THESAURUS[term][0]))
+        hinted = [term for term in synonyms if generator.THESAURUS[term][0] in message]
+        terms = asked(row) or sorted(
+            hinted, key=lambda term: message.index(generator.THESAURUS[term][0])
+        )
 
         assert len({*terms}) == 2
         assert row["minefield_label"] == terms[0]
@@ -241,7 +246,9 @@ def test_tasks_of_a_trail_find_each_synonym_by_the_value_of_the_word_before():
         assert row["expected_synonyms"] == found
         assert len(found) == {"easy": 2, "medium": 3, "hard": 4}[row["difficulty"]]
         in_list = [synonym for group in groups for synonym in group.get(term, [])]
-        assert sorted(in_list) == sorted(THESAURUS[term][1]), "those off the trail are there too"
+        assert sorted(in_list) == sorted(generator.THESAURUS[term][1]), (
+            "those off the trail are there too"
+        )
         assert len(in_list) > len(found), "every trail leaves one out"
 
 
@@ -279,7 +286,11 @@ def test_generate_expects_values_that_no_other_word_of_a_row_has():
 
     for row in rows:
         terms = {row["minefield_label"]}
-        terms |= {term for term in THESAURUS if {*THESAURUS[term][1]} & {*row["expected_synonyms"]}}
+        terms |= {
+            term
+            for term in generator.THESAURUS
+            if {*generator.THESAURUS[term][1]} & {*row["expected_synonyms"]}
+        }
         words = [*terms, *row["expected_synonyms"]]
         assert len({value_of(word) for word in words}) == len(words), row["id"]
     hard = [row for row in rows if kind_of(row) == "trail" and row["difficulty"] == "hard"]

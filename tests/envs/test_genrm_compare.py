@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 
 from gymcli import Comparison
 from gymcli.environment.registry import shipped_tasks
-from gymcli.envs.genrm_compare import GenrmCompare, Talk, adjusted, paired
-from gymcli.envs.genrm_compare.aggregation import (
+from gymcli.envs import load_generator
+from gymcli.envs.genrm_compare import (
+    SHOWN_ANSWERS,
+    THEMES,
+    GenrmCompare,
+    PackingList,
+    Talk,
+    adjusted,
     centred,
+    comparing,
+    paired,
     shortest,
     style_density,
     top_threshold,
     without_tie,
-)
-from gymcli.envs.genrm_compare.lists import (
-    SHOWN_ANSWERS,
-    THEMES,
-    PackingList,
-    comparing,
-    conversation,
     written,
 )
 from gymcli.errors import RoleError
@@ -35,6 +36,8 @@ from tests.checks.subjects import finding
 from tests.commands.running import gym, lines_of
 from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, played, says, scored, task_row
+
+generator = load_generator("genrm_compare")
 
 WORDLESS = "I cannot say."
 
@@ -381,7 +384,7 @@ def test_fulfilled_counts_wishes(text, num_missed):
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["easy", "medium", "hard"]))
 def test_written_is_as_the_conversation_wants_it(rng, difficulty):
-    talk = conversation(rng, difficulty)
+    talk = generator.conversation(rng, difficulty)
 
     assert all(talk.wanted.fulfilled(written(talk.wanted)))
     assert len(talk.messages) == {"easy": 1, "medium": 3, "hard": 5}[difficulty]

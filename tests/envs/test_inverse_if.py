@@ -7,12 +7,13 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
+from gymcli.envs import load_generator
 from gymcli.envs.inverse_if import InverseInstructionFollowing
-from gymcli.envs.inverse_if.criteria import WORDINGS, criterion, decided
-from gymcli.envs.inverse_if.exercises import JUDGE_TEMPLATE
 from gymcli.envs.inverse_if.judging import (
     JUDGE,
+    WORDINGS,
     as_template,
+    decided,
     judge_by,
     quotable,
     without_thoughts,
@@ -20,6 +21,8 @@ from gymcli.envs.inverse_if.judging import (
 from gymcli.errors import RoleError
 from gymcli.types import Message
 from tests.envs.episodes import answered, played, scored, task_row
+
+generator = load_generator("inverse_if")
 
 PASS, FAIL = '{"result": "PASS"}', '{"result": "FAIL"}'
 TEMPLATE = "<r>{model_response}</r> {criteria}"
@@ -376,11 +379,11 @@ def test_judge_of_a_row_reads_a_verdict_in_three_ways(text, label):
 def test_judge_of_a_row_may_repeat_its_prompt(verdict):
     """What a row's prompt says of PASS and FAIL is not said by the judge."""
     fields = {"prompt": "Do.", "model_response": "R", "standard_response": "", "criteria": "C"}
-    prompt = as_template(JUDGE_TEMPLATE)
+    prompt = as_template(generator.JUDGE_TEMPLATE)
     for name, text in fields.items():
         prompt = prompt.replace(f"{{{name}}}", text)
     prompt = prompt.format(left_brace="{", right_brace="}")
-    label = row_label(f"{prompt}\n{verdict}", template=JUDGE_TEMPLATE)
+    label = row_label(f"{prompt}\n{verdict}", template=generator.JUDGE_TEMPLATE)
     assert label == (row_label(verdict) if verdict else None)
 
 
@@ -474,20 +477,20 @@ def test_oracle_gives_the_reference():
 @pytest.mark.parametrize(
     ("text", "response", "is_met"),
     [
-        (criterion("num_lines", number=2), "a\n\n b \n", True),
-        (criterion("num_lines", number=2), "a", False),
-        (criterion("line", number=2, text="b c"), "a\n\n  b c ", True),
-        (criterion("line", number=2, text="b c"), "a b c", False),
-        (criterion("line", number=1, text="a"), "A", False),
-        (criterion("num_words", number=3), "a b\nc", True),
-        (criterion("num_words", number=3), "", False),
-        (criterion("word", number=2, text="b"), "a b c", True),
-        (criterion("word", number=9, text="b"), "a b c", False),
-        (criterion("absent", text="b"), "a c", True),
-        (criterion("absent", text="b"), "a b", False),
-        (criterion("absent", text="b"), "", False),
+        (generator.criterion("num_lines", number=2), "a\n\n b \n", True),
+        (generator.criterion("num_lines", number=2), "a", False),
+        (generator.criterion("line", number=2, text="b c"), "a\n\n  b c ", True),
+        (generator.criterion("line", number=2, text="b c"), "a b c", False),
+        (generator.criterion("line", number=1, text="a"), "A", False),
+        (generator.criterion("num_words", number=3), "a b\nc", True),
+        (generator.criterion("num_words", number=3), "", False),
+        (generator.criterion("word", number=2, text="b"), "a b c", True),
+        (generator.criterion("word", number=9, text="b"), "a b c", False),
+        (generator.criterion("absent", text="b"), "a c", True),
+        (generator.criterion("absent", text="b"), "a b", False),
+        (generator.criterion("absent", text="b"), "", False),
         ("Is it polite?", "a", None),
-        (f"{criterion('absent', text='b')} Really?", "a", None),
+        (f"{generator.criterion('absent', text='b')} Really?", "a", None),
     ],
 )
 def test_decided_goes_by_rule(text, response, is_met):
@@ -502,8 +505,8 @@ def test_stand_in_judges_what_it_is_shown(template, text, reward):
     """Criteria that are not ours it decides by the reference."""
     fields = {
         "rubric": [
-            {"criteria": criterion("word", number=2, text="b")},
-            {"criteria": criterion("num_words", number=2)},
+            {"criteria": generator.criterion("word", number=2, text="b")},
+            {"criteria": generator.criterion("num_words", number=2)},
             {"criteria": "Is it polite?"},
         ],
         "reference_response": "a b",

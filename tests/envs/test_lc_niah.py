@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.envs.lc_niah import MAX_AT_ONCE, OVERLAP_TIMEOUT, GraphSearch
-from gymcli.envs.lc_niah.overlaps import (
+from gymcli.envs.lc_niah import (
+    MAX_AT_ONCE,
     MAX_COMPARED,
+    OVERLAP_TIMEOUT,
+    GraphSearch,
     longest_common,
     ngram16,
     normalized,

@@ -15,16 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gymcli.envs import load_generator
 from gymcli.envs.reasoning_gym import Puzzle, ReasoningGym, extracted
-from gymcli.envs.reasoning_gym.guard import evaluate, guarded
-from gymcli.envs.reasoning_gym.library import UNPLAYABLE, Address, entry_at
+from gymcli.envs.reasoning_gym.library import UNPLAYABLE, Address, entry_at, evaluate, guarded
 from gymcli.envs.reasoning_gym.scoring import Outcome
 from gymcli.envs.reasoning_gym.scoring import scored as scored_here
-from gymcli.envs.reasoning_gym.series import SERIES
 from gymcli.errors import MissingPackageError, VerifierError, VerifierTimeoutError
 from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import Rollout, TaskRow
 from tests.envs.episodes import answered, played, row_of_file, says, scored
+
+generator = load_generator("reasoning_gym")
 
 SIX = "2 \u00d7 3"
 
@@ -505,8 +506,10 @@ def test_generate_names_every_series_in_three_degrees():
 
     assert len({msgspec.json.encode(one["messages"]) for one in rows}) == 300
     found = {(one["generator"], one["difficulty"]) for one in rows}
-    assert found == {(name, level) for name in SERIES for level in ("easy", "medium", "hard")}
-    assert len(SERIES) >= 12
+    assert found == {
+        (name, level) for name in generator.SERIES for level in ("easy", "medium", "hard")
+    }
+    assert len(generator.SERIES) >= 12
 
 
 @pytest.mark.slow

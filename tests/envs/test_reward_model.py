@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.envs.reward_model import RatedConversation, Writing
-from gymcli.envs.reward_model.notes import Note, made_up, written
+from gymcli.envs import load_generator
+from gymcli.envs.reward_model import Note, RatedConversation, Writing, written
 from gymcli.errors import RoleError
 from gymcli.models.endpoint import SCALAR_DIALECTS
 from gymcli.rollout.episode import EpisodeFailedError
@@ -13,6 +13,8 @@ from gymcli.types import FunctionCall, Message, Rollout, ToolCall
 from tests.commands.running import gym, lines_of
 from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, played, scored, task_row
+
+generator = load_generator("reward_model")
 
 NOTE = Note(
     topic="a lost umbrella",
@@ -142,7 +144,7 @@ def test_fulfilled_counts_requirements(text, num_missed):
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["easy", "medium", "hard"]))
 def test_written_fulfils_every_requirement(rng, difficulty):
-    note = made_up(rng, difficulty)
+    note = generator.made_up(rng, difficulty)
 
     found = note.fulfilled(written(note))
     assert all(found)

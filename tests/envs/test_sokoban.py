@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gymcli.environment.registry import shipped_tasks
-from gymcli.envs.sokoban import Puzzle, Sokoban, action_of
-from gymcli.envs.sokoban.rooms import ACTIONS, Room, make_room, solve
+from gymcli.envs.sokoban import ACTIONS, Puzzle, Room, Sokoban, action_of, make_room, solve
 from gymcli.errors import ReplayDivergedError, VerifierError
 from gymcli.types import Message
 from tests.envs.episodes import calls, cut, played, row_of_file, says, scored, task_row

@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.envs.string_match import EXTRACTORS, ShortAnswer, StringMatch
-from gymcli.envs.string_match.normalization import RUNGS, STATES, closing_braces, compare
+from gymcli.envs.string_match import (
+    EXTRACTORS,
+    RUNGS,
+    STATES,
+    ShortAnswer,
+    StringMatch,
+    closing_braces,
+    compare,
+)
 from gymcli.rollout.episode import EpisodeFailedError
 from tests.envs.episodes import answered, played, row_of_file, says, scored, task_row
 

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymcli.environment.registry import shipped_tasks
-from gymcli.envs.structured_outputs import RecordTask, StructuredOutputs
-from gymcli.envs.structured_outputs.examination import (
+from gymcli.envs import load_generator
+from gymcli.envs.structured_outputs import (
     MAX_SHORT,
     MAX_SHORT_YAML,
     Paper,
+    RecordTask,
+    StructuredOutputs,
     examine,
     strict,
 )
@@ -26,7 +28,6 @@ from gymcli.envs.structured_outputs.formats import (
     typed_xml,
     write,
 )
-from gymcli.envs.structured_outputs.records import FORMS, THEMES
 from gymcli.errors import MissingPackageError, VerifierTimeoutError
 from gymcli.types import FunctionCall, Message, ToolCall
 from tests.envs.episodes import (
@@ -38,6 +39,8 @@ from tests.envs.episodes import (
     scored,
     task_row,
 )
+
+generator = load_generator("structured_outputs")
 
 NAME = "structured_outputs"
 
@@ -887,14 +890,16 @@ def test_generate_spreads_the_rows_over_the_formats_and_levels():
     rows = shipped_rows()
     kinds = [form_of(row) for row in rows]
 
-    assert {kind: kinds.count(kind) for kind in FORMS} == dict.fromkeys(FORMS, 12)
+    assert {kind: kinds.count(kind) for kind in generator.FORMS} == dict.fromkeys(
+        generator.FORMS, 12
+    )
     assert len({row["theme"] for row in rows}) == 24
     levels = [row["difficulty"] for row in rows]
     assert {level: levels.count(level) for level in levels} == dict.fromkeys(levels, 24)
 
 
 def test_generate_gives_every_row_a_schema_of_its_own():
-    names = [line.split() for line in THEMES.strip().splitlines()]
+    names = [line.split() for line in generator.THEMES.strip().splitlines()]
 
     assert all(len(line) == len(set(line)) == 11 for line in names)
     assert len({row["schema_str"] for row in shipped_rows()}) == 72

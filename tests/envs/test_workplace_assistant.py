@@ -13,10 +13,8 @@ from pydantic import ValidationError
 
 from gymcli.environment.registry import environment_options, shipped_tasks
 from gymcli.envs.workplace_assistant import WorkplaceAssistant, WorkplaceTask
-from gymcli.envs.workplace_assistant.company import SOURCES, address_of, made_up
-from gymcli.envs.workplace_assistant.source import COLUMNS, labelled
-from gymcli.envs.workplace_assistant.tables import NOW, Table, page_of
-from gymcli.envs.workplace_assistant.vocabulary import TEAM
+from gymcli.envs.workplace_assistant.company import SOURCES, TEAM, address_of, made_up
+from gymcli.envs.workplace_assistant.tables import COLUMNS, NOW, Table, labelled, page_of
 from gymcli.errors import UsageError, VerifierError
 from gymcli.store.tasks import TaskReading, read_tasks
 from gymcli.types import FunctionCall, ToolCall

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from gymcli.envs import load_generator
 from gymcli.envs.xlam_fc import (
     ExpectedCall,
     XlamFunctionCalls,
@@ -18,9 +19,10 @@ from gymcli.envs.xlam_fc import (
     predicted_calls,
     shown_calls,
 )
-from gymcli.envs.xlam_fc.catalogue import ACTIONS, LOOKUPS
 from gymcli.types import Rollout, TaskRow
 from tests.envs.episodes import calls, played, row_of_file, says, scored, task_row
+
+generator = load_generator("xlam_fc")
 
 NAME = "xlam_fc"
 TEA = {"name": "brew", "arguments": {"tea": "mint", "cups": 2}}
@@ -253,5 +255,5 @@ def test_generate_shows_the_tools_that_the_calls_need():
 
 
 def test_catalogue_names_every_tool_once():
-    assert len({action.name for action in ACTIONS}) == len(ACTIONS)
-    assert len({lookup.find.domain for lookup in LOOKUPS}) == len(LOOKUPS)
+    assert len({action.name for action in generator.ACTIONS}) == len(generator.ACTIONS)
+    assert len({lookup.find.domain for lookup in generator.LOOKUPS}) == len(generator.LOOKUPS)

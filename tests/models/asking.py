@@ -89,3 +89,16 @@ def failure(behaviour: Behaviour, request: Request = HELLO, **options) -> ModelE
         ask(behaviour, request, **options)
     assert KEY not in str(raised.value)
     return raised.value
+
+
+def failure_at(base_url: str, **options) -> ModelError:
+    """Ask an address in vain, once."""
+
+    async def run() -> None:
+        settings = {"base_url": base_url, "model": "m", "max_attempts": 1, **options}
+        async with Client(Endpoint.model_validate(settings), concurrency=1) as client:
+            await client.answer(HELLO)
+
+    with pytest.raises(ModelError) as raised:
+        asyncio.run(run())
+    return raised.value

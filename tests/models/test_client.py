@@ -106,7 +106,7 @@ def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
             await client.__aexit__(None, None, None)
         return client, answers
 
-    with caplog.at_level(logging.INFO, logger="gymcli.models.breaker"):
+    with caplog.at_level(logging.INFO, logger="gymcli.models.circuit_breaker"):
         client, answers = asyncio.run(run())
     assert len(answers) == 30
     assert client.num_outages == 1
@@ -403,7 +403,7 @@ def test_answer_probes_an_address_again_that_was_given_up():
             await client.__aenter__()
             while not client.num_outages:
                 await asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
-        gone = client._replicas._all[0].governor.breaker
+        gone = client._replicas.limiters[0].breaker
         assert gone.give_up()
         asked = asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
         while client.num_outages < 2:

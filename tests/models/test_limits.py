@@ -1,14 +1,35 @@
-"""So many requests or tokens a minute, and not more."""
+"""Who may send when: rates, requests at once, and a line in which nobody is lost."""
 
+import asyncio
+import gc
+from contextlib import suppress
+from random import Random
+
+import aiohttp
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gymcli.models.endpoint import Limits
-from gymcli.models.limits import Bucket, Rates
+from gymcli.errors import (
+    EndpointConnectionError,
+    EndpointTimeoutError,
+    ModelError,
+    RateLimitError,
+    RequestRefusedError,
+    ServerError,
+)
+from gymcli.models.endpoint import Endpoint, Limits
+from gymcli.models.limits import (
+    AdaptiveLimit,
+    Bucket,
+    ConcurrencyLimiter,
+    RateLimits,
+    RequestState,
+    SharedLimiters,
+)
 from gymcli.types import Usage
-from tests.models.asking import FakeTime
+from tests.models.asking import FakeTime, ShortTime
 
 
 def passed_at(per_minute: float, amounts: list[float]) -> list[float]:
@@ -75,8 +96,596 @@ def test_limits_refuse_what_cannot_be_meant(given_limits):
 
 def test_rates_believe_no_answer_of_absurd_length():
     """Ten million tokens at most, so that requests are not held up for years."""
-    rates = Rates(FakeTime().clock)
+    rates = RateLimits(FakeTime().clock)
     rates.lower(Limits(tokens_per_minute=10**7))
     rates.take(300)
     rates.correct(300, Usage(prompt_tokens=2**63, completion_tokens=2**63))
     assert rates.delay(rates.estimate(4, {})) == pytest.approx(60, abs=1)
+
+
+def ask_many(limit: AdaptiveLimit, capacity: int, num_answers: int) -> tuple[int, list[int]]:
+    """Ask an endpoint that takes so many at once; give its refusals, and how many it worked on."""
+    accepted, num_refused, busy = 0, 0, []
+    for _ in range(num_answers):
+        while accepted + 1 <= limit.current:
+            if accepted < capacity:
+                accepted += 1
+            else:
+                limit.record_refusal(accepted)
+                num_refused += 1
+        busy.append(accepted)
+        limit.record_answer(accepted)
+        accepted -= 1
+    return num_refused, busy
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 8, 20, 63])
+def test_limit_finds_a_capacity_that_nobody_told(capacity):
+    limit = AdaptiveLimit(64)
+    num_refused, busy = ask_many(limit, capacity, 100 * capacity)
+    assert sum(busy) / len(busy) > 0.95 * capacity
+    assert num_refused < 400  # about one in a window, once the capacity is found
+    settled = ask_many(limit, capacity, 50 * capacity)[0]
+    assert settled <= 80
+
+
+def test_limit_starts_at_the_ceiling_and_stays_there():
+    limit = AdaptiveLimit(64)
+    num_refused, busy = ask_many(limit, 1000, 500)
+    assert (num_refused, set(busy)) == (0, {64})
+
+
+def test_limit_grows_again_when_the_endpoint_can_do_more():
+    limit = AdaptiveLimit(64)
+    ask_many(limit, 2, 200)
+    assert limit.current <= 4
+    _, busy = ask_many(limit, 1000, 2000)
+    assert busy[-1] == 64
+    assert busy.index(64) < 900  # by one a window it would take 2000
+
+
+def test_limit_falls_when_the_endpoint_can_do_less():
+    limit = AdaptiveLimit(64)
+    ask_many(limit, 64, 300)
+    ask_many(limit, 4, 100)
+    assert limit.current < 6
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.2, 35), (0.4, 12)])
+def test_limit_stays_where_requests_are_refused_whatever_there_is_to_do(share, least):
+    """Refusals at random say nothing of the number: what was being worked on is kept."""
+    random = Random(1)
+    limit = AdaptiveLimit(64)
+    accepted, busy = 0, []
+    for _ in range(3000):
+        while accepted + 1 <= limit.current:
+            if random.random() < share:
+                limit.record_refusal(accepted)
+            else:
+                accepted += 1
+        busy.append(accepted)
+        limit.record_answer(accepted)
+        accepted -= 1
+    assert sum(busy) / len(busy) > least
+
+
+def test_limit_halves_what_it_thinks_of_the_endpoint_once_a_round():
+    """Refusals of what was sent before say nothing new."""
+    limit = AdaptiveLimit(64)
+    for num_others in range(63, -1, -1):
+        limit.record_refusal(num_others)
+    assert (limit.current, limit.capacity) == (1, 32)
+
+
+def test_limit_takes_nothing_below_what_is_being_worked_on():
+    limit = AdaptiveLimit(8)
+    limit.record_refusal(7)
+    assert limit.current == 7
+    limit.record_refusal(7)
+    assert limit.current == 7
+    limit.record_answer(7)
+    assert limit.current == limit.capacity == 8
+
+
+@given(st.integers(1, 100), st.lists(st.booleans(), max_size=500))
+def test_limit_keeps_between_one_and_its_ceiling(ceiling, answers):
+    limit = AdaptiveLimit(ceiling)
+    for is_answer in answers:
+        if is_answer:
+            limit.record_answer(int(limit.current))
+        else:
+            limit.record_refusal(int(limit.current) - 1)
+        assert 1 <= limit.current <= limit.capacity + 1e-9 <= ceiling + 2e-9
+
+
+def test_limit_keeps_to_the_lower_ceiling():
+    limit = AdaptiveLimit(64)
+    limit.lower(8)
+    limit.lower(16)
+    assert (limit.current, limit.ceiling) == (8, 8)
+
+
+BUSY = RateLimitError("busy", status=429)
+
+
+def limiter_at(time: FakeTime, ceiling: int = 4, **options) -> ConcurrencyLimiter:
+    endpoint = Endpoint(base_url="http://h", model="m", **options)
+    return SharedLimiters(ceiling, clock=time.clock, sleep=time.sleep).of("http://h", endpoint)
+
+
+def request(since: float = 0.0, **options) -> RequestState:
+    return RequestState(since, **options)
+
+
+def refused() -> EndpointConnectionError:
+    error = EndpointConnectionError("nobody there")
+    error.__cause__ = aiohttp.ClientConnectorError(None, OSError())
+    return error
+
+
+async def settle() -> None:
+    """Let everybody do what there is to do."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_try_acquire_keeps_to_the_ceiling():
+    limiter = limiter_at(FakeTime(), ceiling=3)
+    assert [limiter.try_acquire(request()) for _ in range(5)] == [True, True, True, False, False]
+    limiter.cancelled(request())
+    assert limiter.try_acquire(request())
+
+
+def test_acquire_serves_who_came_first():
+    async def run():
+        limiter = limiter_at(FakeTime(), ceiling=1)
+        under_way = request()
+        assert limiter.try_acquire(under_way)
+        served = []
+
+        async def ask(since: float) -> None:
+            one = request(since)
+            assert await limiter.acquire(one)
+            served.append(since)
+            await asyncio.sleep(0)
+            limiter.succeeded(one)
+
+        tasks = [asyncio.create_task(ask(since)) for since in (5.0, 3.0, 9.0, 1.0)]
+        await settle()
+        assert not served
+        assert not limiter.try_acquire(request(0.0))  # nobody passes those who wait
+        limiter.succeeded(under_way)
+        await asyncio.gather(*tasks)
+        assert served == [1.0, 3.0, 5.0, 9.0]
+        assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["ask", "answer", "refuse", "break", "cancel"]), st.integers(0, 99)),
+    max_size=80,
+)
+
+
+class Crowd:
+    """Requests at one limiter: some wait, some are under way; every end of one is looked at."""
+
+    def __init__(self, ceiling: int) -> None:
+        self.time = FakeTime()
+        self.limiter = limiter_at(self.time, ceiling)
+        self.limiter.breaker.was_reached = True
+        self.waiting: dict[asyncio.Task[bool], RequestState] = {}
+        self.under_way: list[RequestState] = []
+
+    def ask(self, one: RequestState) -> None:
+        if self.limiter.try_acquire(one):
+            self.under_way.append(one)
+        else:
+            self.waiting[asyncio.create_task(self.limiter.acquire(one))] = one
+
+    def end(self, pick: int, error: ModelError | None = None) -> None:
+        if not self.under_way:
+            return
+        one = self.under_way.pop(pick % len(self.under_way))
+        if error is None:
+            self.limiter.succeeded(one)
+        else:
+            self.limiter.failed(one, error)
+
+    async def cancel(self, pick: int) -> None:
+        """Cancel one that waits; half of the time in the moment in which somebody is served."""
+        if not self.waiting:
+            return
+        task = list(self.waiting)[pick % len(self.waiting)]
+        one = self.waiting.pop(task)
+        if pick % 2:
+            self.end(pick)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            if await task:
+                self.under_way.append(one)
+
+    async def look(self, ceiling: int) -> None:
+        await settle()
+        for task, one in list(self.waiting.items()):
+            if task.done():
+                del self.waiting[task]
+                if task.result():
+                    self.under_way.append(one)
+                else:
+                    self.ask(one)
+        assert self.limiter.num_under_way == len(self.under_way) <= ceiling
+        assert 1 <= self.limiter.limit.current <= ceiling
+
+
+@settings(deadline=None)
+@given(st.integers(1, 4), STEPS)
+def test_limiter_loses_no_place_and_starves_nobody(ceiling, steps):
+    """Whatever ends how: never more under way than the limit, and at the end all are served."""
+
+    async def run():
+        crowd = Crowd(ceiling)
+        for step, pick in steps:
+            if step == "ask":
+                crowd.ask(request(crowd.time.now))
+            elif step == "cancel":
+                await crowd.cancel(pick)
+            else:
+                crowd.end(pick, {"answer": None, "refuse": BUSY, "break": refused()}[step])
+            await crowd.look(ceiling)
+        while crowd.waiting or crowd.under_way:
+            crowd.end(0)
+            await crowd.look(ceiling)
+        assert (crowd.limiter.num_under_way, crowd.limiter.num_waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_acquire_gives_a_place_back_that_came_with_the_cancellation():
+    async def run():
+        limiter = limiter_at(FakeTime(), ceiling=1)
+        under_way = request()
+        limiter.try_acquire(under_way)
+        task = asyncio.create_task(limiter.acquire(request()))
+        await settle()
+        limiter.succeeded(under_way)  # the place is given to the task,
+        task.cancel()  # which is cancelled before it can take it
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert limiter.num_under_way == 0
+        assert limiter.try_acquire(request())
+
+    asyncio.run(run())
+
+
+def test_failed_pauses_as_long_as_asked_and_one_answer_lifts_that():
+    async def run():
+        time = FakeTime()
+        limiter = limiter_at(time)
+        first, second = request(), request()
+        assert limiter.try_acquire(first)
+        assert limiter.try_acquire(second)
+        limiter.failed(first, RateLimitError("busy", status=429, retry_after=3600))
+        assert not limiter.try_acquire(request())
+        limiter.succeeded(second)
+        assert limiter.try_acquire(request())
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("asked", "low", "high"), [(3600, 60, 66.1), (2, 2, 2.3)])
+def test_acquire_ends_with_the_pause(asked, low, high):
+    async def run():
+        time = FakeTime()
+        limiter = limiter_at(time)
+        one = request()
+        limiter.try_acquire(one)
+        limiter.failed(one, RateLimitError("busy", status=429, retry_after=asked))
+        started = time.now
+        assert await limiter.acquire(one)
+        assert low <= time.now - started <= high
+        assert one.waited <= 0.01  # a pause is the endpoint's answer to this very request
+
+    asyncio.run(run())
+
+
+def test_failed_pauses_nothing_with_the_first_refusal_after_an_answer():
+    limiter = limiter_at(FakeTime())
+    for _ in range(3):
+        one = request()
+        assert limiter.try_acquire(one)
+        limiter.failed(one, BUSY)
+        assert not limiter.is_paused
+        one = request()
+        assert limiter.try_acquire(one)
+        limiter.succeeded(one)
+
+
+def test_load_is_more_where_requests_fail_and_most_in_a_pause():
+    time = FakeTime()
+    failing, busy = limiter_at(time), limiter_at(time)
+    assert busy.try_acquire(request())
+    for _ in range(9):
+        one = request()
+        assert failing.try_acquire(one)
+        failing.failed(one, ServerError("oops", status=500))
+    assert failing.load > busy.load
+    assert failing.load == (False, 9 / 4)  # and no more than that: it may be well again
+    one = request()
+    assert busy.try_acquire(one)
+    busy.failed(one, RateLimitError("busy", status=429, retry_after=9))
+    assert busy.load > failing.load
+
+
+def test_failed_pauses_longer_each_time_that_nothing_was_answered():
+    async def run():
+        time = FakeTime()
+        limiter = limiter_at(time)
+        pauses = []
+        for _ in range(60):
+            one = request()
+            assert limiter.try_acquire(one) or await limiter.acquire(one)
+            started = time.now
+            limiter.failed(one, BUSY)
+            again = request()
+            assert await limiter.acquire(again)
+            pauses.append(time.now - started)
+            limiter.cancelled(again)
+        assert max(pauses[:1]) <= 1.01
+        assert max(pauses) > 10
+        assert max(pauses) <= 30.01
+
+    asyncio.run(run())
+
+
+def test_failed_takes_500_for_no_overload():
+    limiter = limiter_at(FakeTime())
+    for _ in range(100):
+        one = request()
+        assert limiter.try_acquire(one)
+        limiter.failed(one, ServerError("oops", status=500))
+    assert (limiter.limit.current, limiter.breaker.is_open) == (4, False)
+
+
+def test_failed_takes_a_connect_timeout_under_load_for_overload():
+    limiter = limiter_at(FakeTime())
+    error = EndpointConnectionError("late")
+    error.__cause__ = aiohttp.ConnectionTimeoutError()
+    one, other = request(), request()
+    limiter.try_acquire(one)
+    limiter.try_acquire(other)
+    limiter.failed(one, error)
+    assert limiter.limit.current == 3
+    limiter.failed(other, error)
+    assert limiter.limit.current == 3  # alone it says nothing of the load
+
+
+def test_acquire_probes_an_address_that_is_gone_one_at_a_time():
+    async def run():
+        time = ShortTime()
+        limiter = limiter_at(time, ceiling=20)
+        limiter.breaker.was_reached = True
+        sent = [request(number) for number in range(8)]
+        for one in sent:
+            assert limiter.try_acquire(one)
+        for one in sent:
+            limiter.failed(one, refused())
+        tasks = [asyncio.create_task(limiter.acquire(one)) for one in sent]
+        await settle()
+        assert limiter.num_under_way == 1  # half a second has passed
+        assert await tasks[0]
+        assert limiter.breaker.probe is sent[0]
+        assert not any(task.done() for task in tasks[1:])
+        limiter.succeeded(sent[0])
+        assert all(await asyncio.gather(*tasks[1:]))
+        assert not limiter.breaker.is_open
+        assert sent[0].waited >= 0.5  # which counts against no deadline
+
+    asyncio.run(run())
+
+
+def test_acquire_sends_everybody_away_when_the_address_is_given_up():
+    async def run():
+        time = FakeTime()
+        limiter = limiter_at(time, ceiling=20, outage_deadline=30)
+        limiter.breaker.was_reached = True
+        for _ in range(8):
+            limiter.try_acquire(one := request())
+            limiter.failed(one, refused())
+        answers = []
+        while not limiter.breaker.has_given_up:
+            if await limiter.acquire(one := request()):
+                limiter.failed(one, refused())
+            else:
+                answers.append(False)
+        assert 30 <= limiter.breaker.outage_seconds <= 36
+
+    asyncio.run(run())
+
+
+def gone(time: FakeTime, **options) -> ConcurrencyLimiter:
+    """Give the limiter of an address that answered once, and is gone."""
+    limiter = limiter_at(time, ceiling=20, **options)
+    limiter.breaker.was_reached = True
+    for _ in range(8):
+        limiter.try_acquire(one := request())
+        limiter.failed(one, refused())
+    assert limiter.breaker.is_open
+    return limiter
+
+
+def test_acquire_gives_up_nothing_while_a_probe_is_under_way():
+    """It was perhaps taken, and is worked on for longer than the deadline."""
+
+    async def run():
+        time = FakeTime()
+        limiter = gone(time, outage_deadline=30)
+        probe = request(1)
+        assert await limiter.acquire(probe)
+        waiting = asyncio.create_task(limiter.acquire(request(2)))
+        time.now += 100
+        await settle()
+        assert not waiting.done()
+        limiter.succeeded(probe)
+        assert await waiting
+        assert not limiter.breaker.is_open
+
+    asyncio.run(run())
+
+
+def test_failed_gives_up_with_a_probe_that_got_no_answer_in_time():
+    async def run():
+        time = FakeTime()
+        limiter = gone(time, outage_deadline=30)
+        probe = request(1)
+        assert await limiter.acquire(probe)
+        waiting = asyncio.create_task(limiter.acquire(request(2)))
+        await settle()
+        time.now += 100
+        limiter.failed(probe, EndpointTimeoutError("no answer within 600 seconds"))
+        assert not await waiting
+        assert limiter.breaker.has_given_up
+        assert probe.met_outage  # and it costs no attempt
+
+    asyncio.run(run())
+
+
+def test_failed_takes_429_on_a_probe_for_the_end_of_an_outage():
+    async def run():
+        time = FakeTime()
+        limiter = gone(time)
+        probe = request(1)
+        assert await limiter.acquire(probe)
+        limiter.failed(probe, BUSY)
+        assert not limiter.breaker.is_open
+
+    asyncio.run(run())
+
+
+def test_failed_takes_503_beside_others_for_overload_only():
+    time = FakeTime()
+    limiter = limiter_at(time, ceiling=200)
+    limiter.try_acquire(request())
+    for _ in range(50):
+        one = request()
+        if not limiter.try_acquire(one):
+            time.now += 60  # no pause is longer
+            assert limiter.try_acquire(one)
+        limiter.failed(one, ServerError("overloaded", status=503))
+    assert not limiter.breaker.is_open
+
+
+def test_limiter_keeps_to_the_requests_of_a_minute():
+    async def run():
+        time = FakeTime()
+        limiter = limiter_at(time, 64, limits=Limits(requests_per_minute=30))
+        times = []
+        for _ in range(31):
+            one = request()
+            assert limiter.try_acquire(one) or await limiter.acquire(one)
+            times.append(time.now)
+            limiter.succeeded(one)
+        assert times[-1] - times[0] == pytest.approx(60, abs=0.1)
+
+    asyncio.run(run())
+
+
+def test_limiter_corrects_its_guess_of_tokens():
+    """It reserves what the answer may take, and then learns what it took."""
+
+    async def run():
+        time = FakeTime()
+        limiter = limiter_at(time, limits=Limits(tokens_per_minute=60))
+        one = request(num_bytes=40, params={"max_tokens": 50})
+        assert limiter.try_acquire(one)
+        assert one.tokens == 60
+        one.usage = Usage(prompt_tokens=10, completion_tokens=11)
+        limiter.succeeded(one)
+        assert await limiter.acquire(request(num_bytes=4, params={"max_tokens": 5}))
+        assert time.now - 1000 == pytest.approx(21, abs=0.1)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("max_tokens", [10**400, 10**18, -(10**400), -(10**18), 0, "many", None])
+def test_limiter_survives_any_number_of_tokens(max_tokens):
+    """Whatever a task row asks for: nothing raises, and the others wait for minutes at most."""
+
+    async def run():
+        time = FakeTime()
+        limiter = limiter_at(time, limits=Limits(tokens_per_minute=10**7))
+        for end in (limiter.cancelled, lambda one: limiter.failed(one, no)):
+            odd = request(num_bytes=100, params={"max_tokens": max_tokens})
+            assert limiter.try_acquire(odd) or await limiter.acquire(odd)
+            end(odd)
+            other = request()
+            assert limiter.try_acquire(other)  # nothing is owed
+            limiter.cancelled(other)
+        started = time.now
+        odd = request(num_bytes=100, params={"max_tokens": max_tokens})
+        assert limiter.try_acquire(odd) or await limiter.acquire(odd)
+        limiter.succeeded(odd)
+        other = request()
+        assert limiter.try_acquire(other) or await limiter.acquire(other)
+        assert time.now - started <= 61
+        limiter.cancelled(other)
+        assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
+
+    no = RequestRefusedError("max_tokens is out of range", status=400)
+    asyncio.run(run())
+
+
+def test_limiter_guesses_answers_by_the_others():
+    limiter = limiter_at(FakeTime(), limits=Limits(tokens_per_minute=10**9))
+    for _ in range(200):
+        one = request(num_bytes=400)
+        assert limiter.try_acquire(one)
+        one.usage = Usage(prompt_tokens=100, completion_tokens=1000)
+        limiter.succeeded(one)
+    assert one.tokens == pytest.approx(1100, rel=0.01)
+
+
+def test_limiters_are_one_for_each_address_and_key():
+    limiters = SharedLimiters(8)
+    endpoint = Endpoint(base_url="http://h", model="m", api_key="one")
+    other_model = Endpoint(base_url="http://h", model="n", api_key="one")
+    other_key = Endpoint(base_url="http://h", model="m", api_key="two")
+    in_header = Endpoint(base_url="http://h", model="m", headers={"x-key": "two"})
+    first = limiters.of("http://h", endpoint)
+    assert limiters.of("http://h", other_model) is first
+    others = [limiters.of("http://h", one) for one in (other_key, in_header)]
+    others.append(limiters.of("http://g", endpoint))
+    assert len({id(limiter) for limiter in [first, *others]}) == 4
+
+
+def test_limiters_keep_to_the_lower_limit_of_two_models():
+    limiters = SharedLimiters(8)
+    for number in (4, 2, 6):
+        limits = Limits(max_concurrency=number)
+        limiter = limiters.of("http://h", Endpoint(base_url="http://h", model="m", limits=limits))
+    assert limiter.limit.ceiling == 2
+
+
+class NoTime(FakeTime):
+    """A time that stands still."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for ever."""
+        await asyncio.Event().wait()
+
+
+def test_acquire_leaves_no_timer_behind():
+    async def run():
+        limiter = limiter_at(NoTime())
+        limiter.try_acquire(one := request())
+        limiter.failed(one, RateLimitError("busy", status=429, retry_after=9))
+        task = asyncio.create_task(limiter.acquire(one))
+        await settle()
+        assert len(asyncio.all_tasks()) == 3  # this one, who waits, and the timer
+        task.cancel()
+        await settle()
+        gc.collect()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from gymcli.errors import InvalidAnswerError, RateLimitError, ServerError
+from gymcli.errors import InvalidAnswerError, ServerError
 from gymcli.models.dialects import DIALECTS
 from gymcli.nemo_gym.responses_items import IGNORED_PARAMS
 from gymcli.types import (
@@ -213,9 +213,13 @@ def test_answer_without_output_and_tokens_is_none(usage: JSONObject | None) -> N
         (encoded("text"), InvalidAnswerError, "output"),
         (encoded([], status="failed"), InvalidAnswerError, "status 'failed'"),
         (encoded([], status="queued"), InvalidAnswerError, "status 'queued'"),
-        (encoded([], error={"code": "server_error", "message": "m"}), ServerError, "m"),
+        (encoded([], error={"code": "server_error", "message": "m"}), InvalidAnswerError, "m"),
         (encoded([], incomplete_details={"reason": "abort"}), ServerError, "abort"),
-        (encoded([], error={"code": "rate_limit_exceeded", "message": "m"}), RateLimitError, "m"),
+        (
+            encoded([], error={"code": "rate_limit_exceeded", "message": "m"}),
+            InvalidAnswerError,
+            "m",
+        ),
         (encoded([], error={"code": "invalid_image", "message": "m"}), InvalidAnswerError, "m"),
     ],
 )
@@ -274,7 +278,7 @@ def test_assemble_of_a_last_event_without_a_response_gives_no_answer() -> None:
     ],
 )
 def test_assemble_of_an_error_gives_the_error(event: bytes) -> None:
-    with pytest.raises(ServerError, match="gone"):
+    with pytest.raises(InvalidAnswerError, match="gone"):
         RESPONSES.answer(RESPONSES.assemble([event]))
 
 

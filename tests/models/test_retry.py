@@ -18,7 +18,7 @@ from gymcli.errors import (
 )
 from gymcli.models.api_errors import retry_after_seconds
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.limits import Ticket
+from gymcli.models.limits import RequestState
 from gymcli.models.retry import RetryPolicy
 from gymcli.types import Answer, Message, Tries
 from tests.models.asking import FakeTime
@@ -41,9 +41,9 @@ def resume(
 
     endpoint = Endpoint(base_url="http://h", model="m", **options)
     policy = RetryPolicy(endpoint, lambda: was_reached, clock=time.clock, sleep=time.sleep)
-    ticket = Ticket(time.now, num_bytes=0, params={}, tries=tries or Tries())
+    request = RequestState(time.now, tries=tries or Tries())
     try:
-        return asyncio.run(policy.resume(call, errors[0], ticket)), time.sleeps
+        return asyncio.run(policy.resume(call, errors[0], request)), time.sleeps
     except ModelError as error:
         return error, time.sleeps
 
@@ -143,16 +143,16 @@ def test_resume_counts_no_try_that_met_an_outage():
     time = FakeTime()
     endpoint = Endpoint(base_url="http://h", model="m", max_attempts=2)
     policy = RetryPolicy(endpoint, lambda: True, clock=time.clock, sleep=time.sleep)
-    ticket = Ticket(time.now, num_bytes=0, params={})
-    ticket.met_outage = True
+    request = RequestState(time.now)
+    request.met_outage = True
 
     async def call() -> Answer:
         for error in tries:
             raise error
         return Answer(message=ANSWER.message)
 
-    asyncio.run(policy.resume(call, next(tries), ticket))
-    assert ticket.tries.retries == {"ServerError": 30}
+    asyncio.run(policy.resume(call, next(tries), request))
+    assert request.tries.retries == {"ServerError": 30}
     assert max(time.sleeps) <= 5
 
 

@@ -6,8 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.models.dialect import Dialect
-from gymcli.models.dialects import DIALECTS
+from gymcli.models.dialects import DIALECTS, Dialect
 from gymcli.nemo_gym.responses_items import items_from_messages, messages_from_items
 from gymcli.types import Answer, FunctionCall, JSONObject, Message, ToolCall, Usage
 

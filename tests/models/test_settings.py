@@ -1,12 +1,24 @@
-"""gym.toml, and the order in which endpoints are found."""
+"""gym.toml, environment variables, and which endpoint they mean."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from pydantic import ValidationError
 
 from gymcli.errors import ConfigError, UsageError
-from gymcli.models.endpoint import Limits
-from gymcli.models.settings import Settings, load_settings, resolve_endpoint
+from gymcli.mock import MockServer
+from gymcli.models.endpoint import Endpoint, Limits
+from gymcli.models.http import MAX_ANSWER_BYTES
+from gymcli.models.settings import (
+    Settings,
+    load_settings,
+    proxy_for,
+    resolve_endpoint,
+    served_model,
+)
+from gymcli.types import Usage
 
 TABLE = {"base_url": "http://named:1/v1"}
 
@@ -297,3 +309,207 @@ def test_resolve_endpoint_refuses_addresses_behind_different_proxies():
             HTTP_PROXY="http://proxy:1",
             NO_PROXY="near",
         )
+
+
+BOTH = {"HTTP_PROXY": "http://plain:1", "HTTPS_PROXY": "http://secure:2"}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "environ", "proxy"),
+    [
+        ("https://api.example/v1", {}, None),
+        ("https://api.example/v1", BOTH, "http://secure:2"),
+        ("http://api.example/v1", BOTH, "http://plain:1"),
+        ("https://api.example/v1", {**BOTH, "https_proxy": "http://lower:3"}, "http://lower:3"),
+        ("https://api.example/v1", {"HTTPS_PROXY": "host:3128"}, "http://host:3128"),
+        ("https://api.example/v1", {**BOTH, "NO_PROXY": "other, .example"}, None),
+        ("https://api.example/v1", {**BOTH, "no_proxy": "API.example"}, None),
+        ("https://api.example/v1", {**BOTH, "NO_PROXY": "*"}, None),
+        ("https://api.example/v1", {**BOTH, "NO_PROXY": "pi.example,"}, "http://secure:2"),
+        ("https://api.example:8/v1", {**BOTH, "NO_PROXY": "api.example:8"}, None),
+        ("https://api.example:8/v1", {**BOTH, "NO_PROXY": "api.example:9"}, "http://secure:2"),
+        ("http://localhost:8000/v1", BOTH, None),
+        ("http://127.0.0.1:8000/v1", BOTH, None),
+        ("http://[::1]:8000/v1", BOTH, None),
+        ("http://10.0.0.1:8000/v1", BOTH, "http://plain:1"),
+    ],
+)
+def test_proxy_for(base_url, environ, proxy):
+    assert proxy_for(base_url, environ) == proxy
+
+
+def asked_of(body, status=200, path="/v1"):
+    """Ask a server that gives this body as its list of models."""
+
+    async def run():
+        async def answer(request):
+            return web.Response(text=body, status=status, content_type="application/json")
+
+        application = web.Application()
+        application.router.add_get("/v1/models", answer)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            address = f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+            return await served_model(address)
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(run())
+
+
+def test_served_model_gives_the_only_one():
+    async def run():
+        async with MockServer() as server:
+            return await served_model(server.base_url)
+
+    assert asyncio.run(run()) == "mock"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ('{"data": [{"id": "a"}, {"id": "b"}]}', 200, "serves a, b"),
+        ('{"data": []}', 200, "serves no model"),
+        ("oops", 200, "status 200, no list of models"),
+        ('{"error": {"message": "key?"}}', 401, "status 401, no list of models"),
+    ],
+)
+def test_served_model_says_how_to_name_one(body, status, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        asked_of(body, status)
+    assert str(caught.value).endswith("; name the model behind the address: URL#MODEL")
+
+
+def test_served_model_looks_below_v1_as_well():
+    """A reward model's address ends before it: http://host/classify."""
+    assert asked_of('{"data": [{"id": "rm"}]}', path="") == "rm"
+
+
+def test_served_model_tells_an_endpoint_that_is_not_there():
+    with pytest.raises(UsageError, match="name the model behind the address"):
+        asyncio.run(served_model("http://127.0.0.1:9/v1"))
+
+
+@pytest.mark.parametrize("address", ["http://user:hush@{host}/v1", "http://{host}/v1?key=hush"])
+def test_served_model_asks_no_address_that_may_hold_a_secret(mock_server, address):
+    host = mock_server.base_url.removeprefix("http://").removesuffix("/v1")
+    with pytest.raises(UsageError, match="the base URL must") as caught:
+        asyncio.run(served_model(address.format(host=host)))
+    assert "hush" not in str(caught.value)
+    assert mock_server.num_requests == 0
+
+
+def test_served_model_reads_no_body_without_end():
+    with pytest.raises(UsageError, match="longer than 64 MiB"):
+        asked_of(" " * (MAX_ANSWER_BYTES + 1), 200)
+
+
+KEY = "sk-very-secret-key"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("http://localhost:8000/v1", "http://localhost:8000/v1"),
+        (" https://host/v1// ", "https://host/v1"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_endpoint_takes_base_urls(given, kept):
+    assert Endpoint(base_url=given, model="m").base_url == kept
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "",
+        "localhost:8000",
+        "ftp://host/v1",
+        "http:///v1",
+        "http://host:port/v1",
+        "http://[::1/v1",
+        "https://host/v1?api-version=1",
+        "https://host/v1#top",
+        f"https://user:{KEY}@host/v1",
+        f"https://{KEY}@host/v1",
+    ],
+)
+def test_endpoint_refuses_base_urls_and_shows_none(base_url):
+    with pytest.raises(ValidationError) as raised:
+        Endpoint(base_url=base_url, model="m")
+    assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"api_key": f"{KEY}\nX-Other: 1"},
+        {"api_key": "schlüssel"},
+        {"headers": {"X-Key": f"{KEY}\r\n"}},
+        {"headers": {"X Key": "1"}},
+        {"headers": {"": "1"}},
+        {"proxy": "socks5://host:1"},
+        {"model": ""},
+        {"max_attempts": 0},
+        {"total_timeout": 0},
+        {"dialekt": "chat"},
+    ],
+)
+def test_endpoint_refuses(options):
+    with pytest.raises(ValidationError) as raised:
+        Endpoint.model_validate({"base_url": "http://host", "model": "m", **options})
+    assert KEY not in str(raised.value)
+
+
+def test_endpoint_shows_no_secret():
+    endpoint = Endpoint(
+        base_url="http://host",
+        model="m",
+        api_key=KEY,
+        headers={"X-Key": "header-secret"},
+        query={"key": "query-secret"},
+        proxy="http://user:proxy-secret@host:1",
+    )
+    for shown in (repr(endpoint), str(endpoint)):
+        assert KEY not in shown
+        assert "secret" not in shown
+    assert {KEY, "header-secret", "query-secret", "proxy-secret"} <= set(endpoint.secrets)
+
+
+def test_secrets_hold_the_credential_of_a_header_too():
+    endpoint = Endpoint(
+        base_url="http://host", model="m", headers={"Authorization": f"Basic {KEY}"}
+    )
+    assert endpoint.secrets == (f"Basic {KEY}", KEY)
+
+
+def test_secrets_leave_switches_out():
+    assert Endpoint(base_url="http://host", model="m", query={"beta": "1"}).secrets == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "connect_timeout",
+        "total_timeout",
+        "idle_timeout",
+        "retry_deadline",
+        "max_retry_after",
+        "outage_deadline",
+    ],
+)
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
+def test_endpoint_waits_for_nothing_for_ever(name, seconds):
+    with pytest.raises(ValidationError, match=name):
+        Endpoint(base_url="http://h", model="m", **{name: seconds})
+
+
+@pytest.mark.parametrize(("cached", "cost"), [(0, 20.0), (4, 14.0), (10, 5.0), (1000, 520.0)])
+def test_cost_is_never_negative(cached, cost):
+    """Some endpoints leave the cached tokens out of those of the prompt."""
+    prices = {"prompt": 2e6, "completion": 0.0, "cached": 0.5e6}
+    endpoint = Endpoint(base_url="http://h", model="m", prices=prices)
+    assert endpoint.cost(Usage(prompt_tokens=10, cached_tokens=cached)) == cost

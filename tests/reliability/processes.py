@@ -59,7 +59,7 @@ def run_stopped(
             said = []
             for line in process.stderr:
                 said.append(line)
-                if again is not None and "once more to stop at once" in line:
+                if again is not None and "again to stop now" in line:
                     process.send_signal(again)
                     again = None
             return Stopped(process.wait(), "".join(said))

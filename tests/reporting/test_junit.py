@@ -6,11 +6,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gymcli.index import open_index
 from gymcli.metrics.gates import GateProblem
 from gymcli.reporting.junit import IndexedReport, write_junit
 from gymcli.reporting.run_report import RunReport
 from gymcli.runner.measure import measure
+from gymcli.store.run_index import RunIndex
 from tests.reporting.reports import HOSTILE, report_of, write_run
 
 SUITE = {
@@ -72,7 +72,7 @@ def folder(tmp_path):
 def of_folder(folder, **more: object) -> ET.Element:
     metrics = measure(folder).metrics()
     report = report_of([])._replace(run=str(folder), metrics=metrics, **more)
-    with open_index(folder) as index:
+    with RunIndex(folder) as index:
         return written((report, index))
 
 
@@ -129,7 +129,7 @@ def test_gates_are_a_suite(folder):
 
     texts = ("coverage >= 0.5", "coverage >= 0.99", "pass@1 >= 0.6")
     judged = judged._replace(gates=[judge(parse_gate(text), metrics) for text in texts])
-    with open_index(folder) as index:
+    with RunIndex(folder) as index:
         root = written((judged, index))
     assert [suite.get("name") for suite in root] == ["gates", "sums"]
     kinds = {
@@ -176,7 +176,7 @@ def test_secrets_are_taken_out(folder):
     metrics = measure(folder).metrics()
     report = report_of([])._replace(run="run", metrics=metrics, model="secret-model")
     file = io.BytesIO()
-    with open_index(folder) as index:
+    with RunIndex(folder) as index:
         runs = [IndexedReport(report, index)]
         write_junit(runs, file, clean=lambda text: text.replace("secret", "[redacted]"))
     assert b"secret" not in file.getvalue()
@@ -192,7 +192,7 @@ def test_secrets_are_taken_out_before_texts_are_cut(tmp_path):
     )
     report = report_of([])._replace(run="run", metrics=measure(folder).metrics())
     file = io.BytesIO()
-    with open_index(folder) as index:
+    with RunIndex(folder) as index:
         runs = [IndexedReport(report, index)]
         write_junit(runs, file, clean=lambda text: text.replace("secret", "*"))
     assert b"tse" not in file.getvalue()
@@ -210,7 +210,7 @@ def test_several_runs_have_suites_of_their_own(folder, tmp_path):
         report_of([])._replace(run=name, metrics=measure(path).metrics())
         for name, path in (("one", folder), ("two", other))
     ]
-    with open_index(folder) as first, open_index(other) as second:
+    with RunIndex(folder) as first, RunIndex(other) as second:
         root = written((reports[0], first), (reports[1], second))
     assert [suite.get("name") for suite in root] == ["one: sums", "two: sums"]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gymcli.index import Refreshed, open_index
 from gymcli.reporting.viewer_lists import Listing, Listings, quoted
+from gymcli.store.run_index import Refreshed, RunIndex
 from tests.reporting.viewer_runs import lines, rollout, write_run
 
 
@@ -27,7 +27,7 @@ def run(tmp_path):
 def test_a_run_that_grows_is_searched_again_after_ten_times_the_search(run):
     clock = Clock()
     half = Listing("reward == 0.5", "-task_id")
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         listings = Listings(index, clock=clock)
         clock.step = 1.0  # a search begins, and ends a second later
         assert list(listings.rows(half)) == [2, 1, 0]
@@ -46,7 +46,7 @@ def test_a_run_that_grows_is_searched_again_after_ten_times_the_search(run):
 
 
 def test_a_file_that_is_replaced_leaves_nothing_of_the_old_lists(run):
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         listings = Listings(index)
         assert list(listings.rows(Listing("reward == 0.5"))) == [0, 1, 2]
         (run / "new").write_bytes(lines([rollout("z", 0, 0.5)]))
@@ -56,7 +56,7 @@ def test_a_file_that_is_replaced_leaves_nothing_of_the_old_lists(run):
 
 
 def test_nothing_new_changes_no_version(run):
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         listings = Listings(index)
         listings.take(index.refresh())
         listings.take(Refreshed())
@@ -65,7 +65,7 @@ def test_nothing_new_changes_no_version(run):
 
 def test_few_lists_are_kept_and_the_one_asked_for_last_longest(run):
     clock = Clock()
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         listings = Listings(index, clock=clock)
         first = listings.rows(Listing("attempt == 0"))
         for number in range(20):
@@ -81,6 +81,6 @@ def test_few_lists_are_kept_and_the_one_asked_for_last_longest(run):
 def test_a_quoted_text_is_found_as_it_is(tmp_path, text):
     named = rollout(f"x{text}x", 0, 0.5)
     run = write_run(tmp_path / "run", [named, rollout("other")])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         found = Listings(index).rows(Listing(f"task_id == {quoted(f'x{text}x')}"))
         assert list(found) == [0]

@@ -3,13 +3,13 @@
 import pytest
 
 from gymcli.errors import RunFileError
-from gymcli.index import open_index
 from gymcli.reporting.viewer_lists import failures_of
+from gymcli.store.run_index import RunIndex
 from tests.reporting.viewer_runs import failure, lines, rollout, write_run
 
 
 def errors(run, task="a", attempt=0):
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         row = index.find("arithmetic", task, attempt)
         return [each.error.error_class for each in failures_of(run, row)]
 
@@ -36,7 +36,7 @@ def test_a_line_that_is_not_finished_is_left_out(tmp_path):
 
 def test_a_damaged_line_is_told(tmp_path):
     run = write_run(tmp_path, [rollout("a")], failures=[failure("b")])
-    with open_index(run) as index:
+    with RunIndex(run) as index:
         row = index.find("arithmetic", "a", 0)
         with (run / "failures.jsonl").open("ab") as file:
             file.write(b'{"task_id":"a",\n')
@@ -47,5 +47,5 @@ def test_a_damaged_line_is_told(tmp_path):
 def test_a_bare_file_has_no_history(tmp_path):
     file = tmp_path / "rollouts.jsonl"
     file.write_bytes(lines([rollout("a")]))
-    with open_index(file) as index:
+    with RunIndex(file) as index:
         assert failures_of(file, index.rows[0]) == []

@@ -4,7 +4,7 @@ import pytest
 
 from gymcli.errors import UnknownNameError
 from gymcli.runner.indexing import index_run
-from tests.index.runs import lines, scored, write_run
+from tests.store.indexed_runs import lines, scored, write_run
 
 
 def test_index_run_asks_the_environment_from_which_reward_it_passes(tmp_path):

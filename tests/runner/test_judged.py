@@ -11,7 +11,7 @@ from gymcli.runner.verifying import JudgedJob, iterated, rescore_judged
 from gymcli.store.lines import Line
 from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import SCHEMA_VERSION, Message, Rollout
+from gymcli.types import SCHEMA_VERSION, Message, Rollout, Verifier
 
 
 def find(name):
@@ -42,13 +42,8 @@ def record_of(env, number, **fields):
     )
 
 
-def rescoring(lines, *, keeps_lines=False, concurrency=4):
-    job = JudgedJob(
-        RolloutReading("rollouts.jsonl"),
-        find,
-        keeps_lines=keeps_lines,
-        concurrency=concurrency,
-    )
+def rescoring(lines, **options):
+    job = JudgedJob(RolloutReading("rollouts.jsonl"), find, **{"concurrency": 4, **options})
     judges = Judges({"judge": "oracle"})
     batches = rescore_judged(lines.read, job, lambda: judging(judges, Verdicts()))
     return (result for batch in iterated(batches) for result in batch)
@@ -79,6 +74,17 @@ def test_rescore_judged_keeps_lines_as_they_are():
     record = record_of("Recorded", 1)
     [result] = rescoring(Lines([record]), keeps_lines=True)
     assert result.line == msgspec.json.encode(record)
+
+
+def test_rescore_judged_keeps_order_and_lines_where_no_model_is_asked():
+    """A line whose score is the same stays as it is, byte by byte."""
+    verifier = Verifier("1", find("Unclosed").source_hash)
+    records = [record_of("Unclosed", n, reward=float(n % 2), verifier=verifier) for n in range(9)]
+    results = list(rescoring(Lines(records), keeps_lines=True, asks_nobody=True))
+    assert [result.key.task_id for result in results] == [record.task_id for record in records]
+    for record, result in zip(records, results, strict=True):
+        assert result.new_reward == 1.0
+        assert (result.line == msgspec.json.encode(record)) is (record.reward == 1.0)
 
 
 def test_rescore_judged_tells_lines_of_one_key_apart():

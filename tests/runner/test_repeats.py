@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from gymcli.errors import RunFileError
 from gymcli.metrics import ScoredLine, aggregate
 from gymcli.mock import MockServer
-from gymcli.rollout.rescored import AttemptErrorText, Rescored
+from gymcli.rollout.rescored import Rescored
+from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.runner.judging import Judges
 from gymcli.runner.repeats import Repeats
 from gymcli.runner.rescoring import Rescoring
@@ -324,7 +325,7 @@ def test_the_first_disagreements_are_listed():
 
 def test_what_was_never_scored_agrees_with_nothing():
     repeats = Repeats(2, lambda env: False)
-    error = AttemptErrorText("VerifierError", "no")
+    error = ErrorReply("VerifierError", "no")
     for number in range(2):
         key = AttemptKey("quiz", "t", 0)
         failed = Rescored(key=key, old_reward=1.0, new_reward=None, error=error)

@@ -114,7 +114,7 @@ def test_display_lets_escapes_through_and_no_secret():
 
 PROGRAM = """
 import asyncio, logging, os, sys, warnings
-from gymcli.commands.streams import hide, make_safe
+from gymcli.commands.console import hide, make_safe
 make_safe(os.environ)
 hide(["sk-added-later"])
 told = os.environ["A_TOKEN"] + " sk-added-later \\x1b[2J \\u202e"

@@ -77,7 +77,7 @@ OUT_OF_FILES = """
 import os, resource, sys
 from pathlib import Path
 from gymcli.errors import RunDirectoryError
-from gymcli.store.appending import LineAppender
+from gymcli.store.durability import LineAppender
 appender = LineAppender(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 taken = []
@@ -114,7 +114,7 @@ LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from gymcli.errors import RunDirectoryError
-from gymcli.store.appending import LineAppender
+from gymcli.store.durability import LineAppender
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 before = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))

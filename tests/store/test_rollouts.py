@@ -13,11 +13,12 @@ from gymcli.store.rollout_files import (
     RolloutReading,
     decode_rollout,
     environment_names,
-    find_rollout,
+    find_record,
     rollout_lines,
     rollouts_file,
 )
 from gymcli.types import Rollout
+from tests.store.indexed_runs import failed, write_run
 
 NEMO_RUN = Path(__file__).parents[3] / "shared" / "data" / "nemo_gym_run" / "rollouts.jsonl"
 
@@ -156,11 +157,11 @@ def test_environment_names_are_those_of_the_lines(tmp_path):
         environment_names(write(tmp_path, own(), b'{"schema_version": 1}', own()), READING)
 
 
-def test_find_rollout_takes_a_task_and_an_attempt(tmp_path):
+def test_find_record_takes_a_task_and_an_attempt(tmp_path):
     path = write(tmp_path, own("a", 1), own("b"), own("a", 0), own("b/1"), own("a", 0, "other"))
 
     def found(task, env=None):
-        rollout = find_rollout(path, task, RolloutReading(str(path), env))
+        rollout = find_record(path, task, env=env)
         return rollout and (rollout.env, rollout.task_id, rollout.attempt)
 
     assert found("a") == ("quiz", "a", 0)
@@ -168,7 +169,24 @@ def test_find_rollout_takes_a_task_and_an_attempt(tmp_path):
     assert found("b/1") == ("quiz", "b/1", 0)
     assert found("a", "other") == ("other", "a", 0)
     assert found("a/7") is None
-    assert find_rollout(tmp_path, "b", READING) == own("b")
+    assert find_record(tmp_path, "b") == own("b")
+
+
+def test_find_record_takes_the_last_failure_of_what_is_not_scored(tmp_path):
+    run = write_run(
+        tmp_path / "run",
+        rollouts=[own("a", 1)],
+        failures=[failed("a", 0), failed("b"), failed("b", 1, "Last"), failed("c", env="other")],
+    )
+    assert find_record(run, "a") == own("a", 1)
+    assert find_record(run, "a/0") == failed("a", 0)
+    assert find_record(run, "b") == failed("b", 1, "Last")
+    assert find_record(run, "b", env="other") is None
+    assert find_record(run, "c", env="other") == failed("c", env="other")
+    assert find_record(run, "d") is None
+    (run / "rollouts.jsonl").unlink()
+    assert find_record(run, "a") == failed("a", 0)
+    assert find_record(run, "d") is None
 
 
 json_values = st.recursive(

@@ -60,7 +60,7 @@ def test_lock_is_held_against_other_processes_and_freed_by_their_death(tmp_path)
     command = f"""
 import sys
 from pathlib import Path
-from gymcli.store.run import RunDirectory
+from gymcli.store.run_directory import RunDirectory
 RunDirectory(Path({str(tmp_path)!r})).lock()
 print("locked", flush=True)
 sys.stdin.read()

@@ -1,0 +1,97 @@
+r"""Asks how many circles of a colour a picture shows; the number is read from a box.
+
+Source: the resources server circle_count of NVIDIA NeMo Gym (Apache-2.0), its rules written anew:
+the first `\boxed{...}` of all that was said that holds digits, and digits alone, is the answer.
+Where this differs:
+
+- A number of more than 1,000 digits is wrong, not an error.
+
+One row, but for the picture, which is a part of the message:
+{"id": "count-0", "difficulty": "easy", "messages": [{"role": "user", "content": [{"type":
+"image_url", "image_url": {"url": "data:image/png;base64,..."}}, {"type": "text", "text": "..."}]}],
+"circles": [{"x": 48, "y": 61, "radius": 30, "color": "red"}], "target_color": "red"}
+"""
+
+import re
+from collections.abc import Iterator
+from random import Random
+
+from pydantic import BaseModel
+
+from gymcli import (
+    Context,
+    Environment,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Task,
+)
+from gymcli.envs import load_generator
+
+__all__ = ["Circle", "CircleCount", "CircleTask"]
+
+NUMBER = re.compile(r"\\boxed\{(\d+)\}")
+MAX_DIGITS = 1000
+"""Python converts no number of more than 4,300 digits."""
+
+
+class Circle(BaseModel):
+    """A circle of a picture; y counts from the top."""
+
+    x: int | float
+    y: int | float
+    radius: int | float
+    color: str
+
+
+class CircleTask(Task):
+    """What a picture shows, and the colour that is asked about."""
+
+    circles: list[Circle]
+    target_color: str
+
+    @property
+    def targets(self) -> list[Circle]:
+        """The circles of the colour that is asked about."""
+        return [circle for circle in self.circles if circle.color == self.target_color]
+
+
+class CircleCount(Environment[CircleTask]):
+    """Count the circles of one colour in a picture."""
+
+    properties = Properties("single-step", "perception", "images", "counting", "exact match")
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward 1 where the first number in a box is that of the circles of the colour."""
+        num_expected = len(cls.parse_task(rollout.task).targets)
+        found = NUMBER.search(rollout.output_text)
+        digits = found[1] if found else ""
+        is_short = 0 < len(digits) <= MAX_DIGITS
+        is_right = is_short and int(digits) == num_expected
+        reason = "correct" if is_right else "wrong_number" if digits else "no_number"
+        return Score(
+            float(is_right),
+            answer=str(int(digits)) if is_short else None,
+            details={"reason": reason, "expected_count": num_expected},
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message:
+        """Return the number in a box."""
+        return Message(role="assistant", content=_boxed(len(self.task.targets)))
+
+    @classmethod
+    def choices(cls, task: CircleTask) -> list[str]:
+        """Return every number from none to all of the circles."""
+        return [_boxed(number) for number in range(len(task.circles) + 1)]
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Draw pictures in which every number of circles of the colour is as likely."""
+        yield from load_generator("circle_count").generate(rng, num)
+
+
+def _boxed(number: int) -> str:
+    return f"\\boxed{{{number}}}"

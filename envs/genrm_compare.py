@@ -1,0 +1,488 @@
+r"""Compares all attempts of a task in pairs; what a generative reward model says is the reward.
+
+Source: the resources server genrm_compare of NVIDIA NeMo Gym (Apache-2.0), its rules written anew.
+The model of the role `reward` sees the conversation and the final answers of two attempts, and
+gives each a score from 1 to 5 and the pair a ranking from 1 to 6. Where the scores are equal, the
+ranking moves them apart (`simple_tiebreaker`). The reward of an attempt is the mean of its scores;
+options add what shortness and plain style are worth. An attempt without a mate gets
+`default_score`. Where this differs:
+
+- A comparison that cannot be read, however often it is asked for (`parse_retries`), is recorded and
+  counted, and enters no mean; there it is two scores of 3. An attempt that has no other comparison
+  gets `default_score` with the reason "unparseable". Read is what has all three numbers, each
+  within its range. A failed call leaves the group unscored.
+- The pair stands in one prompt that any chat model takes, not in chat roles of its own. A row's
+  `principle` is always shown, and where the row has none, one of ours: the better response is
+  correct, does what was asked, and is clear. Sampling is left to the role's own parameters.
+- The attempts are put in order before they are paired, and no comparison that comes late is lost.
+- Emoji are those of Unicode's blocks of them: no Chinese or Japanese character is one.
+
+`verify` gives 0 as a placeholder, since an attempt alone has no reward; `verify_group` replaces it.
+
+{"id": "list-0", "difficulty": "easy", "messages": [{"role": "user", "content": "Write a packing
+list for a picnic in the park: 6 items, …"}], "dataset": "lists", "principle": "", "wanted":
+{"theme": "a picnic in the park", "include": ["napkins", "a corkscrew"], "num_items": 6}}
+"""
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from random import Random
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, Field, FiniteFloat
+
+from gymcli import (
+    Comparison,
+    Context,
+    Environment,
+    EnvironmentOptions,
+    JSONObject,
+    Message,
+    Model,
+    PairwiseJudge,
+    Properties,
+    RoleError,
+    Rollout,
+    Score,
+    StandIn,
+    Task,
+)
+from gymcli.envs import load_generator
+
+__all__ = [
+    "GenrmCompare",
+    "PackingList",
+    "Result",
+    "Talk",
+    "centred",
+    "comparing",
+    "score_of",
+    "shortest",
+    "style_density",
+    "top_threshold",
+    "without_tie",
+    "written",
+]
+
+
+class PackingList(BaseModel):
+    """What a list has to be like in the end."""
+
+    theme: str
+    include: list[str] = Field(min_length=1)
+    exclude: list[str] = []
+    num_items: int = Field(ge=1)
+    top: str = ""
+    """The item to begin with."""
+    closing: str = ""
+    """The line after the list."""
+
+    def fulfilled(self, text: str) -> list[bool]:
+        """Say of each wish whether a text fulfils it; one without list items fulfils none."""
+        lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+        items = [line[2:].strip().casefold() for line in lines if line.startswith("- ")]
+        others = [line for line in lines if not line.startswith("- ")]
+        found = [any(wish.casefold() in item for item in items) for wish in self.include]
+        found += [all(wish.casefold() not in item for item in items) for wish in self.exclude]
+        found += [len(items) == self.num_items, others == [self.closing] * bool(self.closing)]
+        if self.top:
+            found.append(items[:1] == [self.top.casefold()])
+        return [is_fulfilled and bool(items) for is_fulfilled in found]
+
+
+class Talk(Task):
+    """A conversation to be continued; nothing but its messages is needed."""
+
+    principle: str | None = None
+    """What a better answer is; else the judge's own."""
+    wanted: PackingList | None = None
+    """What the answer has to be like."""
+
+
+class GenrmCompare(Environment[Talk]):
+    """Continue a conversation; every attempt is compared with others at the same task."""
+
+    max_reward = None
+    required_roles = ("reward",)
+    properties = Properties(
+        "single-step", "instruction following", "chat", "free text", "pairwise reward model"
+    )
+    skipped_checks = {
+        "guessing": "a reward is relative to the other attempts of a task: a guess alone has none"
+    }
+
+    class Options(EnvironmentOptions):
+        """Who is compared with whom, and what counts beside it."""
+
+        pairs: Literal["circular", "all_pairs"] = "circular"
+        """Each with the next one and the last with the first, or all with all."""
+        judges_per_comparison: int = Field(default=1, ge=1)
+        parse_retries: int = Field(default=3, ge=0)
+        """How often the model is asked again where its words cannot be read."""
+        default_score: FiniteFloat = 3.0
+        """The reward of an attempt that could not be compared."""
+        reasoning_bonus: FiniteFloat = 0.0
+        """For the shortest reasoning of all, if its score is among the top ones."""
+        answer_bonus: FiniteFloat = 0.0
+        """For the shortest answer of all, if its score is among the top ones."""
+        top_percentile: float = Field(default=0.2, ge=0.0, le=1.0)
+        """The share of the group that counts as the top."""
+        reasoning_length_penalty: FiniteFloat = 0.0
+        """What the longest reasoning loses against the shortest; zero in the mean."""
+        answer_length_penalty: FiniteFloat = 0.0
+        style_penalty: FiniteFloat = 0.0
+        """The same by headers, list items, bold words and emoji a character, outside code."""
+
+    options: Options
+
+    async def setup(self) -> list[Message]:
+        """Refuse to ask the policy for what could not be compared."""
+        if "reward" in self.roles:
+            _refuse_scalar(self.roles["reward"])
+        return []
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Return a placeholder for `verify_group` to replace."""
+        return Score(0.0, details={"reason": "not_compared"})
+
+    @classmethod
+    async def verify_group(cls, rollouts: list[Rollout], context: Context) -> list[Score]:
+        """Reward each attempt with the mean of its scores, and what the options add.
+
+        Raises:
+            RoleError: A call failed, once the others have ended; or the model gives numbers only.
+
+        """
+        options = cls.options_of(context)
+        if len(rollouts) < 2:
+            return [Score(options.default_score, details={"reason": "alone"}) for _ in rollouts]
+        model = context.roles["reward"]
+        _refuse_scalar(model)
+        # In order of the attempts, whatever order they come in: it decides who is shown first.
+        order = sorted(
+            range(len(rollouts)), key=lambda n: (rollouts[n].attempt, rollouts[n].last_text)
+        )
+        scores = await _scores([rollouts[n] for n in order], model, options)
+        by_place = dict(zip(order, scores, strict=True))
+        return [by_place[n] for n in range(len(rollouts))]
+
+    async def oracle(self, rollout: Rollout) -> Message | None:
+        """Return a list that is as wanted; a row that does not say how has no gold."""
+        if self.task.wanted is None:
+            return None
+        return Message(role="assistant", content=written(self.task.wanted))
+
+    @classmethod
+    def stand_ins(cls, task: Talk) -> Mapping[str, Model]:
+        """Return a judge of pairs that counts; none where there is nothing to count."""
+        return {"reward": comparing(task.wanted)} if task.wanted else {}
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Ask for packing lists, at once or with wishes that change over two or three turns."""
+        yield from load_generator("genrm_compare").generate(rng, num)
+
+
+def paired(num: int, options: GenrmCompare.Options) -> list[tuple[int, int]]:
+    """Return the places of the attempts to compare; the first of a pair is shown first."""
+    if options.pairs == "all_pairs":
+        return list(itertools.combinations(range(num), 2))
+    return [(place, (place + 1) % num) for place in range(num)]
+
+
+def adjusted(
+    scores: Sequence[float], rollouts: Sequence[Rollout], options: GenrmCompare.Options
+) -> list[float]:
+    """Add what shortness and plain style are worth, in the order of the source."""
+    answers = [rollout.last_text.strip() for rollout in rollouts]
+    answer_lengths = [len(answer) for answer in answers]
+    reasoning_lengths = [len(_reasoning(rollout)) for rollout in rollouts]
+    rewards = list(scores)
+    threshold = top_threshold(scores, options.top_percentile)
+    for lengths, bonus in (
+        (reasoning_lengths, options.reasoning_bonus),
+        (answer_lengths, options.answer_bonus),
+    ):
+        place = shortest(lengths)
+        if place is not None and rewards[place] >= threshold:
+            rewards[place] += bonus
+    for values, penalty in (
+        (reasoning_lengths, options.reasoning_length_penalty),
+        (answer_lengths, options.answer_length_penalty),
+        ([style_density(answer) for answer in answers], options.style_penalty),
+    ):
+        rewards = [r + penalty * w for r, w in zip(rewards, centred(values), strict=True)]
+    return rewards
+
+
+def _reasoning(rollout: Rollout) -> str:
+    thoughts = [m.reasoning or "" for m in rollout.responses if m.role == "assistant"]
+    return "".join(thoughts).strip()
+
+
+async def _scores(
+    rollouts: Sequence[Rollout], model: Model, options: GenrmCompare.Options
+) -> list[Score]:
+    """Compare the attempts, all pairs at once, and score them."""
+    results = await _together(
+        [
+            _compared(model, rollouts, pair, judge, options.parse_retries)
+            for pair in paired(len(rollouts), options)
+            for judge in range(options.judges_per_comparison)
+        ]
+    )
+    scores = [
+        score_of(place, results, rollouts, options.default_score) for place in range(len(rollouts))
+    ]
+    rewards = adjusted([score.reward for score in scores], rollouts, options)
+    for score, reward in zip(scores, rewards, strict=True):
+        score.components = {"comparison": score.reward, "adjustment": reward - score.reward}
+        score.reward = reward
+    return scores
+
+
+def _refuse_scalar(model: Model) -> None:
+    if model.is_scalar:
+        raise RoleError(
+            "genrm_compare compares two answers in one prompt, which a scalar endpoint cannot "
+            "read; give --role reward=… a chat model"
+        )
+
+
+class Result(NamedTuple):
+    """One comparison; its places are those of the attempts in the group."""
+
+    first: int
+    second: int
+    comparison: Comparison
+
+
+async def _compared(
+    model: Model, rollouts: Sequence[Rollout], pair: tuple[int, int], judge: int, retries: int
+) -> Result:
+    """Compare two attempts; each judge and each try is a question of its own."""
+    first, second = (rollouts[place] for place in pair)
+    history = first.messages[: first.num_prompt_messages]
+    for number in range(retries + 1):
+        comparison = await PairwiseJudge(version=f"1/{judge}/{number}").compare(
+            model,
+            history,
+            first.last_text.strip(),
+            second.last_text.strip(),
+            principle=GenrmCompare.parse_task(first.task).principle or "",
+        )
+        if comparison.is_parsed:
+            break
+    return Result(*pair, comparison)
+
+
+async def _together(comparing: Sequence[Coroutine[object, object, Result]]) -> list[Result]:
+    """Wait for all, so that no answer that was paid for is lost; then raise the first error."""
+    results = []
+    for result in await asyncio.gather(*comparing, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+        results.append(result)
+    return results
+
+
+MIDDLE = 3.5
+"""The ranking of two answers that are as good as each other."""
+
+CODE = re.compile(r"```.*?```", re.DOTALL)
+STYLE = (
+    re.compile(r"^#{1,6}\s", re.MULTILINE),
+    re.compile(r"^[^\S\n]*+(?:\d++\.|[-*+])\s", re.MULTILINE),
+    re.compile(r"\*\*[^*\n]++\*\*"),
+    re.compile(r"__[^_\n]++__"),
+    re.compile("[\u2600-\u27bf\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]"),
+)
+"""Headers, list items, bold words in either form, emoji."""
+
+
+def without_tie(comparison: Comparison) -> tuple[float, float]:
+    """Return both scores; equal ones are moved apart by the ranking."""
+    first, second, ranking, _ = comparison
+    shift = MIDDLE - ranking if first == second else 0.0
+    return first + shift, second - shift
+
+
+def score_of(
+    place: int, results: Sequence[Result], rollouts: Sequence[Rollout], default: float
+) -> Score:
+    """Return the mean of the scores of one attempt, with every comparison that it was part of."""
+    own = [result for result in results if place in (result.first, result.second)]
+    read = [result for result in own if result.comparison.is_parsed]
+    scores = [without_tie(result.comparison)[result.second == place] for result in read]
+    num_ties = sum(result.comparison.score_1 == result.comparison.score_2 for result in read)
+    return Score(
+        fmean(scores) if scores else default,
+        metrics={
+            "comparisons": len(own),
+            "unparseable": len(own) - len(read),
+            "ties": num_ties,
+        },
+        details={
+            "reason": "compared" if scores else "unparseable",
+            "comparisons": [_record(place, result, rollouts) for result in own],
+        },
+    )
+
+
+def _record(place: int, result: Result, rollouts: Sequence[Rollout]) -> JSONObject:
+    """Return what was compared and what was said; nothing was where it could not be read."""
+    other = result.first if place == result.second else result.second
+    shown: JSONObject = {
+        "with_attempt": rollouts[other].attempt,
+        "shown_as": 1 if place == result.first else 2,
+    }
+    if not result.comparison.is_parsed:
+        return {**shown, "is_parsed": False}
+    score_1, score_2, ranking, _ = result.comparison
+    return {**shown, "score_1": score_1, "score_2": score_2, "ranking": ranking}
+
+
+def top_threshold(scores: Sequence[float], share: float) -> float:
+    """Return the lowest of the top scores: of a share of them, and of one at least."""
+    return sorted(scores, reverse=True)[max(0, int(len(scores) * share) - 1)]
+
+
+def shortest(lengths: Sequence[int]) -> int | None:
+    """Return the place of the first shortest text that is not empty; None where all are."""
+    places = [place for place, length in enumerate(lengths) if length]
+    return min(places, key=lambda place: lengths[place], default=None)
+
+
+def centred(values: Sequence[float]) -> list[float]:
+    """Return a weight for each value: the lowest is 1 above the highest, and the mean is 0."""
+    low, high = min(values), max(values)
+    if low == high:
+        return [0.0] * len(values)
+    weights = [(high - value) / (high - low) for value in values]
+    mean = fmean(weights)
+    return [weight - mean for weight in weights]
+
+
+def style_density(text: str) -> float:
+    """Count headers, list items, bold words and emoji for each character, outside code."""
+    prose = CODE.sub("", text)
+    length = len(prose.strip())
+    return sum(len(pattern.findall(prose)) for pattern in STYLE) / length if length else 0.0
+
+
+SHOWN_ANSWERS = re.compile(
+    r"<response_1>\n(.*)\n</response_1>\n\n<response_2>\n(.*)\n</response_2>", re.DOTALL
+)
+
+
+def comparing(wanted: PackingList) -> StandIn:
+    """Return a judge of pairs without a model: the better list is the one that fulfils more wishes.
+
+    It raises RoleError where the prompt shows no two answers.
+    """
+
+    def compare(messages: list[Message]) -> str:
+        shown = SHOWN_ANSWERS.search(messages[-1].text)
+        if shown is None:
+            raise RoleError("the prompt shows no two answers")
+        wishes = [wanted.fulfilled(answer) for answer in shown.groups()]
+        first, second = (sum(found) / len(found) for found in wishes)
+        verdict = {
+            "score_1": 1.0 + 4.0 * first,
+            "score_2": 1.0 + 4.0 * second,
+            "ranking": 3.5 + 2.5 * (second - first),
+        }
+        return json.dumps(verdict)
+
+    return StandIn(compare)
+
+
+def written(wanted: PackingList) -> str:
+    """Write a list that is as wanted, of those that `conversation` asks for."""
+    kept = [wanted.top, *wanted.include] if wanted.top else wanted.include
+    items = list(dict.fromkeys(kept))
+    spare = [item for item in THEMES[wanted.theme] if item not in (*items, *wanted.exclude)]
+    return _text(items + spare[: wanted.num_items - len(items)], wanted.closing)
+
+
+def _text(items: Sequence[str], closing: str = "") -> str:
+    return "\n".join([*(f"- {item}" for item in items), *([closing] if closing else [])])
+
+
+THEMES = {
+    "a week of camping by a lake": (
+        "a rain jacket",
+        "tent pegs",
+        "a head torch",
+        "matches",
+        "a water filter",
+        "insect spray",
+        "a tin opener",
+        "a sleeping mat",
+        "dry socks",
+        "a fishing rod",
+        "a washing line",
+        "a first-aid kit",
+    ),
+    "a picnic in the park": (
+        "a blanket",
+        "napkins",
+        "a corkscrew",
+        "lemonade",
+        "a bread knife",
+        "paper plates",
+        "sun cream",
+        "a frisbee",
+        "cherry tomatoes",
+        "a cool box",
+        "a rubbish bag",
+        "salt",
+    ),
+    "a long train journey with two children": (
+        "crayons",
+        "a pack of cards",
+        "apple slices",
+        "wet wipes",
+        "headphones",
+        "a picture book",
+        "a change of clothes",
+        "water bottles",
+        "a soft toy",
+        "the tickets",
+        "a travel pillow",
+        "a puzzle",
+    ),
+    "a winter weekend in the mountains": (
+        "woollen gloves",
+        "thick socks",
+        "a thermos flask",
+        "snow boots",
+        "lip balm",
+        "a trail map",
+        "ski goggles",
+        "a scarf",
+        "tea bags",
+        "a whistle",
+        "a pocket lamp",
+        "chocolate",
+    ),
+    "the first night in an empty flat": (
+        "a mattress",
+        "light bulbs",
+        "toilet paper",
+        "a screwdriver",
+        "a kettle",
+        "two mugs",
+        "a towel",
+        "a phone charger",
+        "soap",
+        "a doormat",
+        "a broom",
+        "the keys",
+    ),
+}

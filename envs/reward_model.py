@@ -1,0 +1,182 @@
+r"""Asks for something in writing and takes a reward model's number for the conversation as it is.
+
+Source: the reward model environment of NVIDIA NeMo RL and the scalar reward models of which NVIDIA
+NeMo Gym gives a sketch (both Apache-2.0), written anew: one number for the whole conversation,
+which may be anything. The model has the role `reward`: a scalar endpoint (vLLM's /score, /pooling
+or /classify), or a chat model that writes a number from `low` to `high`. A row needs nothing but
+its conversation; those that ship also say what the text has to be like, for the stand-in and the
+oracle. Where this differs:
+
+- The policy's reasoning is not shown. A conversation in which it said nothing is rated with an
+  empty answer at its end.
+- What a chat model writes may hold no number. That is recorded (`reason` "unparseable", a metric
+  of that name), and the reward is the option `unparseable_reward`.
+
+{"id": "note-0", "difficulty": "easy", "prompt": "Write a short note about a new bicycle shed. Begin
+with the word \"Now\". Use at most 41 words. Use the word \"key\".", "wanted": {"topic": "a new
+bicycle shed", "mention": ["key"], "max_words": 41, "opening": "Now"}}
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Self
+
+from pydantic import BaseModel, Field, FiniteFloat, model_validator
+
+from gymcli import (
+    Context,
+    Environment,
+    EnvironmentOptions,
+    JSONObject,
+    Message,
+    Model,
+    Properties,
+    RewardModel,
+    Rollout,
+    Score,
+    StandIn,
+    Task,
+)
+from gymcli.envs import load_generator
+
+__all__ = ["Note", "RatedConversation", "Writing", "written"]
+
+
+class Note(BaseModel):
+    """What a note has to be like."""
+
+    topic: str
+    mention: list[str] = Field(min_length=1)
+    """Words that it has in it."""
+    avoid: list[str] = []
+    """Words that it does not."""
+    max_words: int = Field(ge=1)
+    num_sentences: int | None = Field(default=None, ge=1)
+    opening: str = Field(min_length=1)
+    """The first word."""
+    ending: str = ""
+    """The last sentence."""
+
+    def fulfilled(self, text: str) -> list[bool]:
+        """Say of each requirement whether a text fulfils it; one without words fulfils none."""
+        words = re.findall(r"\w+", text.casefold())
+        found = [word.casefold() in words for word in self.mention]
+        found += [word.casefold() not in words for word in self.avoid]
+        found.append(len(text.split()) <= self.max_words)
+        found.append(words[:1] == [self.opening.casefold()])
+        if self.num_sentences is not None:
+            found.append(len(SENTENCE_END.findall(text)) == self.num_sentences)
+        if self.ending:
+            found.append(text.rstrip().endswith(self.ending))
+        return [is_fulfilled and bool(words) for is_fulfilled in found]
+
+
+class Writing(Task):
+    """Something to write; nothing but the prompt is needed."""
+
+    wanted: Note | None = None
+    """What the text has to be like."""
+
+
+class RatedConversation(Environment[Writing]):
+    """Write what is asked for; a reward model says how good it is."""
+
+    max_reward = None
+    required_roles = ("reward",)
+    properties = Properties(
+        "single-step", "instruction following", "writing", "free text", "scalar reward model"
+    )
+
+    class Options(EnvironmentOptions):
+        """How a chat model rates, and what it is worth when it does not."""
+
+        low: FiniteFloat = 0.0
+        """The worst rating of a chat model."""
+        high: FiniteFloat = 10.0
+        unparseable_reward: FiniteFloat = 0.0
+        """The reward where a chat model's words hold no number from `low` to `high`."""
+
+        @model_validator(mode="after")
+        def _is_a_range(self) -> Self:
+            if not self.low < self.high:
+                raise ValueError(f"low ({self.low:g}) has to be below high ({self.high:g})")
+            return self
+
+    options: Options
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Reward what the reward model says.
+
+        Raises:
+            RoleError: The call failed, or a scalar model gave no finite number.
+
+        """
+        options = cls.options_of(context)
+        model = RewardModel(low=options.low, high=options.high)
+        rating = await model.score(context.roles["reward"], conversation_of(rollout))
+        return Score(
+            options.unparseable_reward if rating is None else rating,
+            metrics={"unparseable": float(rating is None)},
+            details={"reason": "unparseable" if rating is None else "scored"},
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message | None:
+        """Return a note that is as wanted; a row that does not say how has no gold."""
+        if self.task.wanted is None:
+            return None
+        return Message(role="assistant", content=written(self.task.wanted))
+
+    @classmethod
+    def stand_ins(cls, task: Writing) -> Mapping[str, Model]:
+        """Return a reward model that counts; none where there is nothing to count."""
+        return {"reward": counting(task.wanted)} if task.wanted else {}
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Ask for notes with three, five or seven requirements."""
+        yield from load_generator("reward_model").generate(rng, num)
+
+
+def counting(wanted: Note) -> StandIn:
+    """Return a reward model without a model: the share of requirements that the answer fulfils."""
+
+    def rate(messages: list[Message]) -> str:
+        found = wanted.fulfilled(messages[-1].text)
+        return repr(sum(found) / len(found))
+
+    return StandIn(rate, is_scalar=True)
+
+
+def conversation_of(rollout: Rollout) -> list[Message]:
+    """Return what was said, without reasoning; it ends with an answer, if only an empty one."""
+    said = [
+        Message(
+            role=message.role,
+            content=message.content or message.refusal,
+            tool_calls=message.tool_calls,
+            tool_call_id=message.tool_call_id,
+            name=message.name,
+        )
+        for message in rollout.messages
+        if not message.is_reasoning_only
+    ]
+    if not said or said[-1].role != "assistant":
+        said.append(Message(role="assistant", content=""))
+    return said
+
+
+SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
+
+
+def written(note: Note) -> str:
+    """Write a note that is as wanted, of those that `made_up` gives."""
+    things = " and the ".join(note.mention)
+    sentences = [f"{note.opening} there is news about {note.topic}, and about the {things}."]
+    endings = [note.ending] if note.ending else []
+    num_fillers = (note.num_sentences or 2) - len(endings) - 1
+    return " ".join([*sentences, *FILLERS[:num_fillers], *endings])
+
+
+FILLERS = ("All are welcome.", "Bring a friend.", "It costs no money.")

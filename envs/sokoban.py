@@ -1,0 +1,455 @@
+r"""Plays Sokoban: boxes are pushed onto targets, one move a message.
+
+Source: the resources server grl_sokoban of NVIDIA NeMo Gym (Apache-2.0), its rules written anew,
+and the rewards of gym-sokoban: -0.1 for every step, 1 for a box pushed onto a target, -1 for one
+pushed off it, 10 more once all are there; their sum counts. The action is the first
+`<action>up|down|left|right|1-4</action>` of a message, else the first such word or digit anywhere
+in it, in upper or lower case. An episode has 20 messages. Where this differs:
+
+- An episode that breaks off before its turns are used up, as at a token limit, is charged -0.1 for
+  each turn that is left of the 20, as if the player had stood still: stopping must not pay.
+- A message without an action is answered with what is expected, and is a step that moves nothing;
+  in the reference it ends the rollout without a reward.
+- A row may write its room out as `board`. From `seed`, `dim_room` and `num_boxes`, without a board,
+  a room is made by our own generator: another one than gym-sokoban's of the same seed. A rollout of
+  the reference with such a row stays unscored.
+- A row without a board and a `seed` gets a room from the attempt's seed.
+- `search_depth`, `max_steps` and `render_mode` of a row change nothing; its `max_turns` does.
+
+One row (its system message shortened):
+{"id": "sokoban-0", "difficulty": "easy", "messages": [{"role": "system", "content": "Push the box
+onto the target."}, {"role": "user", "content": "#####\n#@$.#\n#####"}], "board":
+"#####\n#@$.#\n#####", "num_boxes": 1}
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from random import Random
+from typing import Annotated, NamedTuple
+
+from pydantic import Field, field_validator
+
+from gymcli import (
+    Context,
+    Environment,
+    JSONObject,
+    Message,
+    Properties,
+    Rollout,
+    Score,
+    Step,
+    Task,
+    VerifierError,
+)
+
+__all__ = ["ACTIONS", "Puzzle", "Room", "Sokoban", "make_room", "solve"]
+
+TAGGED = re.compile(r"<action>\s*(up|down|left|right|[1-4])\s*</action>", re.IGNORECASE | re.ASCII)
+BARE = re.compile(r"\b(?ai:(up|down|left|right|[1-4]))\b")
+
+STEP_REWARD = -0.1
+BOX_REWARD = 1.0
+SOLVED_REWARD = 10.0
+
+USED_UP = (None, "done", "env_done", "max_turns")
+"""Stop reasons of episodes that had all their turns, and of records that do not say."""
+
+Side = Annotated[int, Field(ge=4, le=20)]
+
+
+class Puzzle(Task):
+    """A room, or what it is made from."""
+
+    board: str | None = None
+    """The room in signs, a line each row."""
+    seed: int | None = None
+    """Makes the room where there is no board; None: the attempt's own seed does."""
+    dim_room: tuple[Side, Side] = (6, 6)
+    """Rows and columns, the walls around the room included."""
+    num_boxes: Annotated[int, Field(ge=1, le=8)] = 1
+
+    @field_validator("board")
+    @classmethod
+    def _is_a_room(cls, board: str | None) -> str | None:
+        if board is not None:
+            Room.parse(board)
+        return board
+
+
+# Sokoban rooms: read, shown, walked in, solved and made.
+#
+# A room is written in signs: `#` wall, `_` floor (`-` and a space are read too), `.` target,
+# `$` box, `*` box on a target, `@` player, `+` player on a target. Every other cell is wall, so
+# that a room needs no border.
+
+Cell = tuple[int, int]
+"""Row and column, counted from the top left."""
+
+
+class Room(NamedTuple):
+    """A room as it stands; moving gives another one."""
+
+    size: Cell
+    """Rows and columns."""
+    floor: frozenset[Cell]
+    targets: frozenset[Cell]
+    boxes: frozenset[Cell]
+    player: Cell
+
+    @classmethod
+    def parse(cls, text: str) -> "Room":
+        """Read a room from its signs.
+
+        Raises:
+            ValueError: It has an unknown sign, not one player, or not as many targets as boxes;
+                or all its boxes stand on targets already.
+
+        """
+        lines = text.replace("-", "_").replace(" ", "_").strip("\n").splitlines()
+        signs = {
+            (row, column): sign
+            for row, line in enumerate(lines)
+            for column, sign in enumerate(line)
+        }
+        unknown = sorted({*signs.values()} - {*_SIGNS, "#"})
+        if unknown:
+            raise ValueError(f"a room has no sign {unknown[0]!r}; it is written in # _ . $ * @ +")
+        kinds = {cell: _SIGNS[sign] for cell, sign in signs.items() if sign != "#"}
+        targets, boxes, players = (
+            frozenset(cell for cell, kind in kinds.items() if kind[part]) for part in range(3)
+        )
+        if len(players) != 1:
+            raise ValueError(f"a room needs one player, this has {len(players)}")
+        if len(boxes) != len(targets) or boxes == targets:
+            raise ValueError(
+                "a room needs as many boxes as targets, and a box that stands off them"
+            )
+        size = (len(lines), max(map(len, lines)))
+        return cls(size, frozenset(kinds), targets, boxes, min(players))
+
+    @property
+    def text(self) -> str:
+        """The room in its signs, a line each row."""
+        height, width = self.size
+        return "\n".join(
+            "".join(self._sign((row, column)) for column in range(width)) for row in range(height)
+        )
+
+    def _sign(self, cell: Cell) -> str:
+        if cell not in self.floor:
+            return "#"
+        return _SIGN_OF[cell in self.targets, cell in self.boxes, cell == self.player]
+
+    @property
+    def num_on_target(self) -> int:
+        """How many boxes stand on targets."""
+        return len(self.boxes & self.targets)
+
+    def is_solved(self) -> bool:
+        """Whether every box stands on a target."""
+        return self.boxes == self.targets
+
+    def after(self, action: str) -> "Room":
+        """Return the room after one action: itself where a wall or a second box is in the way."""
+        step = ACTIONS[action]
+        ahead = _moved(self.player, step)
+        if ahead not in self.floor:
+            return self
+        if ahead not in self.boxes:
+            return self._replace(player=ahead)
+        beyond = _moved(ahead, step)
+        if beyond not in self.floor or beyond in self.boxes:
+            return self
+        return self._replace(player=ahead, boxes=self.boxes - {ahead} | {beyond})
+
+
+class Sokoban(Environment[Puzzle]):
+    """Push every box onto a target, one move a message."""
+
+    max_reward = None
+    pass_threshold = 6.5
+    """A room solved within 20 turns is worth 9 or more, one of 8 boxes that is not 6.3 at most."""
+    max_turns = 20
+    properties = Properties("multi-turn", "planning", "games", "puzzle", "replayed rewards")
+
+    room: Room
+    plan: list[str]
+    """What is left of the oracle's solution."""
+    num_moves: int
+    """Actions that moved the player."""
+    num_unreadable: int
+    """Messages without an action."""
+
+    async def setup(self) -> list[Message]:
+        """Build the room; show it, unless the prompt does."""
+        self.room, self.plan = self._built(), []
+        self.num_moves = self.num_unreadable = 0
+        if any(self.room.text in message.text for message in self.rollout.messages):
+            return []
+        return [Message(role="user", content=f"{SIGNS}\n\n{EXPECTED}\n\n{self.room.text}")]
+
+    def _built(self) -> Room:
+        if self.task.board is not None:
+            return Room.parse(self.task.board)
+        rng = self.rng if self.task.seed is None else Random(self.task.seed)
+        return make_room(rng, *self.task.dim_room, self.task.num_boxes)
+
+    async def step(self, message: Message) -> Step:
+        """Play the message's action, show the room and reward the step."""
+        if self.room.is_solved():
+            return Step([], stop_reason="env_done")
+        refused = await self.call_tools(message.tool_calls)
+        before = self.room
+        action = action_of(message.text)
+        said = self._moved(action) if action else self._asked_again()
+        reward = STEP_REWARD + BOX_REWARD * (self.room.num_on_target - before.num_on_target)
+        answer = Message(role="user", content=f"{said}\n\n{self.room.text}")
+        if self.room.is_solved():
+            return Step([*refused, answer], reward + SOLVED_REWARD, "env_done")
+        return Step([*refused, answer], reward)
+
+    def _moved(self, action: str) -> str:
+        """Carry out one action and say what it did."""
+        before, self.room = self.room, self.room.after(action)
+        self.plan = self.plan[1:] if self.plan[:1] == [action] else []
+        if self.room == before:
+            return f"Nothing moved: the way {action} is blocked."
+        self.num_moves += 1
+        if self.room.is_solved():
+            return "Solved: every box stands on a target."
+        verb = "moved" if self.room.boxes == before.boxes else "pushed a box"
+        num_boxes = len(self.room.boxes)
+        return f"You {verb} {action}. Boxes on targets: {self.room.num_on_target} of {num_boxes}."
+
+    def _asked_again(self) -> str:
+        self.num_unreadable += 1
+        return f"I found no action, and nothing moved. {EXPECTED}"
+
+    @classmethod
+    async def verify(cls, rollout: Rollout, context: Context) -> Score:
+        """Play the record again, add up the step rewards, and charge the turns given away."""
+        if not rollout.env_version and cls.parse_task(rollout.task).board is None:
+            raise VerifierError('the record does not say what its room was: it has no "board"')
+        world = await context.replay(rollout)
+        assert isinstance(world, cls)
+        is_solved = world.room.is_solved()
+        rewards = [reward for reward in world.rollout.step_rewards if reward is not None]
+        has_stopped = is_solved or rollout.stop_reason in USED_UP
+        num_left = 0 if has_stopped else max(0, cls.max_turns - len(rewards))
+        return Score(
+            math.fsum([*rewards, *[STEP_REWARD] * num_left]),
+            metrics={
+                "solved": float(is_solved),
+                "boxes_on_target": world.room.num_on_target / len(world.room.boxes),
+                "moves": float(world.num_moves),
+                "unreadable_actions": float(world.num_unreadable),
+                "turns_given_away": float(num_left),
+            },
+            details={"reason": "solved" if is_solved else "unsolved", "board": world.room.text},
+        )
+
+    async def oracle(self, rollout: Rollout) -> Message | None:
+        """Play a shortest solution; None where there is none, or the room is too large for it."""
+        self.plan = self.plan or solve(self.room) or []
+        if not self.plan:
+            return None
+        return Message(role="assistant", content=tagged(self.plan[0]))
+
+    @classmethod
+    def choices(cls, task: Puzzle) -> list[str]:
+        """Return the four moves; a guesser takes one of them in every turn."""
+        return [tagged(action) for action in ACTIONS]
+
+    @classmethod
+    def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
+        """Write rooms with a shortest solution of bounded length, all of them different."""
+        rows: dict[str, JSONObject] = {}
+        while (number := len(rows)) < num:
+            difficulty, sides, boxes, (shortest, longest) = LEVELS[number % len(LEVELS)]
+            num_boxes = rng.choice(boxes)
+            room = make_room(rng, rng.choice(sides), rng.choice(sides), num_boxes)
+            solution = solve(room)
+            board = room.text
+            if board in rows or not solution or not shortest <= len(solution) <= longest:
+                continue
+            rows[board] = {
+                "id": f"sokoban-{number}",
+                "difficulty": difficulty,
+                "messages": [
+                    {"role": "system", "content": RULES},
+                    {"role": "user", "content": board},
+                ],
+                "board": board,
+                "num_boxes": num_boxes,
+            }
+        yield from rows.values()
+
+
+def tagged(action: str) -> str:
+    """Write an action as it is expected."""
+    return f"<action>{action}</action>"
+
+
+def action_of(text: str) -> str | None:
+    """Find the action of a message: the first in a tag, else the first bare word or digit."""
+    found = TAGGED.search(text) or BARE.search(text)
+    if found is None:
+        return None
+    word = found[1].lower()
+    return list(ACTIONS)[int(word) - 1] if word.isdigit() else word
+
+
+LEVELS = [
+    ("easy", (5, 6), (1,), (4, 9)),
+    ("medium", (6,), (1, 2), (8, 14)),
+    ("hard", (7,), (2,), (12, 18)),
+]
+"""Difficulty, rows and columns, boxes, and bounds of the shortest solution."""
+
+SIGNS = "The signs: # wall, _ floor, . target, $ box, * box on a target, @ you, + you on a target."
+
+ACTIONS: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+"""Where each action leads."""
+
+EXPECTED = f"Reply with one move: {', '.join(map(tagged, ACTIONS))}."
+
+RULES = (
+    "You play Sokoban: push every box onto a target. You walk one cell up, down, left or right. "
+    "Walking into a box pushes it one cell on, if the cell beyond it is free; you cannot push two "
+    "boxes at once, nor pull one. Each move costs a little, a box on a target is worth more, and "
+    f"the solved room most. The number of moves is limited.\n\n{SIGNS}\n\n"
+    f"After each move you see the room. {EXPECTED}"
+)
+
+_MAX_STATES = 100_000
+_MAX_TRIES = 500
+_MIN_STEPS = 20
+"""Steps of the walk backwards, for every box."""
+_MAX_STEPS = 50
+"""Steps of the walk backwards, for every cell of the floor."""
+_WALL_SHARE = 0.15
+_PULL_SHARE = 0.7
+
+_SIGNS = {
+    "_": (False, False, False),
+    ".": (True, False, False),
+    "$": (False, True, False),
+    "*": (True, True, False),
+    "@": (False, False, True),
+    "+": (True, False, True),
+}
+"""Whether a floor cell of this sign is a target, holds a box, holds the player."""
+
+_SIGN_OF = {kind: sign for sign, kind in _SIGNS.items()}
+
+
+def solve(room: Room, *, max_states: int = _MAX_STATES) -> list[str] | None:
+    """Return a shortest way to solve a room, by breadth-first search.
+
+    None where there is none, or where more than `max_states` positions would have to be looked at.
+    """
+    alive = _alive_cells(room)
+    arrived: dict[Room, tuple[Room, str] | None] = {room: None}
+    layer = [room]
+    while layer:
+        following: list[Room] = []
+        for state in layer:
+            if state.is_solved():
+                return _way(arrived, state)
+            for action in ACTIONS:
+                new = state.after(action)
+                if new not in arrived and new.boxes <= alive:
+                    arrived[new] = (state, action)
+                    following.append(new)
+        if len(arrived) > max_states:
+            return None
+        layer = following
+    return None
+
+
+def _way(arrived: dict[Room, tuple[Room, str] | None], end: Room) -> list[str]:
+    actions: list[str] = []
+    while (step := arrived[end]) is not None:
+        end, action = step
+        actions.append(action)
+    return actions[::-1]
+
+
+def _alive_cells(room: Room) -> frozenset[Cell]:
+    """Find the cells from which a box alone in the room can be pushed to some target."""
+    alive = set(room.targets)
+    waiting = list(alive)
+    while waiting:
+        cell = waiting.pop()
+        for step in ACTIONS.values():
+            behind = _moved(cell, step)
+            if behind not in alive and {behind, _moved(behind, step)} <= room.floor:
+                alive.add(behind)
+                waiting.append(behind)
+    return frozenset(alive)
+
+
+def make_room(rng: Random, height: int, width: int, num_boxes: int) -> Room:
+    """Make a room that can be solved: its boxes are pulled off their targets, a push backwards.
+
+    Args:
+        rng: Where the room comes from.
+        height: Rows, the walls around the room included.
+        width: Columns, the walls around the room included.
+        num_boxes: How many boxes and targets; none of the boxes stands on a target.
+
+    Raises:
+        ValueError: No such room was found, mostly since the boxes leave no space to move.
+
+    """
+    for _ in range(_MAX_TRIES):
+        floor = _floor(rng, height, width)
+        if len(floor) <= 2 * num_boxes or not _is_connected(floor):
+            continue
+        player, *targets = rng.sample(sorted(floor), num_boxes + 1)
+        solved = Room((height, width), floor, frozenset(targets), frozenset(targets), player)
+        room = _pulled_apart(rng, solved)
+        if not room.num_on_target:
+            return room
+    raise ValueError(f"found no room of {height} x {width} cells with {num_boxes} boxes")
+
+
+def _floor(rng: Random, height: int, width: int) -> frozenset[Cell]:
+    inside = [(row, column) for row in range(1, height - 1) for column in range(1, width - 1)]
+    return frozenset(cell for cell in inside if rng.random() >= _WALL_SHARE)
+
+
+def _is_connected(floor: frozenset[Cell]) -> bool:
+    seen = {min(floor)}
+    waiting = list(seen)
+    while waiting:
+        new = {*_neighbours(waiting.pop())} & floor - seen
+        seen |= new
+        waiting += new
+    return seen == floor
+
+
+def _pulled_apart(rng: Random, room: Room) -> Room:
+    """Walk at random and pull boxes along, until all are off the targets or patience ends."""
+    directions = list(ACTIONS.values())
+    for number in range(_MAX_STEPS * len(room.floor)):
+        if number >= _MIN_STEPS * len(room.boxes) and not room.num_on_target:
+            break
+        step = rng.choice(directions)
+        ahead, behind = _moved(room.player, step), _moved(room.player, step, back=True)
+        if ahead not in room.floor or ahead in room.boxes:
+            continue
+        if behind in room.boxes and rng.random() < _PULL_SHARE:
+            room = room._replace(boxes=room.boxes - {behind} | {room.player})
+        room = room._replace(player=ahead)
+    return room
+
+
+def _neighbours(cell: Cell) -> Iterator[Cell]:
+    return (_moved(cell, step) for step in ACTIONS.values())
+
+
+def _moved(cell: Cell, step: Cell, *, back: bool = False) -> Cell:
+    sign = -1 if back else 1
+    return cell[0] + sign * step[0], cell[1] + sign * step[1]

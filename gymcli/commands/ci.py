@@ -1,0 +1,340 @@
+"""What CI asks of a run: gates, files that CI systems read, the difference to a baseline."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gymcli.commands.console import harmless, message, result, results, scrubbed, warn
+from gymcli.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from gymcli.metrics import Aggregator, RunMetrics
+    from gymcli.metrics.comparison import Comparison
+    from gymcli.metrics.gates import Gate, GateProblem, GateVerdict
+    from gymcli.reporting.run_report import RunReport
+
+__all__ = [
+    "STDOUT",
+    "CiOptions",
+    "CiRequest",
+    "GateOptions",
+    "MarkdownOption",
+    "write_comparison",
+]
+
+STDOUT = Path("-")
+"""In the place of a file: it is printed."""
+
+MarkdownOption = Annotated[
+    Path | None,
+    typer.Option("--markdown", metavar="FILE", help="Write a summary in Markdown; - prints it."),
+]
+
+
+@dataclass(kw_only=True)
+class GateOptions:
+    """What has to hold of a run."""
+
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EXPR",
+            help="What has to hold, such as 'pass@1 >= 0.8' (repeatable); else the exit code is "
+            "3, or 5 where the run cannot tell.",
+        ),
+    ] = None
+    gate_on: Annotated[
+        Literal["bound", "point"],
+        typer.Option(help="Gates hold for the whole interval of a number, or the number itself."),
+    ] = "bound"
+
+
+@dataclass(kw_only=True)
+class CiOptions(GateOptions):
+    """Gates, and what is written and compared beside them."""
+
+    junit: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write tasks and gates as JUnit; - prints it."),
+    ] = None
+    markdown: MarkdownOption = None
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the numbers as a table; - prints it."),
+    ] = None
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="A run that it is compared with.")
+    ] = None
+
+
+class CiRequest:
+    """What the options ask for, checked before any work is done.
+
+    Args:
+        options: The options.
+        inputs: Runs and files that must not be written over.
+        is_json: Whether stdout is to hold JSON.
+
+    Raises:
+        UsageError: A gate cannot be read, a file cannot be written, or two go to one place.
+
+    """
+
+    def __init__(
+        self, options: GateOptions, *, inputs: Iterable[Path] = (), is_json: bool = False
+    ) -> None:
+        files = options if isinstance(options, CiOptions) else CiOptions()
+        self.gates: Sequence[Gate] = ()
+        self._gate_on = options.gate_on
+        self._junit, self._markdown, self._csv = files.junit, files.markdown, files.csv
+        self._baseline = files.baseline
+        by_option = {"--junit": files.junit, "--markdown": files.markdown, "--csv": files.csv}
+        given = {option: path for option, path in by_option.items() if path is not None}
+        printed = [option for option, path in given.items() if path == STDOUT]
+        self.prints_file = bool(printed)
+        """Whether a file goes to stdout, which then holds nothing else."""
+        if is_json and printed:
+            raise UsageError(f"{printed[0]} -: --json goes to stdout; give a file")
+        if len(given) > len({os.path.realpath(path) for path in given.values()}):
+            raise UsageError(f"{', '.join(given)}: give each a file of its own")
+        if files.baseline is not None and not files.baseline.exists():
+            raise UsageError(f"--baseline {files.baseline}: there is no such run")
+        if given:
+            runs = [*inputs, *filter(None, [files.baseline])]
+            needed = [file for run in runs for file in _files_of(run) if file.exists()]
+            for option, path in given.items():
+                if path != STDOUT:
+                    _check_target(option, path, needed)
+        if options.gate:
+            from gymcli.metrics.gates import DIFFERENCE, parse_gate
+
+            self.gates = [parse_gate(text) for text in options.gate]
+            if files.baseline is None and any(gate.name == DIFFERENCE for gate in self.gates):
+                raise UsageError(f"--gate {DIFFERENCE}: takes --baseline RUN")
+        self.is_empty = not (self.gates or given or files.baseline)
+        """Whether nothing is asked for."""
+
+    def fields(self, by: Iterable[str] = ()) -> list[str]:
+        """Return the fields to slice by: those of `--by`, then those that gates are about."""
+        fields = list(by)
+        for gate in self.gates:
+            known = {field.removeprefix("task.") for field in fields}
+            if gate.field is not None and gate.field.removeprefix("task.") not in known:
+                fields.append(gate.field)
+        return fields
+
+    def report(
+        self,
+        run: Path,
+        aggregator: Aggregator,
+        metrics: RunMetrics,
+        *,
+        env: str | None = None,
+        by: Sequence[str] = (),
+        incomplete: str = "",
+    ) -> RunReport:
+        """Judge a run; what cannot be judged, or compared with the baseline, is a problem of it."""
+        from gymcli.metrics.gates import GateProblem
+        from gymcli.reporting.run_report import RunReport
+        from gymcli.runner.comparing import compare_runs
+        from gymcli.store.manifest import read_manifest
+
+        comparison = None
+        problems: list[GateProblem] = []
+        if self._baseline is not None and metrics.num_scored:
+            try:
+                comparison = compare_runs(self._baseline, run, by=by, env=env, allow_drift=True)
+            except (UsageError, RunError) as error:
+                what = f"--baseline {self._baseline}"
+                problems.append(GateProblem(what=what, reason=str(error)))
+        verdicts, unjudged = self.judge(metrics, comparison)
+        manifest = read_manifest(run) if run.is_dir() else None
+        needs_tasks = self._markdown is not None or self._csv is not None
+        return RunReport(
+            run=str(run),
+            metrics=metrics,
+            tasks=aggregator.task_rows() if needs_tasks else (),
+            gates=verdicts,
+            problems=[*problems, *unjudged],
+            comparison=comparison,
+            model=manifest.model if manifest is not None else "",
+            started_at=run.stat().st_mtime if manifest is None else manifest.started_at,
+            incomplete=incomplete,
+        )
+
+    def judge(
+        self, metrics: RunMetrics, comparison: Comparison | None = None
+    ) -> tuple[list[GateVerdict], list[GateProblem]]:
+        """Return the verdicts, and what is wrong with gates that cannot be judged."""
+        from gymcli.metrics.gates import DIFFERENCE, GateProblem, judge, with_differences
+
+        verdicts, problems = [], []
+        known = metrics if comparison is None else with_differences(metrics, comparison)
+        for gate in self.gates:
+            try:
+                if gate.name == DIFFERENCE and comparison is not None and comparison.drift:
+                    raise UsageError(
+                        f"the baseline was not made alike: {comparison.drift[0]}; "
+                        "gym compare --allow-drift compares them all the same"
+                    )
+                verdicts.append(judge(gate, known, on=self._gate_on))
+            except UsageError as error:
+                problems.append(GateProblem(what=gate.text, reason=str(error)))
+        return verdicts, problems
+
+    def as_json(self, reports: Sequence[RunReport]) -> dict[str, object]:
+        """Return what --json has of the gates of the last run."""
+        return {"gates": reports[-1].gates} if self.gates and reports else {}
+
+    def show(self, reports: Sequence[RunReport], *, is_json: bool = False) -> None:
+        """Print the verdicts, to stderr where stdout has something else."""
+        show = message if is_json or self.prints_file else result
+        for report in reports:
+            if len(reports) > 1 and (report.gates or report.problems or report.comparison):
+                show(report.run)
+            if report.comparison is not None:
+                show(_difference_text(report.comparison))
+            for gate in report.gates:
+                show(_gate_text(gate))
+            for problem in report.problems:
+                warn(f"{problem.what}: {problem.reason}")
+
+    def write(
+        self, reports: Sequence[RunReport], *, env: str | None = None, by_task: bool = False
+    ) -> None:
+        """Write the files, each whole or not at all.
+
+        Raises:
+            UsageError: One of them cannot be written, or a run not be read.
+
+        """
+        runs = [report.run for report in reports]
+        if self._junit is not None:
+            _write_junit(self._junit, reports, env)
+        if self._markdown is not None:
+            from gymcli.reporting.markdown import markdown
+
+            _write(self._markdown, markdown(reports, clean=_clean), runs)
+        if self._csv is not None:
+            from gymcli.reporting.table import environments_csv, tasks_csv
+
+            table = tasks_csv if by_task else environments_csv
+            _write(self._csv, table(reports, clean=_clean), runs)
+
+    def end(self, reports: Sequence[RunReport]) -> None:
+        """End with the exit code of the gates.
+
+        Raises:
+            UsageError: One of them could not be judged.
+            typer.Exit: One of them does not hold.
+
+        """
+        num_problems = sum(len(report.problems) for report in reports)
+        if num_problems:
+            raise UsageError(
+                f"{num_problems} of the gates and comparisons could not be judged; the warnings "
+                "say why"
+            )
+        verdicts = {gate.verdict for report in reports for gate in report.gates}
+        if "FAIL" in verdicts:
+            raise typer.Exit(3)
+        if "INCONCLUSIVE" in verdicts:
+            raise typer.Exit(5)
+
+
+def write_comparison(path: Path, comparison: Comparison) -> None:
+    """Write a comparison of two runs in Markdown.
+
+    Raises:
+        UsageError: The file cannot be written.
+
+    """
+    from gymcli.reporting.markdown import comparison_markdown
+
+    runs = [comparison.a.run, comparison.b.run]
+    _write(path, comparison_markdown(comparison, clean=_clean), runs)
+
+
+def _write_junit(path: Path, reports: Sequence[RunReport], env: str | None) -> None:
+    from gymcli.data.output import whole_file
+    from gymcli.reporting.junit import IndexedReport, write_junit
+    from gymcli.runner.indexing import index_run
+
+    with ExitStack() as stack:
+        runs = [
+            IndexedReport(report, stack.enter_context(index_run(Path(report.run), env=env)))
+            for report in reports
+        ]
+        if path == STDOUT:
+            file = io.BytesIO()
+            write_junit(runs, file, clean=_clean)
+            result(file.getvalue().decode().rstrip("\n"))
+            return
+        inputs = (file for report in reports for file in _files_of(Path(report.run)))
+        target = stack.enter_context(whole_file(path, inputs=inputs))
+        write_junit(runs, target, clean=_clean)
+
+
+def _write(path: Path, text: str, runs: Sequence[str]) -> None:
+    from gymcli.data.output import whole_file
+
+    if path == STDOUT:
+        result(text.rstrip("\n"))
+        return
+    inputs = (file for run in runs for file in _files_of(Path(run)))
+    with whole_file(path, inputs=inputs) as file:
+        file.write(text.encode())
+
+
+def _files_of(run: Path) -> list[Path]:
+    """Return the files of a run directory, or a file alone: what must not be written over."""
+    from gymcli.store.manifest import MANIFEST
+    from gymcli.store.rollout_files import FAILURES, GENERATIONS, METRICS, ROLLOUTS, VERDICTS
+
+    if not run.is_dir():
+        return [run]
+    names = (MANIFEST, ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, METRICS)
+    return [run / name for name in names]
+
+
+def _check_target(option: str, path: Path, needed: Iterable[Path]) -> None:
+    """Refuse a file that cannot be written or is an input, before anything is sent."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}")
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise UsageError(f"{option} {path}: is no regular file; give another")
+    if any(path.samefile(file) for file in needed):
+        raise UsageError(f"{option} {path}: is needed here, and would be written over")
+
+
+def _clean(text: str) -> str:
+    return harmless(scrubbed(text, results()))
+
+
+def _gate_text(gate: GateVerdict) -> str:
+    value = f"{gate.value:.6g}" if gate.judged_on == "number" else f"{gate.value:.3f}"
+    text = f"{'gate':14}{' '.join(gate.gate.split())}: {gate.verdict}, {value}"
+    if gate.interval is not None:
+        text += f" ({gate.interval.low:.3f} .. {gate.interval.high:.3f})"
+    return f"{text}; {gate.way_out}" if gate.way_out else text
+
+
+def _difference_text(comparison: Comparison) -> str:
+    text = f"{'baseline':14}{comparison.a.run}: {comparison.verdict}"
+    found = comparison.difference
+    if found is not None:
+        text += f", {found.value:+.3f}"
+        if found.interval is not None:
+            text += f" ({found.interval.low:+.3f} .. {found.interval.high:+.3f})"
+        text += f" over {comparison.num_tasks:,} tasks"
+    return f"{text}; not made alike: {comparison.drift[0]}" if comparison.drift else text

@@ -1,0 +1,407 @@
+"""Filters: expressions such as `0 < avg < 1 and stop_reason == "length"` over named values.
+
+Python's parser reads an expression and simpleeval evaluates it, after this module has let through
+only the words and the nodes of the grammar in docs/filters.md, with operators of its own. None
+stands for an unknown value: comparing it is False, and calculating with it returns None. What an
+expression can cost is bounded: it is short, text does not grow, powers are floats, and a number
+beyond the largest float is None.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import operator
+import re
+from collections import UserString
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from simpleeval import EvalWithCompoundTypes, NameNotDefined
+
+from gymcli.errors import FilterError
+
+__all__ = [
+    "FUNCTIONS",
+    "MAX_CHARACTERS",
+    "OPERATORS",
+    "Expression",
+    "Filter",
+    "parse_expression",
+    "parse_filter",
+]
+
+MAX_CHARACTERS = 2000
+"""The longest expression; what it can cost grows with its length."""
+_MAX_DEPTH = 60
+"""Each level of an expression takes a few frames of the interpreter's stack."""
+
+_NUMBER = (int, float)
+_TEXT = (str, UserString)
+
+
+class _UnfitError(Exception):
+    """Raised when an operator or a function cannot take its values; the text names both."""
+
+
+def _kinds(values: tuple[object, ...]) -> str:
+    """Name the kinds of values as people do."""
+    names = ((bool, "a truth value"), (_NUMBER, "a number"), (_TEXT, "text"), (dict, "an object"))
+    found = [[name for kind, name in names if isinstance(value, kind)] for value in values]
+    return " and ".join([*of_value, "a list"][0] for of_value in found)
+
+
+def _comparison(sign: str, compare: Callable[..., object]) -> Callable[..., bool]:
+    def compared(left: object, right: object) -> bool:
+        if left is None or right is None:
+            return False
+        try:
+            return bool(compare(left, right))
+        except TypeError as error:
+            raise _UnfitError(f"{sign} cannot compare {_kinds((left, right))}") from error
+
+    return compared
+
+
+def _calculation(
+    sign: str, calculate: Callable[..., object], kind: tuple[type, ...] = _NUMBER
+) -> Callable[..., object]:
+    def calculated(*values: object) -> object:
+        if any(value is None for value in values):
+            return None
+        if not all(isinstance(value, kind) for value in values):
+            raise _UnfitError(f"{sign} cannot take {_kinds(values)}")
+        try:
+            return calculate(*values)
+        except (ArithmeticError, ValueError):  # divided by 0, too large, or infinity rounded
+            return None
+
+    return calculated
+
+
+def _arithmetic(sign: str, calculate: Callable[..., object]) -> Callable[..., object]:
+    def number(left: float, right: float) -> float | None:
+        value = calculate(left, right)
+        # The root of -1 is complex. `isnan` raises OverflowError for an int beyond every float.
+        return value if isinstance(value, int | float) and not math.isnan(value) else None
+
+    return _calculation(sign, number)
+
+
+def _contains(container: object, part: object) -> bool:
+    wanted = str(part) if isinstance(part, UserString) else part
+    return wanted in container  # type: ignore[operator]  # a TypeError becomes a message
+
+
+OPERATORS: Mapping[type[ast.AST], Callable[..., object]] = {
+    ast.Eq: _comparison('"=="', operator.eq),
+    ast.NotEq: _comparison('"!="', operator.ne),
+    ast.Lt: _comparison('"<"', operator.lt),
+    ast.LtE: _comparison('"<="', operator.le),
+    ast.Gt: _comparison('">"', operator.gt),
+    ast.GtE: _comparison('">="', operator.ge),
+    ast.In: _comparison('"in"', lambda part, container: _contains(container, part)),
+    ast.NotIn: _comparison('"not in"', lambda part, container: not _contains(container, part)),
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.Add: _arithmetic('"+"', operator.add),
+    ast.Sub: _arithmetic('"-"', operator.sub),
+    ast.Mult: _arithmetic('"*"', operator.mul),
+    ast.Div: _arithmetic('"/"', operator.truediv),
+    ast.FloorDiv: _arithmetic('"//"', operator.floordiv),
+    ast.Mod: _arithmetic('"%"', operator.mod),
+    ast.Pow: _arithmetic('"**"', lambda base, power: float(base) ** float(power)),
+    ast.USub: _calculation('"-"', operator.neg),
+    ast.UAdd: _calculation('"+"', operator.pos),
+    ast.Not: operator.not_,
+}
+"""By the node of Python's syntax tree."""
+
+
+class _Function(NamedTuple):
+    call: Callable[..., object]
+    num_arguments: int
+
+
+def _text_test(name: str, test: Callable[[str, str], bool]) -> _Function:
+    call = _calculation(name, lambda text, part: test(str(text), str(part)), _TEXT)
+    return _Function(lambda text, part: bool(call(text, part)), 2)
+
+
+FUNCTIONS: Mapping[str, _Function] = {
+    "contains": _Function(_comparison('"contains"', _contains), 2),
+    "startswith": _text_test("startswith()", str.startswith),
+    "endswith": _text_test("endswith()", str.endswith),
+    "lower": _Function(_calculation("lower()", operator.methodcaller("lower"), _TEXT), 1),
+    "len": _Function(_calculation("len()", len, (*_TEXT, list, tuple, dict)), 1),
+    "abs": _Function(_calculation("abs()", abs), 1),
+    "round": _Function(_calculation("round()", round), 1),
+}
+
+
+def parse_filter(text: str) -> Filter:
+    """Read an expression: comparisons, `and`, `or`, `not`, `in`, arithmetic and a few functions.
+
+    Raises:
+        FilterError: The text is no expression; the message names the place in it.
+
+    """
+    return Filter(text, parse_expression(text))
+
+
+class Filter:
+    """An expression that holds or does not hold of a record; for one thread at a time."""
+
+    def __init__(self, text: str, expression: Expression) -> None:
+        self.text = text
+        """The expression as it was written."""
+        self.names = frozenset(expression.names)
+        """The names that it reads; those of fields are dotted."""
+        self._expression = expression
+        self._evaluator = EvalWithCompoundTypes(operators=dict(OPERATORS), names={})
+        self._evaluator.functions = {name: one.call for name, one in FUNCTIONS.items()}
+
+    def __repr__(self) -> str:
+        return f"Filter({self.text!r})"
+
+    def check(self, known: Collection[str], open_names: Collection[str] = ()) -> None:
+        """Check that every name of the expression exists.
+
+        Args:
+            known: The names of a record.
+            open_names: First parts of dotted names, such as `task`, which any other may follow.
+
+        Raises:
+            FilterError: A name does not exist; the message suggests the most similar one.
+
+        """
+        for name in self._expression.names:
+            first, _, rest = name.partition(".")
+            if name not in known and not (rest and first in open_names):
+                raise self._unknown(name, known, open_names)
+
+    def matches(self, names: Mapping[str, object]) -> bool:
+        """Return whether the expression holds of a record.
+
+        Args:
+            names: The record's values; None for one that it lacks.
+
+        Raises:
+            FilterError: A name does not exist, or an operator cannot take a value.
+
+        """
+        self._evaluator.names = names
+        try:
+            return bool(self._evaluator.eval(self.text, self._expression.tree))
+        except _UnfitError as error:
+            raise _error(self.text, None, str(error)) from error
+        except NameNotDefined as error:
+            raise self._unknown(error.name, names) from error
+        except RecursionError as error:
+            raise _error(self.text, None, "compares values that are nested too deeply") from error
+        finally:
+            self._evaluator.names = {}
+
+    def _unknown(
+        self, name: str, known: Collection[str], open_names: Collection[str] = ()
+    ) -> FilterError:
+        close = difflib.get_close_matches(name, list(known), n=1)
+        if name in open_names:
+            hint = f"write {name}.FIELD"
+        elif close:
+            hint = f'did you mean "{close[0]}"?'
+        else:
+            names = [*sorted(known), *(f"{first}.FIELD" for first in sorted(open_names))]
+            hint = f"there are {', '.join(names)}"
+        place = self._expression.names[name]
+        return _error(self.text, place, f'there is no name "{name}"; {hint}')
+
+
+class Expression(NamedTuple):
+    """An expression that was read and has nothing in it but the grammar."""
+
+    tree: ast.expr
+    """Each name of the expression is one `ast.Name`, dots, `@` and `^` included."""
+    names: dict[str, int]
+    """Where each name stands first, counted from 0."""
+
+
+def parse_expression(text: str) -> Expression:
+    """Read an expression, which a gate is too.
+
+    Raises:
+        FilterError: The text is no expression; the message names the place in it.
+
+    """
+    written = _python_text(text)
+    start = len(written) - len(written.lstrip())
+    try:
+        tree = ast.parse(written[start:], mode="eval").body
+    except SyntaxError as error:
+        if not error.offset:
+            raise _error(text, len(text), "something is missing here") from error
+        raise _error(text, start + error.offset - 1, f"cannot be read: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise _error(text, start, "cannot be read, or is nested too deeply") from error
+    reader = _TreeReader(text, written[start:], start)
+    return Expression(reader.read(tree, 0), reader.names)
+
+
+# A name may be dotted (`task.class`), and have a sign that Python gives another meaning (`pass@1`,
+# `pass^4`). For Python's parser these signs become letters of the click consonants, which it takes
+# in names and which no expression may have: one for one, so that places stay the same.
+_SIGNS = {".": "\u01c0", "@": "\u01c1", "^": "\u01c2"}
+_AS_LETTERS = str.maketrans(_SIGNS)
+_AS_SIGNS = str.maketrans({letter: sign for sign, letter in _SIGNS.items()})
+
+_WORD = re.compile(
+    r"""(?P<space>\s+)
+    | (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![\w.])
+    | (?P<name>[^\W\d]\w*(?:\.\w+)*(?:[@^][0-9]+)?)
+    | (?P<sign>==|!=|<=|>=|\*\*|//|[-+*/%<>()\[\],.])""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(r"""\\(?:[\\'"nrt]|u[0-9a-fA-F]{4})""")
+_HINTS = {
+    "=": "write == to compare",
+    "&": "write and",
+    "|": "write or",
+    "!": "write not",
+    "'": "the quote is not closed",
+    '"': "the quote is not closed",
+}
+
+
+def _python_text(text: str) -> str:
+    """Return an expression as Python's parser takes it, of the same length."""
+    if len(text) > MAX_CHARACTERS:
+        raise FilterError(
+            f"the expression has {len(text)} characters; the most that is read is {MAX_CHARACTERS}"
+        )
+    if not text.strip():
+        raise FilterError('the expression is empty; write one such as "reward < 1"')
+    words, place = [], 0
+    while place < len(text):
+        found = _WORD.match(text, place)
+        sign = text[place]
+        if found is None or any(letter in found[0] for letter in _SIGNS.values()):
+            known = "is no number" if sign.isdigit() else f"{sign!r} has no meaning here"
+            raise _error(text, place, _HINTS.get(sign, known))
+        word = found[0]
+        if found.lastgroup == "space":
+            word = " " * len(word)  # lines and tabs mean nothing
+        elif found.lastgroup == "name":
+            word = word.translate(_AS_LETTERS)
+        elif found.lastgroup == "text" and "\\" in _ESCAPE.sub("", word):
+            raise _error(text, place, r"a \ in quotes is written \\")
+        words.append(word)
+        place = found.end()
+    return "".join(words)
+
+
+class _TreeReader:
+    """Builds the tree again from the nodes that the grammar has, each name of it one node."""
+
+    def __init__(self, text: str, written: str, start: int) -> None:
+        self.names: dict[str, int] = {}
+        self._text = text
+        self._written = written.encode()
+        self._start = start
+
+    def read(self, node: ast.expr, depth: int) -> ast.expr:
+        if depth > _MAX_DEPTH:
+            raise self._error(node, "is nested too deeply")
+        below = depth + 1
+        match node:
+            case ast.BoolOp():
+                return ast.BoolOp(node.op, [self.read(value, below) for value in node.values])
+            case ast.UnaryOp():
+                return ast.UnaryOp(node.op, self.read(node.operand, below))
+            case ast.BinOp() if type(node.op) in OPERATORS:
+                return ast.BinOp(self.read(node.left, below), node.op, self.read(node.right, below))
+            case ast.Compare():
+                self._check_none(node)
+                sides = [self.read(side, below) for side in (node.left, *node.comparators)]
+                return ast.Compare(sides[0], node.ops, sides[1:])
+            case ast.Call():
+                name = self._called(node)
+                arguments = [self.read(argument, below) for argument in node.args]
+                return ast.Call(ast.Name(name, ast.Load()), arguments, [])
+            case ast.Tuple() | ast.List():
+                return ast.List([self.read(element, below) for element in node.elts], ast.Load())
+            case ast.Constant(value=None | bool() | int() | float() | str()):
+                return node
+        return self._name(node)
+
+    def _check_none(self, node: ast.Compare) -> None:
+        """Refuse `== None`, which would always be False, and `is` with anything else."""
+        sides = [node.left, *node.comparators]
+        for left, sign, right in zip(sides, node.ops, node.comparators, strict=False):
+            if isinstance(sign, ast.Is | ast.IsNot):
+                if not _is_none(right):
+                    raise self._error(right, 'only None can follow "is"; write ==')
+            elif _is_none(left) or _is_none(right):
+                instead = "is not None" if isinstance(sign, ast.NotEq) else "is None"
+                raise self._error(left, f"nothing compares with None; write {instead}")
+
+    def _called(self, node: ast.Call) -> str:
+        name = node.func.id.translate(_AS_SIGNS) if isinstance(node.func, ast.Name) else ""
+        function = FUNCTIONS.get(name)
+        if function is None:
+            known = ", ".join(FUNCTIONS)
+            raise self._error(node, f"there is no such function; there are {known}")
+        if node.keywords or len(node.args) != function.num_arguments:
+            raise self._error(node, f"{name} takes {function.num_arguments} values")
+        return name
+
+    def _name(self, node: ast.expr) -> ast.expr:
+        name = _path(node)
+        if name is None:
+            raise self._error(node, "cannot stand in an expression")
+        if name in ("true", "false", "null", "none"):
+            written = "None" if name == "null" else name.capitalize()
+            raise self._error(node, f"write {written}")
+        if name in FUNCTIONS:
+            raise self._error(node, f"{name} is a function; write {name}(…)")
+        self.names.setdefault(name, self._place(node))
+        return ast.Name(name, ast.Load())
+
+    def _place(self, node: ast.expr) -> int:
+        """Return where a node stands in the text, in characters; Python counts bytes."""
+        return self._start + len(self._written[: node.col_offset].decode(errors="ignore"))
+
+    def _error(self, node: ast.expr, reason: str) -> FilterError:
+        return _error(self._text, self._place(node), reason)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _path(node: ast.expr) -> str | None:
+    """Return the name that a node is: `task.category`, also as `task["category"]`."""
+    parts: list[str] = []
+    while True:
+        match node:
+            case ast.Name():
+                return ".".join([node.id.translate(_AS_SIGNS), *reversed(parts)])
+            case ast.Attribute():
+                parts.append(node.attr.translate(_AS_SIGNS))
+                node = node.value
+            case ast.Subscript(slice=ast.Constant(value=str() as part)):
+                parts.append(part)
+                node = node.value
+            case ast.Subscript(slice=ast.Constant(value=int() as place)) if place >= 0:
+                parts.append(str(place))
+                node = node.value
+            case _:
+                return None
+
+
+def _error(text: str, place: int | None, reason: str) -> FilterError:
+    """Return the error of an expression; `place` counts characters from 0."""
+    shown = text if len(text) <= 80 else f"{text[:79]}…"
+    where = "" if place is None else f", character {place + 1}"
+    return FilterError(f"filter {shown!r}{where}: {reason}")

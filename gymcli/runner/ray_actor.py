@@ -1,0 +1,407 @@
+"""One worker of a Ray cluster: it runs the ordinary collection, over attempts that it is sent.
+
+Ray calls the methods of an actor that is not async in its main thread. The event loop turns while
+`step` is called, which the driver does again and again: it stands still for no longer than it takes
+to hand over a report and to take the next orders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import aiohttp
+import msgspec
+
+from gymcli import __version__
+from gymcli.environment.contract import Environment
+from gymcli.environment.registry import Found, Registry, environment_options, prepare, split_name
+from gymcli.environment.tool import EnvironmentOptions
+from gymcli.errors import AttemptError, GymError, RunError
+from gymcli.models.api_errors import is_unreachable
+from gymcli.models.roles import ModelSource
+from gymcli.rollout.event_loop import Watchdog, close, drive, new_event_loop
+from gymcli.runner.attempts import Attempt, Outcome, Shared
+from gymcli.runner.episodes import run_attempts
+from gymcli.runner.judging import Judges, judging
+from gymcli.runner.stopping import Stopping
+from gymcli.store.verdicts import Verdicts
+from gymcli.types import JSONObject, Message, Rollout, Usage
+
+__all__ = [
+    "Job",
+    "Orders",
+    "RayActor",
+    "Report",
+    "SentAttempt",
+    "SentCode",
+    "causes_of",
+    "restore_causes",
+]
+
+T = TypeVar("T")
+
+_IDLE_SECONDS = 0.25
+"""The longest step: a worker in which nothing happens reports then."""
+_GATHERING_SECONDS = 0.02
+"""The shortest step: what ends within it is reported together."""
+
+
+class SentCode(NamedTuple):
+    """The code that `--env` named, and where its process looks for more."""
+
+    spec: str | None
+    source: bytes | None
+    """The file of `FILE.py:CLASS`."""
+    folder: str
+    """The working directory."""
+    search_path: tuple[str, ...]
+
+    @classmethod
+    def of(cls, spec: str | None) -> SentCode:
+        """Return the code of what `--env` named."""
+        search_path = tuple(entry for entry in sys.path if entry)
+        name, target = split_name(spec or "")
+        place, _, class_name = target.rpartition(":")
+        if not place.endswith(".py"):
+            return cls(spec, None, str(Path.cwd()), search_path)
+        path = Path(place).resolve()
+        spec = f"{name}={path}:{class_name}" if name else f"{path}:{class_name}"
+        return cls(spec, path.read_bytes(), str(Path.cwd()), search_path)
+
+    def unpack(self, folder: Path) -> tuple[str, ...]:
+        """Return what this process finds the environment by.
+
+        A file that exists here with the same content is used as it is, with what lies beside it.
+        Otherwise its source is written to `folder`.
+        """
+        if Path(self.folder).is_dir():
+            os.chdir(self.folder)
+        sys.path += [entry for entry in self.search_path if entry not in sys.path]
+        if self.spec is None or self.source is None:
+            return () if self.spec is None else (self.spec,)
+        name, target = split_name(self.spec)
+        place, _, class_name = target.rpartition(":")
+        path = Path(place)
+        if not (path.is_file() and path.read_bytes() == self.source):
+            path = folder / path.name
+            path.write_bytes(self.source)
+        return (f"{name}={path}:{class_name}" if name else f"{path}:{class_name}",)
+
+
+class Job(NamedTuple):
+    """What all attempts of a run have in common; it holds keys."""
+
+    code: SentCode
+    judges: Judges
+    policy: ModelSource | None
+    concurrency: int
+    """Attempts under way at once in this worker."""
+    blocking_timeout: float
+    """Seconds without a turn of the event loop after which the worker ends itself."""
+    counts_spending: bool
+    """The driver keeps a budget."""
+    calls_before: int
+    """How often a process calls a verifier in vain before its first score."""
+
+
+class SentAttempt(NamedTuple):
+    """An attempt; the worker finds its environment by name and has models and prices itself."""
+
+    env: str
+    options: JSONObject
+    attempt: Attempt
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> SentAttempt:
+        """Return an attempt without what another process cannot import."""
+        options = attempt.options.model_dump(mode="json", exclude_defaults=True)
+        bare = attempt._replace(environment=Environment, options=EnvironmentOptions())
+        if attempt.plan is not None:
+            plan = msgspec.structs.replace(
+                attempt.plan,
+                environment=Environment,
+                options=EnvironmentOptions(),
+                cost=None,
+                spend=None,
+            )
+            bare = bare._replace(plan=plan)
+        return cls(attempt.key.env, options, bare)
+
+
+def causes_of(fatal: AttemptError | None) -> list[BaseException]:
+    """Return the errors behind a fatal one, each the cause of the one before it.
+
+    Pickle leaves them out, and the driver judges by them whether the whole run has a prospect.
+    """
+    causes: list[BaseException] = []
+    error: BaseException | None = fatal
+    while isinstance(error, GymError):
+        if is_unreachable(error):
+            return [*causes, aiohttp.ConnectionTimeoutError()]  # others cannot be pickled
+        error = error.__cause__
+        if isinstance(error, GymError):
+            causes.append(error)
+    return causes
+
+
+def restore_causes(fatal: AttemptError | None, causes: Sequence[BaseException]) -> None:
+    """Restore the causes of an error that was pickled."""
+    error: BaseException | None = fatal
+    for cause in causes:
+        assert error is not None, "causes follow an error"
+        error.__cause__ = cause
+        error = cause
+
+
+@dataclass
+class Orders:
+    """What the driver tells a worker with each step."""
+
+    attempts: list[SentAttempt] = field(default_factory=list)
+    is_last: bool = False
+    """No attempts follow: the worker is over when those that it has are."""
+    num_written: int = 0
+    """How many of the conversations that this worker saved are on disk."""
+    stop: tuple[GymError, float] | None = None
+    """Why the run ends early, and for how many seconds attempts in flight may go on."""
+
+
+@dataclass
+class Report:
+    """What happened in a worker during a step."""
+
+    saved: list[bytes] = field(default_factory=list)
+    """Conversations that wait for their score, as they were at that moment."""
+    verdicts: list[tuple[str, Message, str, str]] = field(default_factory=list)
+    """What judges answered: the key, the answer, the role and the model."""
+    spent: list[tuple[Usage, float | None]] = field(default_factory=list)
+    """The tokens of each answer, and their cost."""
+    outcomes: list[tuple[Outcome, list[BaseException]]] = field(default_factory=list)
+    """Each with the causes of its fatal error."""
+    num_in_flight: int = 0
+    num_outages: int = 0
+    outage_seconds: float = 0.0
+    is_over: bool = False
+    """The worker ends: it was told the last attempts, or to stop."""
+
+
+class RayActor:
+    """Plays and scores attempts in a process of its own."""
+
+    def __init__(self) -> None:
+        self._loop = new_event_loop()
+        self._session: _Session | None = None
+
+    def identify(self) -> tuple[str, str]:
+        """Return the version of gymcli, and the host and process of this worker."""
+        return __version__, f"{socket.gethostname()}:{os.getpid()}"
+
+    def open(self, job: Job, verdicts: Sequence[tuple[str, Message]]) -> None:
+        """Open the models, and begin to wait for attempts.
+
+        Args:
+            job: What all attempts have in common.
+            verdicts: What judges answered before, by key.
+
+        Raises:
+            GymError: An environment or a model cannot be used here.
+
+        """
+        self._session = _Session(job, verdicts)
+        self._run(self._session, self._session.open())
+
+    def step(self, orders: Orders) -> Report:
+        """Take orders, work until something happens, and report it.
+
+        Raises:
+            GymError: An environment cannot be used here.
+
+        """
+        assert self._session is not None, "a worker is opened first"
+        return self._run(self._session, self._session.step(orders))
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if self._session is not None:
+            self._run(self._session, self._session.close())
+        close(self._loop)
+
+    def _run(self, session: _Session, work: Coroutine[object, object, T]) -> T:
+        if session.watchdog is not None:
+            session.watchdog.arm()
+        try:
+            return drive(self._loop, self._loop.create_task(work))
+        finally:
+            if session.watchdog is not None:
+                session.watchdog.disarm()  # the loop stands still until the next call
+
+
+class _SentVerdicts(Verdicts):
+    """The answers of judges in this worker; the driver, which writes them, gets the new ones."""
+
+    def __init__(self, known: Sequence[tuple[str, Message]]) -> None:
+        super().__init__()
+        self.new: list[tuple[str, Message, str, str]] = []
+        for key, message in known:
+            super().add(key, message, role="", model="")
+
+    def add(self, key: str, message: Message, *, role: str, model: str) -> None:
+        super().add(key, message, role=role, model=model)
+        self.new.append((key, message, role, model))
+
+
+class _Session:
+    """One collection over the attempts of this worker, and what happened since the last report."""
+
+    def __init__(self, job: Job, verdicts: Sequence[tuple[str, Message]]) -> None:
+        self._job = job
+        self._stack = AsyncExitStack()
+        self._stopping = Stopping()
+        self._attempts: asyncio.Queue[Attempt | None] = asyncio.Queue()
+        self._verdicts = _SentVerdicts(verdicts)
+        self._environments: dict[tuple[str, bytes], tuple[Found, EnvironmentOptions]] = {}
+        self._report = Report()
+        self._has_news = asyncio.Event()
+        self._num_saved = 0
+        self._num_written = 0
+        self._is_written = asyncio.Condition()
+        self.watchdog: Watchdog | None = None
+
+    async def open(self) -> None:
+        job = self._job
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+        self._registry = Registry(job.code.unpack(Path(folder)))
+        stack_file = self._stack.enter_context(os.fdopen(os.dup(2), "w"))
+        self.watchdog = Watchdog(blocking_timeout=job.blocking_timeout, stack_file=stack_file)
+        await self._stack.enter_async_context(self.watchdog)
+        spend = self._spend if job.counts_spending else None
+        shared = await self._stack.enter_async_context(
+            judging(
+                job.judges,
+                self._verdicts,
+                save=self._save,
+                stopping=self._stopping,
+                watchdog=self.watchdog,
+                spend=spend,
+            )
+        )
+        shared.workers.calls_before = job.calls_before
+        policy = None if job.policy is None else await shared.roles.pool.client(job.policy)
+        self._shared = shared._replace(policy=policy, written=self._written)
+        self._working = asyncio.create_task(self._work(self._shared))
+        self._working.add_done_callback(lambda _: self._has_news.set())
+
+    async def _work(self, shared: Shared) -> None:
+        records = run_attempts(
+            self._attempts,
+            shared,
+            concurrency=self._job.concurrency,
+            keep=self._keep,
+            gives_up=False,
+        )
+        try:
+            async for _ in records:
+                pass  # `_keep` reports it
+        except GymError:
+            if self._stopping.cause is None:  # else the driver said so
+                raise
+
+    async def close(self) -> None:
+        self._working.cancel()
+        await asyncio.wait([self._working])
+        await self._stack.aclose()
+
+    async def step(self, orders: Orders) -> Report:
+        await self._take(orders)
+        if not self._working.done():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._has_news.wait(), _IDLE_SECONDS)
+        await asyncio.sleep(_GATHERING_SECONDS)
+        self._has_news.clear()
+        report, self._report = self._report, Report()
+        if self._working.done():
+            self._working.result()
+            report.is_over = True
+        report.verdicts, self._verdicts.new = self._verdicts.new, []
+        report.num_in_flight = self._stopping.num_in_flight
+        report.num_outages = self._shared.roles.pool.num_outages
+        report.outage_seconds = self._shared.roles.pool.outage_seconds
+        return report
+
+    async def _take(self, orders: Orders) -> None:
+        for sent in orders.attempts:
+            self._attempts.put_nowait(self._received(sent))
+        if orders.stop is not None:
+            cause, seconds = orders.stop
+            self._stopping.stop(cause, grace=seconds)
+            while not self._attempts.empty():
+                self._attempts.get_nowait()
+        if orders.stop is not None or orders.is_last:
+            for _ in range(self._job.concurrency):
+                self._attempts.put_nowait(None)
+        async with self._is_written:
+            self._num_written = orders.num_written
+            self._is_written.notify_all()
+
+    def _received(self, sent: SentAttempt) -> Attempt:
+        attempt = sent.attempt
+        if attempt.keeps_score:  # its environment may not exist here
+            return attempt
+        found, options = self._find(sent)
+        plan = attempt.plan
+        if plan is not None:
+            policy = self._shared.policy
+            has_prices = policy is not None and policy.endpoint.cost(Usage()) is not None
+            plan = msgspec.structs.replace(
+                plan,
+                environment=found.environment,
+                options=options,
+                cost=policy.endpoint.cost if policy is not None and has_prices else None,
+                spend=self._spend if self._job.counts_spending else None,
+            )
+        return attempt._replace(environment=found.environment, options=options, plan=plan)
+
+    def _find(self, sent: SentAttempt) -> tuple[Found, EnvironmentOptions]:
+        """Return the environment of an attempt, which must have the same code here."""
+        key = (sent.env, msgspec.json.encode(sent.options))
+        if key not in self._environments:
+            found = self._registry.find(sent.env)
+            if found.source_hash != sent.attempt.verifier.source_hash:
+                raise RunError(
+                    f'environment "{found.name}" has other code on the Ray worker '
+                    f"{socket.gethostname()} than here; install the same version on all nodes"
+                )
+            options = environment_options(found.environment, found.name, {}, sent.options)
+            prepare(found, options)
+            self._environments[key] = found, options
+        return self._environments[key]
+
+    def _keep(self, outcome: Outcome) -> Outcome:
+        self._report.outcomes.append((outcome, causes_of(outcome.fatal)))
+        self._has_news.set()
+        return outcome
+
+    def _save(self, rollout: Rollout) -> None:
+        self._num_saved += 1
+        self._report.saved.append(msgspec.json.encode(rollout))
+        self._has_news.set()
+
+    async def _written(self) -> None:
+        """Wait until the driver has on disk what was saved so far."""
+        number = self._num_saved
+        async with self._is_written:
+            await self._is_written.wait_for(lambda: self._num_written >= number)
+
+    def _spend(self, usage: Usage, cost: float | None) -> None:
+        # A copy: an episode adds its later answers to its own.
+        self._report.spent.append((msgspec.structs.replace(usage), cost))
+        self._has_news.set()

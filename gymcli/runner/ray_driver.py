@@ -1,0 +1,725 @@
+"""Runs attempts in the workers of a Ray cluster, while this process alone writes.
+
+A worker gets as many attempts as it may have under way and a few more, and reports each as it ends.
+What a worker had when it died is run last, by another one; a conversation that it saved is only
+scored again. Ray is imported when the first attempt is to be run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.util
+import logging
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, aclosing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar, cast
+
+import msgspec
+
+from gymcli import __version__
+from gymcli.errors import (
+    EngineError,
+    EpisodeError,
+    GymError,
+    MissingPackageError,
+    UsageError,
+    VerifierError,
+    described,
+)
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.roles import ModelSource
+from gymcli.runner.attempts import Attempt, Outcome, Shared, failure_of
+from gymcli.runner.episodes import RunOutcomes, run_together
+from gymcli.runner.judging import Judges
+from gymcli.runner.ray_actor import (
+    Job,
+    Orders,
+    RayActor,
+    Report,
+    SentAttempt,
+    SentCode,
+    restore_causes,
+)
+from gymcli.types import AttemptKey, Failure, Rollout
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+__all__ = [
+    "JOIN_SECONDS",
+    "Assignment",
+    "Assignments",
+    "RayEngine",
+    "WorkerLostError",
+    "check_address",
+]
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
+
+JOIN_SECONDS = 30
+"""How long a cluster may take to let somebody in. Ray itself would try for a quarter of an hour."""
+
+_ADDRESS = re.compile(r"(ray://)?(\[[^]\s/@]+\]|[^]\[\s/@:]+):(?P<port>\d{1,5})")
+
+_START_SECONDS = 600.0
+"""For the first worker: a cluster that grows when it is asked for more takes minutes."""
+_OWN_START_SECONDS = 120.0
+"""The same where the cluster is of this machine alone."""
+_POLL_SECONDS = 0.25
+_CLOSE_SECONDS = 5.0
+
+_STORE_BYTES = 100 * 2**20
+"""Ray keeps messages of more than 100 kB in shared memory; few are as large."""
+
+_MIN_RESERVE = 2
+"""Attempts that a worker has beyond those under way, at least."""
+
+_MAX_DEATHS = 3
+"""What was with so many workers as they died has failed."""
+_MIN_DEATHS_IN_A_ROW = 5
+
+_JOIN = """
+import signal, socket, sys
+address, seconds = sys.argv[1:]
+signal.alarm(int(seconds))  # whoever waited for this process may be gone
+import ray, ray.util
+def fail(reason):
+    print(*reason.split())
+    sys.exit(1)
+host, _, port = address.removeprefix("ray://").rpartition(":")
+host = host.strip("[]")
+if host in ("localhost", "127.0.0.1", "::1") and not address.startswith("ray://"):
+    host = ray.util.get_node_ip_address()  # as Ray does
+try:
+    if host:
+        socket.create_connection((host, int(port))).close()
+except socket.gaierror as error:
+    fail(f"there is no host {host} ({error.strerror})")
+except OSError as error:
+    fail(f"nothing listens at {host}:{port} ({error.strerror})")
+try:
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+except Exception as error:
+    fail(f"{type(error).__name__}: {error}")
+ray.shutdown()
+"""
+"""Joins a cluster and leaves it, in a process of its own, and prints why it cannot: no thread that
+hangs in Ray can be ended, and what Ray logs to stderr cannot be turned off."""
+
+
+def check_address(address: str) -> None:
+    """Refuse what is neither HOST:PORT nor ray://HOST:PORT nor `auto`.
+
+    Raises:
+        UsageError: It is none of these.
+
+    """
+    found = _ADDRESS.fullmatch(address)
+    if address != "auto" and (found is None or not 0 < int(found["port"]) < 1 << 16):
+        raise UsageError(
+            f"--address {address}: is no address of a Ray cluster; it looks like HOST:6379, "
+            "[IPV6]:6379, ray://HOST:10001 or auto"
+        )
+
+
+class RayEngine:
+    """Runs attempts on a Ray cluster: one that is joined, or one of this machine alone.
+
+    The cluster is started or joined with the first run and left when this context manager ends. One
+    thread does what takes seconds, and lives until then: the processes that Ray starts end with it.
+    A cluster of this machine listens on the loopback address, asks for a token of its own, sends
+    nothing about its use to anybody, and keeps its files in a folder that only this user can read
+    and that is deleted at the end.
+
+    Args:
+        address: Of the cluster that is joined; None: a new one.
+        num_workers: Workers that are wanted; None: one for each core of the cluster.
+        env: What `--env` named.
+        policy: What the policy is opened as; None: nothing asks it.
+        start_seconds: How long the first worker may take to start; None: as long as is usual.
+        join_seconds: How long it may take to join the cluster.
+
+    Raises:
+        MissingPackageError: Ray is not installed.
+        UsageError: The address is malformed.
+
+    """
+
+    def __init__(
+        self,
+        address: str | None,
+        num_workers: int | None,
+        *,
+        env: str | None = None,
+        policy: ModelSource | None = None,
+        start_seconds: float | None = None,
+        join_seconds: int = JOIN_SECONDS,
+    ) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise MissingPackageError(
+                "--engine ray needs the package ray, which is not installed: "
+                "pip install 'gymcli[ray]'"
+            )
+        if address is not None:
+            check_address(address)
+        self._address = address
+        self.num_workers = num_workers or 0
+        """Workers that are to be started, once the cluster is."""
+        self.env = env
+        self.policy = policy
+        usual_seconds = _OWN_START_SECONDS if address is None else _START_SECONDS
+        self.start_seconds = start_seconds or usual_seconds
+        self._join_seconds = join_seconds
+        self.num_outages = 0
+        """How often an endpoint was gone, as the worker saw it that saw most."""
+        self.outage_seconds = 0.0
+        """How long, as the worker saw it that waited longest."""
+        self._stack = ExitStack()
+        self._thread = ThreadPoolExecutor(1, "gymcli-ray")
+        self._starting: Future[None] | None = None
+        self._joining: subprocess.Popen[str] | None = None
+        self._is_closed = threading.Event()
+
+    async def run(
+        self,
+        attempts: Iterator[Attempt],
+        shared: Shared,
+        *,
+        concurrency: int,
+        keep: Callable[[Outcome], Outcome],
+    ) -> AsyncGenerator[Rollout | Failure]:
+        """Run attempts as `run_attempts` does.
+
+        Raises:
+            EngineError: There are no workers, or they die one after another.
+            GymError: The cause, once every record is given, where the run was stopped.
+
+        """
+        outcomes = RunOutcomes(shared, concurrency=concurrency, keep=keep)
+        run = _RayRun(self, attempts, shared, outcomes, concurrency)
+        async with aclosing(outcomes.records(run.do_all())) as records:
+            async for record in records:
+                yield record
+
+    def start(self) -> Future[None]:
+        """Start or join the cluster, once; the result raises an EngineError."""
+        if self._starting is None:
+            self._starting = self._thread.submit(self._start)
+        return self._starting
+
+    def close(self) -> None:
+        """Leave the cluster, and end it if it is our own."""
+        self._is_closed.set()
+        if self._joining is not None:
+            self._joining.kill()
+        if self._starting is not None:
+            self._thread.submit(self._stack.close).result()
+        self._thread.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        where = "here" if self._address is None else f"at --address {self._address}"
+        try:
+            if self._address is None:
+                self._start_own()
+            else:
+                self._join(self._address)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise EngineError(f"Ray {where}: {described(error)}") from error
+
+    def _start_own(self) -> None:
+        self.num_workers = self.num_workers or os.cpu_count() or 1
+        # The paths of its sockets must be short, and those of macOS's temporary folders are not.
+        folder = tempfile.mkdtemp(prefix="gym-ray-", dir="/tmp")
+        self._stack.callback(_delete, folder)
+        self._stack.enter_context(
+            _environment(
+                RAY_USAGE_STATS_ENABLED="0",
+                RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # else its processes listen everywhere
+                RAY_AUTH_MODE="token",
+                RAY_AUTH_TOKEN=_token(),
+            )
+        )
+        import ray  # late: heavy, and optional
+
+        self._stack.callback(ray.shutdown)
+        ray.init(
+            address="local",
+            num_cpus=self.num_workers,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=_STORE_BYTES,
+            _temp_dir=f"{folder}/ray",  # Ray opens the folder that it is given to everybody
+            _node_ip_address="127.0.0.1",
+        )
+
+    def _join(self, address: str) -> None:
+        self._try_to_join(address)
+        import ray  # late: heavy, and optional
+
+        self._stack.callback(ray.shutdown)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        if not self.num_workers:
+            self.num_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def _try_to_join(self, address: str) -> None:
+        """Join and leave the cluster in another process, which can be ended."""
+        with subprocess.Popen(  # noqa: S603  # our own words, but for an address
+            [sys.executable, "-P", "-c", _JOIN, address, str(self._join_seconds)],
+            # Else it sends a wrong token 20 times.
+            env={"RAY_NUM_REDIS_GET_RETRIES": "3", **os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C is for this process alone
+        ) as process:
+            self._joining = process
+            if self._is_closed.is_set():
+                process.kill()
+            try:
+                said, logged = process.communicate(timeout=self._join_seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said, logged = process.communicate()
+        for line in logged.splitlines():
+            _LOGGER.info("Ray: %s", line)
+        if not process.returncode:
+            return
+        reason = said.strip().rpartition("\n")[2].rstrip(".")
+        if process.returncode in (-signal.SIGKILL, -signal.SIGALRM):
+            reason = f"what listens there let nobody in within {self._join_seconds} seconds"
+        way_out = "give the HOST:PORT that `ray start --head` printed"
+        if "authentic" in f"{reason}{logged}".lower():
+            way_out = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token of the cluster"
+        reason = reason or f"Ray ended with code {process.returncode}"
+        raise EngineError(f"Ray at --address {address}: {reason}; {way_out}")
+
+    def worker(self) -> ActorHandle:
+        """Start a worker; it may wait for a free core."""
+        import ray  # late: heavy, and optional
+
+        # Neither a restart nor a second try by Ray: what was lost is handed out again.
+        actor = ray.remote(RayActor).options(
+            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+        )
+        return cast("ActorHandle", actor.remote())
+
+
+@functools.cache
+def _token() -> str:
+    """Return the token of the clusters of this process: Ray reads it once."""
+    return secrets.token_hex(32)
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set environment variables for a block: Ray takes these from nowhere else, and at any time."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _delete(folder: str) -> None:
+    """Delete the files of a cluster; its last processes write some while they end."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Path(folder).exists():
+            return
+        time.sleep(0.1)
+    _LOGGER.warning("%s: could not be deleted", folder)
+
+
+def _share_of(source: T, num_workers: int) -> T:
+    """Return an endpoint with the limits of one worker, which keeps to them by itself."""
+    if not isinstance(source, Endpoint):
+        return source
+    limits = source.limits
+    update: dict[str, float | None] = {
+        name: None if (rate := getattr(limits, name)) is None else rate / num_workers
+        for name in ("requests_per_minute", "tokens_per_minute")
+    }
+    if limits.max_concurrency is not None:
+        update["max_concurrency"] = max(1, limits.max_concurrency // num_workers)
+    return source.model_copy(update={"limits": limits.model_copy(update=update)})
+
+
+class WorkerLostError(Exception):
+    """Raised when the process of a worker is gone, or cannot be reached."""
+
+
+class Assignment:
+    """Attempts that one worker runs: a single one, or all of a task that are scored together."""
+
+    def __init__(self, attempts: Sequence[Attempt]) -> None:
+        self.attempts = {attempt.key: attempt for attempt in attempts}
+        self.outcomes: list[Outcome] = []
+        """Written only once all are here: a group whose worker dies is run as a whole."""
+        self.num_deaths = 0
+        """Workers that died while they had it."""
+
+    @property
+    def is_group(self) -> bool:
+        """Whether its attempts are scored together."""
+        return any(attempt.group_size for attempt in self.attempts.values())
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether its worker must have nothing else, so that it is known which attempts kill it."""
+        return self.num_deaths >= _MAX_DEATHS - 1
+
+    @property
+    def num_left(self) -> int:
+        """Attempts without an outcome."""
+        return sum(not one.is_done for one in self.attempts.values()) - len(self.outcomes)
+
+    def given_up(self, error: WorkerLostError) -> list[Outcome]:
+        """Return the outcomes of attempts that were with too many workers as they died."""
+        text = f"{_MAX_DEATHS} Ray workers died while they had this attempt, the last of them so: "
+        found = []
+        for attempt in self.attempts.values():
+            if attempt.plan is not None:
+                record = attempt.plan.new_record()
+                found.append(Outcome(failure_of(record, EpisodeError(f"{text}{error}"))))
+            elif attempt.generation is not None and not attempt.is_done:
+                failed = VerifierError(f"{text}{error}")
+                found.append(Outcome(failure_of(attempt.generation, failed)))
+        return found
+
+
+def assignments_of(attempts: Iterable[Attempt]) -> Iterator[Assignment]:
+    """Yield assignments; the last ones are groups that never become complete."""
+    groups: dict[tuple[str, str], list[Attempt]] = {}
+    for attempt in attempts:
+        if not attempt.group_size:
+            yield Assignment([attempt])
+            continue
+        task = (attempt.key.env, attempt.key.task_id)
+        members = groups.setdefault(task, [])
+        members.append(attempt)
+        if len(members) == attempt.group_size:
+            yield Assignment(groups.pop(task))
+    yield from map(Assignment, groups.values())
+
+
+class Assignments:
+    """What is to be handed out: new attempts first, then those of workers that died."""
+
+    def __init__(self, attempts: Iterable[Attempt]) -> None:
+        self._new = assignments_of(attempts)
+        self._next: Assignment | None = None
+        self._returned: deque[Assignment] = deque()
+        self._alone: deque[Assignment] = deque()
+
+    def put_back(self, assignment: Assignment) -> None:
+        """Take an assignment whose worker died."""
+        assignment.outcomes.clear()
+        (self._alone if assignment.runs_alone else self._returned).append(assignment)
+
+    def take(self) -> Assignment | None:
+        """Return the next that may run beside others, if any is left."""
+        if not self.has_ordinary:
+            return None
+        found, self._next = self._next, None
+        return found or self._returned.popleft()
+
+    def take_alone(self) -> Assignment | None:
+        """Return the next that must run alone, if any is left."""
+        return self._alone.popleft() if self._alone else None
+
+    @property
+    def has_ordinary(self) -> bool:
+        """Whether anything is left but what must run alone."""
+        self._next = self._next or next(self._new, None)
+        return self._next is not None or bool(self._returned)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left, for now."""
+        return not (self.has_ordinary or self._alone)
+
+
+class _Worker:
+    """One worker, what it was handed, and where it stands."""
+
+    def __init__(self, actor: ActorHandle) -> None:
+        self._actor = actor
+        self.place = "?"
+        self.assignments: dict[Assignment, None] = {}
+        """Those that are not over."""
+        self._holders: dict[AttemptKey, deque[Assignment]] = {}
+        """The assignments of each key: a file that is rescored may hold one twice."""
+        self.is_last = False
+        """It was told that no attempts follow."""
+        self.num_in_flight = 0
+        self.num_ended = 0
+        """Attempts that ended in its last step."""
+        self.num_written = 0
+
+    async def call(self, method: str, *arguments: object) -> object:
+        """Call a method of the worker.
+
+        Raises:
+            WorkerLostError: The process is gone.
+            GymError: What the worker raised; if that is no error of ours, it is a bug.
+
+        """
+        import ray  # late: heavy, and optional
+
+        try:
+            return await getattr(self._actor, method).remote(*arguments)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, GymError):
+                raise error.cause from None
+            raise GymError(f"a Ray worker failed: {error}") from error
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            # Its texts are long; the first line says what, and the last one why.
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise WorkerLostError(" ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))) from error
+
+    def kill(self) -> None:
+        import ray  # late: heavy, and optional
+
+        ray.kill(self._actor)
+
+    def num_wanted(self, concurrency: int) -> int:
+        """Return how many more attempts it needs, so that it has enough for the next step."""
+        num_held = sum(one.num_left for one in self.assignments)
+        return concurrency + max(_MIN_RESERVE, 2 * self.num_ended) - num_held
+
+    def add(self, assignment: Assignment) -> list[SentAttempt]:
+        self.assignments[assignment] = None
+        for key, attempt in assignment.attempts.items():
+            if not attempt.is_done:
+                self._holders.setdefault(key, deque()).append(assignment)
+        return [SentAttempt.of(attempt) for attempt in assignment.attempts.values()]
+
+    def save(self, rollout: Rollout) -> None:
+        """Take a finished conversation, which is not played again if the worker dies."""
+        attempts = self._holders[rollout.key][0].attempts
+        attempts[rollout.key] = attempts[rollout.key]._replace(plan=None, generation=rollout)
+        self.num_written += 1
+
+    def end(self, outcome: Outcome) -> list[Outcome]:
+        """Take the outcome of an attempt; return those of its assignment once all are here."""
+        holders = self._holders[outcome.record.key]
+        assignment = holders.popleft()
+        if not holders:
+            del self._holders[outcome.record.key]
+        assignment.outcomes.append(outcome)
+        if assignment.num_left:
+            return []
+        del self.assignments[assignment]
+        return assignment.outcomes
+
+
+class _RayRun:
+    """One run on the workers of a cluster."""
+
+    def __init__(
+        self,
+        engine: RayEngine,
+        attempts: Iterator[Attempt],
+        shared: Shared,
+        outcomes: RunOutcomes,
+        concurrency: int,
+    ) -> None:
+        self._engine = engine
+        self._assignments = Assignments(attempts)
+        self._shared = shared
+        self._outcomes = outcomes
+        self._concurrency = concurrency
+        self._open: set[_Worker] = set()
+        self._num_deaths = 0
+        """Workers that died since anything came of one."""
+
+    async def do_all(self) -> None:
+        """Start the cluster and run every attempt, or end those under way if the run is stopped."""
+        starting = asyncio.wrap_future(self._engine.start())
+        try:
+            while not (await asyncio.wait([starting], timeout=_POLL_SECONDS))[0]:
+                if self._shared.stopping.cause is not None:
+                    return
+            starting.result()
+        finally:
+            starting.cancel()  # else asyncio logs what it fails with later
+        num_workers = self._engine.num_workers
+        self._job = self._job_of(num_workers)
+        await run_together(self._do() for _ in range(num_workers))
+
+    def _job_of(self, num_workers: int) -> Job:
+        """Return what every worker is told, with its share of what is allowed at once."""
+        share = -(-self._concurrency // num_workers)
+        roles, shared = self._shared.roles, self._shared
+        sources = {role: _share_of(source, num_workers) for role, source in roles.sources.items()}
+        return Job(
+            code=SentCode.of(self._engine.env),
+            judges=Judges(sources, roles.params, share, others=shared.scrubber),
+            policy=_share_of(self._engine.policy, num_workers),
+            concurrency=share,
+            blocking_timeout=shared.watchdog.blocking_timeout,
+            counts_spending=roles.spend is not None,
+            calls_before=shared.workers.calls_before,
+        )
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether nothing more is handed out; what others have may still come back."""
+        return self._shared.stopping.cause is not None or self._assignments.is_empty
+
+    async def _do(self) -> None:
+        """Work with one process after another."""
+        while not self._is_done:
+            worker = _Worker(self._engine.worker())
+            try:
+                if await self._is_ready(worker):
+                    self._open.add(worker)
+                    await self._work_with(worker)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(worker.call("close"), _CLOSE_SECONDS)
+            except WorkerLostError as error:
+                await self._lose(worker, error)
+            finally:
+                self._open.discard(worker)
+                worker.kill()
+
+    async def _is_ready(self, worker: _Worker) -> bool:
+        """Wait until a worker is ready; return False if nothing is left to do before."""
+        opening = asyncio.create_task(self._opened(worker))
+        seconds = self._engine.start_seconds
+        ends = time.monotonic() + seconds
+        try:
+            while not (await asyncio.wait([opening], timeout=_POLL_SECONDS))[0]:
+                if self._is_done:
+                    return False
+                if time.monotonic() > ends and not self._open:
+                    raise EngineError(
+                        f"no Ray worker was started within {seconds:g} seconds: each needs a free "
+                        "core; give fewer --workers, or wait until the cluster has room"
+                    )
+            opening.result()
+        finally:
+            opening.cancel()
+        return True
+
+    async def _opened(self, worker: _Worker) -> None:
+        version, worker.place = cast("tuple[str, str]", await worker.call("identify"))
+        if version != __version__:
+            raise EngineError(
+                f"the Ray worker {worker.place} has gymcli {version}, not {__version__}; install "
+                "the same version on all nodes"
+            )
+        verdicts = list(self._shared.roles.verdicts.known())
+        await worker.call("open", self._job, verdicts)
+        _LOGGER.info("Ray worker %s is ready", worker.place)
+
+    async def _work_with(self, worker: _Worker) -> None:
+        """Hand out and take back, until the worker is over."""
+        is_over = False
+        while not is_over:
+            report = cast("Report", await worker.call("step", self._orders(worker)))
+            await self._take(report, worker)
+            is_over = report.is_over
+
+    def _orders(self, worker: _Worker) -> Orders:
+        orders = Orders(num_written=worker.num_written)
+        stopping = self._shared.stopping
+        if stopping.cause is not None:
+            seconds = stopping.seconds_left
+            if seconds < float("inf"):  # else a signal came, and the loop is about to hear of it
+                orders.stop = stopping.cause, max(0.0, seconds)
+            return orders
+        if worker.is_last or any(one.runs_alone for one in worker.assignments):
+            return orders
+        num_wanted = worker.num_wanted(self._job.concurrency)
+        while num_wanted > 0 and (assignment := self._assignments.take()) is not None:
+            orders.attempts += worker.add(assignment)
+            num_wanted -= assignment.num_left
+        if not self._assignments.has_ordinary:
+            alone = None if worker.assignments else self._assignments.take_alone()
+            if alone is not None:
+                orders.attempts += worker.add(alone)
+            # A group that lacks attempts is over only where no others can come.
+            orders.is_last = alone is None or alone.is_group or self._assignments.is_empty
+            worker.is_last = orders.is_last
+        return orders
+
+    async def _take(self, report: Report, worker: _Worker) -> None:
+        """Write down what a worker reports, in an order in which nothing is lost."""
+        shared = self._shared
+        for data in report.saved:
+            rollout = msgspec.json.decode(data, type=Rollout)
+            shared.save(rollout)
+            worker.save(rollout)
+        for key, message, role, model in report.verdicts:
+            if shared.roles.verdicts.get(key) is None:  # else another worker asked the same
+                shared.roles.verdicts.add(key, message, role=role, model=model)
+        for usage, cost in report.spent:
+            if shared.roles.spend is not None:
+                shared.roles.spend(usage, cost)
+        engine = self._engine
+        engine.num_outages = max(engine.num_outages, report.num_outages)
+        engine.outage_seconds = max(engine.outage_seconds, report.outage_seconds)
+        worker.num_in_flight = report.num_in_flight
+        worker.num_ended = len(report.outcomes)
+        self._count_in_flight()
+        if report.outcomes:
+            self._num_deaths = 0
+        ended = []
+        for outcome, causes in report.outcomes:
+            restore_causes(outcome.fatal, causes)
+            ended += worker.end(outcome)
+        if report.is_over:  # the end of the run may leave a part of a group
+            ended += [outcome for one in worker.assignments for outcome in one.outcomes]
+        await self._outcomes.add(ended)
+
+    def _count_in_flight(self) -> None:
+        self._shared.stopping.num_elsewhere = sum(one.num_in_flight for one in self._open)
+
+    async def _lose(self, worker: _Worker, error: WorkerLostError) -> None:
+        """Take back what a worker had when it died; give up what was with too many."""
+        _LOGGER.warning("the Ray worker %s is lost: %s", worker.place, error)
+        self._open.discard(worker)
+        self._count_in_flight()
+        self._num_deaths += 1
+        if self._num_deaths > max(_MIN_DEATHS_IN_A_ROW, 2 * self._engine.num_workers):
+            text = f"{self._num_deaths} Ray workers died in a row without a result"
+            cause = EngineError(f"{text}, the last of them so: {error}")
+            self._shared.stopping.stop(cause)
+        for assignment in worker.assignments:
+            assignment.num_deaths += 1
+            if assignment.num_deaths < _MAX_DEATHS:
+                self._assignments.put_back(assignment)
+            else:
+                await self._outcomes.add(assignment.given_up(error))

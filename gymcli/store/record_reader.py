@@ -1,0 +1,320 @@
+"""Reads the lines of a run: new ones as it grows, and any of them again by its place."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections import UserString
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, TypeVar
+
+import msgspec
+
+from gymcli.errors import RunFileError, UsageError
+from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
+from gymcli.store.rollout_files import FAILURES, RolloutReading, decode_rollout
+from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, RecordHead, Rollout
+
+__all__ = [
+    "GrowingFile",
+    "LazyText",
+    "LineFields",
+    "Place",
+    "PlacedLine",
+    "RecordReader",
+    "text_of_messages",
+]
+
+
+class Place(NamedTuple):
+    """Where the line of an attempt is."""
+
+    file: str
+    offset: int
+    """The first byte."""
+    size: int
+    """Bytes, without the newline."""
+
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_TAIL_BYTES = 1 << 12
+"""Of the last line, to recognise it: a file may be overwritten in place."""
+
+
+class PlacedLine(NamedTuple):
+    """One line of a file, without its newline."""
+
+    number: int
+    """Counted from 1."""
+    offset: int
+    data: bytes
+
+
+class GrowingFile:
+    """The lines of a file as it grows; a file that does not exist yet has none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._identity: tuple[int, int] | None = None
+        """Device and inode, once the file is there."""
+        self._end = 0
+        """The byte after the last line that was read."""
+        self._tail = b""
+        """The bytes before it."""
+        self._num_lines = 0
+
+    def is_replaced(self) -> bool:
+        """Return whether the lines that were read are gone, or are others."""
+        if self._identity is None:
+            return False
+        try:
+            with self.path.open("rb") as file:
+                return not self._is_same(file)
+        except OSError:
+            return True
+
+    def has_grown(self) -> bool:
+        """Return whether there may be new lines."""
+        try:
+            return self.path.stat().st_size > self._end
+        except OSError:
+            return False
+
+    def new_lines(self) -> Iterator[PlacedLine]:
+        """Yield the new lines that are not blank; none where the file was replaced.
+
+        A last line comes once it is whole. A line on which the caller stopped, as by an error,
+        comes again the next time.
+
+        Raises:
+            UsageError: The file cannot be read, or a line is too long.
+
+        """
+        if not self.path.is_file():
+            return
+        with open_bytes(self.path) as file, read_errors(self.path):
+            if self._identity is None:
+                self._identity = _identity(file)
+            if not self._is_same(file):
+                return
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                if len(line) > MAX_LINE_BYTES:
+                    raise UsageError(f"{self.path}:{self._num_lines + 1}: {TOO_LONG}")
+                start = len(_BYTE_ORDER_MARK) if self._is_marked(line) else 0
+                data = line[start:].strip()
+                if not line.endswith(b"\n") and data and not _is_json(data):
+                    return  # its writer is not done with it, or never will be
+                if data:
+                    offset = self._end + line.find(data[:1], start)
+                    yield PlacedLine(self._num_lines + 1, offset, data)
+                self._end += len(line)
+                self._num_lines += line.endswith(b"\n")
+                self._tail = line[-_TAIL_BYTES:]
+
+    def _is_same(self, file: BinaryIO) -> bool:
+        """Return whether a file still has the last line that was read, and go to its end."""
+        file.seek(self._end - len(self._tail))
+        return _identity(file) == self._identity and file.read(len(self._tail)) == self._tail
+
+    def _is_marked(self, line: bytes) -> bool:
+        return not self._end and line.startswith(_BYTE_ORDER_MARK)
+
+
+def _identity(file: BinaryIO) -> tuple[int, int]:
+    stat = os.fstat(file.fileno())
+    return stat.st_dev, stat.st_ino
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except JSON_ERRORS:
+        return False
+    return True
+
+
+class LineFields(RecordHead, kw_only=True):
+    """The fields of a line that filters and sorting look up in the file."""
+
+    task: JSONObject = {}
+    components: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    answer: str | None = None
+    details: JSONObject = {}
+
+
+class _LineMessages(RecordHead, kw_only=True):
+    messages: list[Message] = []
+
+
+_FIELDS = msgspec.json.Decoder(LineFields)
+_MESSAGES = msgspec.json.Decoder(_LineMessages)
+_FAILURE = msgspec.json.Decoder(Failure)
+
+_Part = TypeVar("_Part", bound=RecordHead)
+
+
+class RecordReader:
+    """Reads lines by their place; its files stay open until it is closed.
+
+    Files are not mapped into memory: one that is cut shorter would end the process.
+
+    Args:
+        env: The environment of lines that name none.
+
+    """
+
+    def __init__(self, env: str | None) -> None:
+        self._env = env
+        self._files: dict[str, BinaryIO] = {}
+
+    def line(self, place: Place) -> bytes:
+        """Return a line as it is on disk, without its newline.
+
+        Raises:
+            RunFileError: It is no longer there.
+            UsageError: The file cannot be read.
+
+        """
+        with read_errors(Path(place.file)):
+            file = self._files.get(place.file)
+            if file is None:
+                file = self._files[place.file] = open_bytes(Path(place.file))
+            line = os.pread(file.fileno(), place.size, place.offset)
+        if len(line) < place.size:
+            raise _changed(place, None)
+        return line
+
+    def decoded(self, place: Place, line: bytes) -> Rollout | Failure:
+        """Return the record of a line that was read.
+
+        Raises:
+            RunFileError: The line holds none.
+
+        """
+        if b'"error"' in line:
+            with suppress(*JSON_ERRORS):  # a row of another program may have an "error", too
+                failure = _FAILURE.decode(line)
+                if failure.schema_version or Path(place.file).name == FAILURES:
+                    return failure
+        try:
+            return decode_rollout(1, line, RolloutReading(place.file, self._env))
+        except RunFileError as error:
+            raise _changed(place, error.__cause__) from error
+
+    def fields(self, place: Place) -> LineFields | Rollout | Failure:
+        """Return what filters look up in a line; a failure has none of it."""
+        return self._part(place, _FIELDS)
+
+    def messages(self, place: Place) -> list[Message]:
+        """Return the conversation of a line."""
+        return self._part(place, _MESSAGES).messages
+
+    def _part(
+        self, place: Place, decoder: msgspec.json.Decoder[_Part]
+    ) -> _Part | Rollout | Failure:
+        """Decode a few fields of a line; all of it where another program wrote it."""
+        line = self.line(place)
+        with suppress(*JSON_ERRORS):
+            found = decoder.decode(line)
+            if found.schema_version:
+                return found
+        return self.decoded(place, line)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+def _changed(place: Place, reason: BaseException | None) -> RunFileError:
+    """Return the error of a line that is damaged where the index did not look, or is another."""
+    reasons = "" if reason is None else f" ({reason})"
+    return RunFileError(
+        f"{place.file}: the line at byte {place.offset} is damaged, or was changed{reasons}; "
+        "open it again"
+    )
+
+
+def text_of_messages(messages: Iterable[Message]) -> str:
+    """Return all that was said, thought, called and answered, each text on a line of its own."""
+    return "\n".join(text for message in messages for text in _texts(message))
+
+
+def _texts(message: Message) -> Iterator[str]:
+    if message.reasoning:
+        yield message.reasoning
+    if isinstance(message.content, str):
+        yield message.content
+    else:
+        texts = (part.get("text") for part in message.content or ())
+        yield from (text for text in texts if isinstance(text, str))
+    if message.refusal:
+        yield message.refusal
+    for call in message.tool_calls:
+        yield call.name
+        yield call.arguments
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9 !#$%()*+,.:;=?@\[\]^_`{|}~-]+")
+"""Characters that no writer of JSON escapes."""
+_LOWERED_TO = {
+    b"k": ("\u212a".encode(), b"\\u212a"),  # the sign of Kelvin
+    b"i": ("\u0130".encode(), b"\\u0130"),  # a capital with its dot
+}
+"""By letters of ASCII, how a line may spell others that `lower` makes into them."""
+
+
+class LazyText(UserString):
+    """The words of a conversation, decoded only where the bytes of its line may hold a part.
+
+    Searching the bytes takes a tenth of the time of decoding them, and most lines do not hold
+    what a filter looks for.
+
+    Args:
+        line: The line as it is on disk; empty where it may spell its text in another way.
+        read: Returns the text.
+        is_lowered: Whether this is the text in small letters.
+
+    """
+
+    def __init__(self, line: bytes, read: Callable[[], str], *, is_lowered: bool = False) -> None:
+        self._line = line
+        self._read = read
+        self._is_lowered = is_lowered
+
+    @functools.cached_property
+    def data(self) -> str:  # type: ignore[override]  # UserString has it as an attribute
+        """The text."""
+        return self._read().lower() if self._is_lowered else self._read()
+
+    def lower(self) -> LazyText:
+        """Return the text in small letters, still undecoded."""
+        return LazyText(self._line, self._read, is_lowered=True)
+
+    def __contains__(self, part: object) -> bool:
+        if not isinstance(part, str | UserString):
+            raise TypeError(f"text holds no {type(part).__name__}")
+        wanted = str(part)
+        return self._may_hold(_plain_run(wanted)) and wanted in self.data
+
+    def _may_hold(self, run: bytes) -> bool:
+        if not self._line:
+            return True
+        if not self._is_lowered:
+            return run in self._line
+        line = self._line.lower()
+        if run in line:
+            return True
+        others = (other for letter in _LOWERED_TO if letter in run for other in _LOWERED_TO[letter])
+        return any(other in line for other in others)
+
+
+@functools.lru_cache(maxsize=64)
+def _plain_run(text: str) -> bytes:
+    """Return the longest part of a text that stands on a line as it is."""
+    return max(_PLAIN.findall(text), key=len, default="").encode()

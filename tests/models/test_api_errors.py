@@ -1,0 +1,624 @@
+"""What an error means, by its status, its code and the start of its message."""
+
+import asyncio
+import re
+import traceback
+
+import aiohttp
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcli.errors import (
+    AuthenticationError,
+    ContextOverflowError,
+    EndpointConnectionError,
+    EndpointGoneError,
+    EndpointTimeoutError,
+    InvalidAnswerError,
+    ModelError,
+    RateLimitError,
+    RequestRefusedError,
+    ServerError,
+)
+from gymcli.mock import MockAnswer, MockServer, in_order, scripted
+from gymcli.mock.behaviours import refusal_of
+from gymcli.models.api_errors import (
+    CLAIMS,
+    TOO_LONG_ANSWERS,
+    answer_claims,
+    error_claims,
+    error_words,
+    is_absence,
+    is_connect_timeout,
+    is_fatal,
+    is_overload,
+    is_retried,
+    is_silence,
+    is_unreachable,
+    meanings_of,
+    one_line,
+)
+from gymcli.models.client import Client
+from gymcli.models.endpoint import Endpoint
+from tests.models.asking import KEY, FakeTime, ask, failure, failure_at, hello
+
+TOO_LONG_ANSWER = (
+    "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum context "
+    "length is 8192 tokens and your request has 200 input tokens (9000 > 8192 - 200)."
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [
+        (400, "bad temperature", RequestRefusedError),
+        (400, "This model's maximum context length is 10 tokens", ContextOverflowError),
+        (400, "Cannot answer: maximum context length is 10 tokens", RequestRefusedError),
+        (422, "Wrong input: prompt is too long", RequestRefusedError),
+        (500, "Failed at: Context size has been exceeded.", ServerError),
+        (500, "Failed at: this server does not support it", ServerError),
+        (429, "Slow down, whoever says insufficient_quota", RateLimitError),
+        (400, TOO_LONG_ANSWER, RequestRefusedError),
+        (500, TOO_LONG_ANSWER, RequestRefusedError),
+        (401, f"incorrect key {KEY}", AuthenticationError),
+        (402, "no money", RequestRefusedError),
+        (403, "not yours", AuthenticationError),
+        (403, "your input was flagged", RequestRefusedError),
+        (403, "content_policy_violation", RequestRefusedError),
+        (404, "no such model", RequestRefusedError),
+        (408, "too slow", ServerError),
+        (409, "conflict", ServerError),
+        (413, "too large", RequestRefusedError),
+        (422, "unprocessable", RequestRefusedError),
+        (429, "slow down", RateLimitError),
+        (429, "insufficient_quota", RequestRefusedError),
+        (500, "oops", ServerError),
+        (500, "Context size has been exceeded.", ContextOverflowError),
+        (500, "image input is not supported", RequestRefusedError),
+        (503, "overloaded", ServerError),
+        (529, "overloaded", ServerError),
+    ],
+)
+def test_answer_maps_every_status(status, words, kind):
+    error = failure(lambda _: refusal_of(status, words), request := hello(), max_attempts=2)
+    assert type(error) is kind
+    assert error.status == status
+    assert f"answered {status}: " in str(error)
+    if status in (429, 503, 529) and kind is not RequestRefusedError:
+        assert sum(request.tries.retries.values()) > 10  # they count no attempts
+    else:
+        assert request.tries.retries == ({kind.__name__: 1} if kind is ServerError else {})
+
+
+def test_answer_shows_the_words_of_the_provider_without_the_key():
+    error = failure(lambda _: refusal_of(400, f"\x1b[31mno\n{KEY} here"))
+    assert str(error).endswith(
+        "/v1/chat/completions answered 400: mock_error: [31mno [redacted] here"
+    )
+
+
+@pytest.mark.parametrize("fault", ["reset", "broken"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_answer_retries_until_it_is_there(fault, stream):
+    """A reset connection, half a body, a busy server: then the answer, and what it took."""
+    failed = MockAnswer(text="x", fault="reset") if fault == "reset" else MockAnswer(body='{"id"')
+    kind = "EndpointConnectionError" if fault == "reset" else "InvalidAnswerError"
+    behaviour = in_order(failed, refusal_of(503, "busy"), failed, "at last")
+    answer = ask(behaviour, request := hello(), stream=stream)
+    assert answer.message.text == "at last"
+    assert request.tries.retries == {kind: 2, "ServerError": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "low", "high"),
+    [
+        (429, {"retry-after": "5"}, 5, 5.5),
+        (503, {"retry-after-ms": "700"}, 0.7, 0.77),
+        (429, {"retry-after": "3600"}, 60, 66),
+        (429, {}, 0.0, 0.1),
+        (500, {"retry-after": "5"}, 5, 5.5),
+        (500, {"retry-after": "3600"}, 60, 66),
+        (500, {}, 0.5, 1),
+    ],
+)
+def test_answer_waits_as_the_endpoint_asks(status, headers, low, high):
+    time, request = FakeTime(), hello()
+
+    async def run() -> None:
+        busy = msgspec.structs.replace(refusal_of(status, "slow"), headers=headers)
+        async with MockServer(in_order(busy, "yes")) as server:
+            endpoint = Endpoint(base_url=server.base_url, model="m")
+            options = {"clock": time.clock, "sleep": time.sleep}
+            async with Client(endpoint, concurrency=1, **options) as client:
+                await client.answer(request)
+
+    asyncio.run(run())
+    kind = "RateLimitError" if status == 429 else "ServerError"
+    assert request.tries.retries == {kind: 1}
+    # Time passes only in sleeps, and the wait in line begins where the request's own one ends.
+    assert low <= sum(time.sleeps) <= high + 0.1
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", '{"choices": []}', "\u0000", "<html></html>"])
+def test_answer_refuses_what_is_no_answer(body):
+    error = failure(scripted([MockAnswer(body=body)]), request := hello(), max_attempts=2)
+    assert type(error) is InvalidAnswerError
+    assert "/v1/chat/completions: " in str(error)
+    assert request.tries.retries == {"InvalidAnswerError": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"message": "Prompt is too long", "code": 400}, ContextOverflowError),
+        ({"message": TOO_LONG_ANSWER, "code": "context_length_exceeded"}, RequestRefusedError),
+        ({"message": "no such thing", "code": 404}, RequestRefusedError),
+        ({"message": f"bad key {KEY}", "code": 401}, AuthenticationError),
+        ({"message": "slow", "code": 429}, RateLimitError),
+        ({"message": "image input is not supported", "code": 500}, RequestRefusedError),
+        ({"message": "image input is not supported"}, RequestRefusedError),
+        ({"message": f"who knows {KEY}"}, InvalidAnswerError),
+        ({"message": "Failed at: prompt is too long", "code": 500}, ServerError),
+        ({"message": "Failed at: prompt is too long"}, InvalidAnswerError),
+        ({"message": "no more", "code": "insufficient_quota"}, RequestRefusedError),
+        ({"message": "m", "code": "rate_limit_exceeded"}, RateLimitError),
+        ({"message": "m", "type": "server_error"}, ServerError),
+        ({"message": "m", "code": 408}, ServerError),
+        ({"message": "m", "code": "context_length_exceeded"}, ContextOverflowError),
+        ({"message": "m", "code": 400, "type": "server_error"}, RequestRefusedError),
+        ({"message": "m", "code": "invalid_prompt"}, InvalidAnswerError),
+    ],
+)
+def test_answer_reads_errors_in_bodies_with_status_200(fields, kind):
+    body = msgspec.json.encode({"error": fields}).decode()
+    error = failure(scripted([MockAnswer(body=body)]), max_attempts=1)
+    assert type(error) is kind
+    code = fields.get("code")
+    assert error.status == (code if isinstance(code, int) else None)
+    assert KEY not in "".join(traceback.format_exception(error))
+
+
+LOADED = "Prompt is too long. This server does not support it: insufficient_quota"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (MockAnswer(body=f'{{"choices": [{{"message": {{"content": "{LOADED}'), InvalidAnswerError),
+        (MockAnswer(body=LOADED), InvalidAnswerError),
+        (
+            MockAnswer(status=422, body=f'{{"detail": [{{"msg": "no", "input": "{LOADED}"}}]}}'),
+            RequestRefusedError,
+        ),
+        (MockAnswer(status=500, body=f'{{"detail": "while answering {LOADED}"}}'), ServerError),
+        (MockAnswer(status=500, body=f'{{"request": "{LOADED}"}}'), ServerError),
+    ],
+)
+def test_words_that_a_body_quotes_mean_nothing(refusal, kind):
+    """They are the model's, or the task's, whatever they sound like."""
+    error = failure(lambda _: refusal, request := hello(), max_attempts=2)
+    assert type(error) is kind
+    assert not is_fatal(error)
+    is_retried = kind is not RequestRefusedError
+    assert request.tries.retries == ({kind.__name__: 1} if is_retried else {})
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_answer_follows_no_redirect(status):
+    """The key was given for one address; the new one is named, not asked."""
+    request = hello()
+
+    async def run() -> tuple[ModelError, int]:
+        async with MockServer() as elsewhere:
+            location = f"{elsewhere.base_url}/chat/completions?token=abc"
+            moved = MockAnswer(body="", status=status, headers={"Location": location})
+            async with MockServer(scripted([moved])) as server:
+                endpoint = Endpoint(base_url=server.base_url, model="m", api_key=KEY)
+                async with Client(endpoint, concurrency=1, sleep=FakeTime().sleep) as client:
+                    with pytest.raises(RequestRefusedError) as raised:
+                        await client.answer(request)
+            assert str(raised.value).endswith(f"use the address {elsewhere.base_url}")
+            return raised.value, elsewhere.num_requests
+
+    error, num_requests = asyncio.run(run())
+    assert (error.status, request.tries.retries, num_requests) == (status, {}, 0)
+    assert is_fatal(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "expected"),
+    [
+        (401, "no", True),
+        (402, "no", True),
+        (403, "no", True),
+        (404, "no", True),
+        (405, "no", True),
+        (400, "x is not a valid model ID", True),
+        (400, "Wrong: the model x does not exist", False),
+        (400, TOO_LONG_ANSWER, True),
+        (400, TOO_LONG_ANSWER.replace("9000", "8000"), False),
+        (429, "insufficient_quota", True),
+        (400, "no", False),
+        (413, "no", False),
+        (429, "Request too large for m", False),
+        (403, "your input was flagged", False),
+        (429, "no", False),
+        (500, "no", False),
+    ],
+)
+def test_is_fatal(status, words, expected):
+    assert is_fatal(failure(lambda _: refusal_of(status, words), max_attempts=1)) is expected
+
+
+def test_is_fatal_is_not_a_request_that_cannot_be_written():
+    assert not is_fatal(RequestRefusedError("the request cannot be written as JSON"))
+
+
+@pytest.mark.parametrize("status", [401, 404, 405])
+def test_error_of_status_names_ways_out_for_roles_too(status):
+    """Roles are asked through the same client, and have no --base-url of their own."""
+    error = failure(lambda _: refusal_of(status, "no"))
+    way_out = str(error).rpartition("; ")[2]
+    assert "--role" in way_out or "gym.toml" in way_out
+
+
+OVERFLOWS = {
+    "openai code": "context_length_exceeded: too much",
+    "openai chat": (
+        "This model's maximum context length is 4097 tokens. However, your messages resulted in "
+        "4619 tokens. Please reduce the length of the messages."
+    ),
+    "openai responses": (
+        "Your input exceeds the context window of this model. Please adjust your input."
+    ),
+    "vllm multimodal": (
+        "The prompt (total length 25938) is too long to fit into the model (context length 4096)."
+    ),
+    "vllm v1": "Input length (265330) exceeds model's maximum context length (262144).",
+    "vllm negative": "max_tokens must be at least 1, got -186.",
+    "vllm passed": (
+        "You passed 31745 input tokens and requested 1024 output tokens. However, the model's "
+        "context length is only 32768 tokens, resulting in a maximum input length of 31744 tokens."
+    ),
+    "vllm answer below the window": (
+        "'max_tokens' or 'max_completion_tokens' is too large: 8191. This model's maximum context "
+        "length is 8192 tokens and your request has 20 input tokens (8191 > 8192 - 20)."
+    ),
+    "openai answer below the window": (
+        "This model's maximum context length is 8192 tokens. However, you requested 8211 tokens "
+        "(20 in the messages, 8191 in the completion). Please reduce the length."
+    ),
+    "sglang": "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
+    "sglang request": (
+        "Requested token count exceeds the model's maximum context length of 40960 tokens."
+    ),
+    "sglang limit": (
+        "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."
+    ),
+    "llama.cpp type": "exceed_context_size_error: no",
+    "llama.cpp": "request (4390 tokens) exceeds the available context size (4096 tokens)",
+    "llama.cpp 500": "Context size has been exceeded.",
+    "llama-cpp-python": "Requested tokens (2285) exceed context window of 2048",
+    "anthropic": "prompt is too long: 210000 tokens > 200000 maximum",
+    "anthropic sum": (
+        "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
+    ),
+    "litellm": 'litellm.ContextWindowExceededError: AnthropicException - {"type":"error"}',
+    "bedrock": "Input is too long for requested model.",
+    "google": "The input token count (9000) exceeds the maximum number of tokens allowed (8192).",
+    "xai": "This model's maximum prompt length is 131072 but the request contains 537812 tokens",
+    "tgi": "Input error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: ...",
+}
+
+
+TOO_LONG = {
+    "vllm": (
+        "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum context "
+        "length is 8192 tokens and your request has 20 input tokens (9000 > 8192 - 20)."
+    ),
+    "vllm passed": (
+        "You passed 20 input tokens and requested 8192 output tokens. However, the model's "
+        "context length is only 8192 tokens, resulting in a maximum input length of 0 tokens."
+    ),
+    "openai": (
+        "This model's maximum context length is 8192 tokens. However, you requested 10520 tokens "
+        "(1200 in the messages, 320 in the functions, and 9000 in the completion). Please reduce."
+    ),
+}
+
+
+@pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
+def test_a_context_overflow_is_known(text):
+    assert meanings_of([text]) == {"context overflow"}
+    wrapped = f"litellm.BadRequestError: OpenAIException - {text}"
+    assert meanings_of([wrapped]) == {"context overflow"}
+
+
+@pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
+@pytest.mark.parametrize(
+    "quoted", ["Failed to answer: {}", '"{}"', "prompt: {}", "{{'input': '{}'}}"]
+)
+def test_words_that_a_message_quotes_say_nothing(text, quoted):
+    assert not meanings_of([quoted.format(text)])
+
+
+@pytest.mark.parametrize("text", TOO_LONG.values(), ids=TOO_LONG)
+def test_an_answer_as_long_as_the_window_is_no_overflow(text):
+    """No conversation leaves room for it, so every request is refused."""
+    assert meanings_of(["context_length_exceeded", text]) == {"permanent", "hopeless"}
+
+
+def test_too_long_answers_are_each_shown_by_a_text():
+    assert len(TOO_LONG_ANSWERS) == len(TOO_LONG)
+    for pattern, text in zip(TOO_LONG_ANSWERS, TOO_LONG.values(), strict=True):
+        assert re.match(pattern, text, re.IGNORECASE)
+
+
+def test_context_overflows_are_each_shown_by_a_text():
+    for pattern in CLAIMS["context overflow"]:
+        found = [text for text in OVERFLOWS.values() if re.match(pattern, text, re.IGNORECASE)]
+        assert found, pattern
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (400, "max_tokens: 10000 > 4096, which is the maximum allowed number of output tokens"),
+        (400, "max_tokens must be at least 1, got 0."),
+        (400, "temperature must not be longer than it is"),
+        (429, OVERFLOWS["openai chat"]),
+        (401, OVERFLOWS["anthropic"]),
+    ],
+)
+def test_other_refusals_are_no_context_overflow(status, text):
+    error = failure(lambda _: refusal_of(status, text), max_attempts=1)
+    assert not isinstance(error, ContextOverflowError)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "texts"),
+    [
+        (
+            "permanent",
+            [
+                "image input is not supported - hint: if this is unexpected, ...",
+                "tools param requires --jinja flag",
+                "This server does not support embeddings.",
+                "insufficient_quota: You exceeded your current quota",
+                "Request too large for gpt-4o in organization x on tokens per min (TPM)",
+            ],
+        ),
+        (
+            "moderated",
+            [
+                'x/m requires moderation on p. Your input was flagged for "violence".',
+                "content_policy_violation",
+                "content_filter",
+            ],
+        ),
+        (
+            "hopeless",
+            [
+                "insufficient_quota: You exceeded your current quota",
+                "model_not_found: no access",
+                "The model `gpt-9` does not exist or you do not have access to it.",
+                "model 'tiny' not found, try pulling it first",
+                "tiny is not a valid model ID",
+            ],
+        ),
+        ("rate limit", ["rate_limit_exceeded"]),
+        ("server error", ["server_error", "overloaded_error"]),
+    ],
+)
+def test_every_claim_is_shown_by_one_text(meaning, texts):
+    assert len(CLAIMS[meaning]) == len(texts)
+    assert all(meaning in meanings_of([text]) for text in texts)
+    assert not any(meanings_of([f"Failed to answer: {text}"]) for text in texts)
+
+
+def test_an_overloaded_server_claims_nothing():
+    assert not meanings_of(["The server is overloaded, please try again later."])
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        ({"error": {"message": "no", "type": "bad", "code": None}}, "bad: no"),
+        ({"error": {"message": "no", "type": "bad", "code": "worse"}}, "worse: no"),
+        ({"error": {"message": "it is bad", "type": "bad"}}, "it is bad"),
+        ({"error": {"message": "no", "code": 400}}, "no"),
+        ({"error": "no"}, "no"),
+        ({"object": "error", "message": "no", "code": 400}, "no"),
+        ({"detail": "Not Found"}, "Not Found"),
+        ({"detail": [{"loc": ["body"], "msg": "missing"}]}, '[{"loc":["body"],"msg":"missing"}]'),
+        ([{"error": {"message": "wrapped"}}], "wrapped"),
+        ("just text", "just text"),
+        ({"status": "sad"}, '{"status":"sad"}'),
+        ({"error": {}}, '{"error":{}}'),
+        ([1, 2], "[1,2]"),
+    ],
+)
+def test_error_words_finds_the_message(payload, text):
+    assert error_words(msgspec.json.encode(payload)) == text
+
+
+@pytest.mark.parametrize(
+    ("payload", "claims"),
+    [
+        ({"error": {"message": "no", "type": "bad", "code": "worse"}}, ["worse", "bad", "no"]),
+        ({"error": {"message": "no", "code": 400, "param": "prompt is too long"}}, ["no"]),
+        ({"error": "no"}, ["no"]),
+        ({"detail": "Not Found"}, ["Not Found"]),
+        ({"detail": [{"loc": ["body"], "msg": "missing", "input": "prompt is too long"}]}, []),
+        ([{"error": {"message": "wrapped"}}], ["wrapped"]),
+        (
+            {"error": {"message": "no", "metadata": {"raw": '{"error": {"message": "why"}}'}}},
+            ["no", "why"],
+        ),
+        ({"error": {"message": "no", "metadata": {"raw": "why"}}}, ["no", "why"]),
+        ("just text", ["just text"]),
+        ({"messages": ["prompt is too long"]}, []),
+    ],
+)
+def test_error_claims_are_the_code_and_the_message(payload, claims):
+    assert error_claims(msgspec.json.encode(payload)) == claims
+
+
+@pytest.mark.parametrize(
+    ("payload", "claims"),
+    [
+        (b'{"error": {"message": "no", "code": "worse"}}', ["worse", "no"]),
+        (b'{"choices": [{"error": {"message": "no"}}]}', ["no"]),
+        (b'{"object": "error", "message": "no"}', ["no"]),
+        (b'{"choices": [], "message": "prompt is too long"}', []),
+        (b'{"choices": [{"message": {"content": "prompt is too long', []),
+        (b"prompt is too long", []),
+        (b"", []),
+    ],
+)
+def test_answer_claims_are_those_of_an_error_alone(payload, claims):
+    assert answer_claims(payload) == claims
+
+
+@pytest.mark.parametrize("payload", [b"<html>Bad gateway</html>", b'{"error": ', b"\xff\xfe"])
+def test_error_words_gives_other_bodies_as_they_stand(payload):
+    assert error_words(payload) == payload.decode("utf-8", "replace")
+
+
+def test_error_words_of_an_empty_body_are_none():
+    assert error_words(b"") == ""
+
+
+@given(st.binary(), st.text(min_size=4))
+def test_one_line_is_one_short_printable_line(payload, secret):
+    text = one_line(error_words(payload), [secret])
+    assert len(text) <= 300
+    assert text.isprintable()
+
+
+@given(st.text(), st.text(alphabet="abcdef0123456789", min_size=8), st.text())
+def test_one_line_never_shows_a_secret(before, secret, after):
+    payload = msgspec.json.encode({"error": {"message": f"{before}{secret}{after}"}})
+    assert secret not in one_line(error_words(payload), [secret])
+
+
+def test_one_line_redacts_before_it_cuts():
+    secret = "sk-" + "a" * 40
+    text = one_line("x" * 290 + secret, [secret])
+    assert "sk-" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (EndpointConnectionError, True),
+        (EndpointTimeoutError, True),
+        (RateLimitError, True),
+        (ServerError, True),
+        (InvalidAnswerError, True),
+        (EndpointGoneError, False),
+        (RequestRefusedError, False),
+        (AuthenticationError, False),
+        (ContextOverflowError, False),
+    ],
+)
+def test_is_retried(error, expected):
+    assert is_retried(error("x")) is expected
+
+
+def signs(error) -> list[str]:
+    """Name what an error is a sign of."""
+    told = {
+        "absence": is_absence,
+        "overload": is_overload,
+        "silence": is_silence,
+        "unreachable": is_unreachable,
+    }
+    return [name for name, is_sign in told.items() if is_sign(error)]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, []),
+        (401, []),
+        (408, []),
+        (429, ["overload"]),
+        (500, []),
+        (502, ["absence"]),
+        (503, ["absence", "overload"]),
+        (504, ["absence"]),
+        (529, ["overload"]),
+    ],
+)
+def test_signs_of_statuses(status, expected):
+    assert signs(failure(lambda _: refusal_of(status, "no"), max_attempts=1)) == expected
+
+
+def test_signs_of_a_body_that_is_no_answer():
+    assert signs(failure(scripted([MockAnswer(body="{")]), max_attempts=1)) == []
+
+
+def test_signs_of_a_stall():
+    stall = scripted([MockAnswer(fault="stall")])
+    assert signs(failure(stall, max_attempts=1, total_timeout=0.05)) == ["silence"]
+
+
+def test_signs_of_a_stream_that_stands_still():
+    stall = scripted([MockAnswer(text="x", fault="stall")])
+    error = failure(stall, max_attempts=1, stream=True, idle_timeout=0.05)
+    assert signs(error) == ["silence"]
+
+
+def test_signs_of_a_reset_before_an_answer():
+    assert signs(failure(scripted([MockAnswer(fault="reset")]), max_attempts=1)) == ["absence"]
+
+
+def test_signs_of_nobody_there():
+    error = failure_at("http://127.0.0.1:9")
+    assert signs(error) == ["absence", "unreachable"]
+    assert not is_connect_timeout(error)
+
+
+def test_signs_of_no_connection_in_time():
+    error = EndpointTimeoutError("x")
+    error.__cause__ = aiohttp.ConnectionTimeoutError()
+    assert signs(error) == ["absence", "unreachable"]
+    assert is_connect_timeout(error)
+
+
+def half_an_answer(*, leaves: bool) -> ModelError:
+    """Ask who sends a head and half a body, and then nothing more, or leaves."""
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        if not leaves:
+            await reader.read()  # until the client leaves
+        writer.close()
+
+    async def run():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            address = "http://{}:{}".format(*server.sockets[0].getsockname())
+            return await asyncio.to_thread(failure_at, address, idle_timeout=0.2)
+
+    return asyncio.run(run())
+
+
+def test_signs_of_a_body_that_stands_still():
+    error = half_an_answer(leaves=False)
+    assert isinstance(error, EndpointTimeoutError)
+    assert str(error).endswith("the answer stood still for 0.2 seconds")
+    assert signs(error) == ["silence"]
+
+
+def test_signs_of_a_body_that_breaks_off():
+    """Who begins an answer is there."""
+    error = half_an_answer(leaves=True)
+    assert isinstance(error, EndpointConnectionError)
+    assert is_retried(error)
+    assert signs(error) == []
