@@ -21,8 +21,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from gymcli.metrics.estimates import interval_of
-from gymcli.metrics.moments import Moments
+from gymcli.metrics.estimators import mean, standard_error
+from gymcli.metrics.intervals import interval_of
 
 __all__ = ["SCENARIOS", "Observed", "Scenario", "main", "observe", "table"]
 
@@ -64,11 +64,9 @@ def observe(scenario: Scenario, *, num_replications: int, seed: int = 0) -> Obse
     runs = Counter(_draw(scenario, random) for _ in range(num_replications))
     hits = [0, 0]
     for passes, times in runs.items():
-        moments = Moments()
-        for num_passes in passes:
-            moments.add(num_passes / scenario.num_attempts, num_attempts=scenario.num_attempts)
+        means = [num_passes / scenario.num_attempts for num_passes in passes]
         for place, best in enumerate((1.0, None)):
-            hits[place] += times * _contains(moments, scenario.rate, best)
+            hits[place] += times * _contains(means, scenario, best)
     return Observed(*(hit / num_replications for hit in hits))
 
 
@@ -81,16 +79,17 @@ def _draw(scenario: Scenario, random: Random) -> tuple[int, ...]:
     return tuple(sorted(sum(random.random() < rate for _ in attempts) for rate in rates))
 
 
-def _contains(moments: Moments, rate: float, best: float | None) -> bool:
+def _contains(means: Sequence[float], scenario: Scenario, best: float | None) -> bool:
+    value = mean(means)
     found = interval_of(
-        moments.mean,
-        moments.standard_error,
+        value,
+        standard_error(means),
         best=best,
-        num_values=moments.num_attempts,
-        num_clusters=moments.num_values,
+        num_values=scenario.num_tasks * scenario.num_attempts,
+        num_clusters=scenario.num_tasks,
         level=_LEVEL,
     )
-    return moments.mean == rate if found is None else found.low <= rate <= found.high
+    return value == scenario.rate if found is None else found.low <= scenario.rate <= found.high
 
 
 def table(observed: dict[Scenario, Observed]) -> str:

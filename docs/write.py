@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import gymcli.envs
 from gymcli.cli import app
 from gymcli.environment.registry import Registry
-from gymcli.metrics.comparison import Comparison
+from gymcli.metrics.comparison_results import Comparison
 from gymcli.reporting.run_report import MetricsReport, MetricsReports
 from gymcli.types import Failure, Rollout
 

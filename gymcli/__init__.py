@@ -90,7 +90,7 @@ _MODULES = (
     "gymcli.environment.judge",
     "gymcli.environment.reward",
     "gymcli.environment.user",
-    "gymcli.metrics.groups",
+    "gymcli.metrics.scored_lines",
     "gymcli.models.endpoint",
     "gymcli.runner.verifying",
     "gymcli.runner.collection",

@@ -44,17 +44,17 @@ GymError                      1   a bug of ours unless a child says otherwise
     └── UnfinishedAttemptError    the run ended first; the phase is the one it was in
         ├── CancelledAttemptError     a signal, or an endpoint that is gone, ended the run
         └── BudgetAttemptError        the run stopped at a budget
+
+Whatever somebody else's code raises becomes an AttemptError of its phase in a `boundary`.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Literal
 
 __all__ = [
@@ -177,7 +177,7 @@ class TerminatedRunError(InterruptedRunError):
 
 
 class RunError(GymError):
-    """Raised when a run cannot give usable results."""
+    """Raised when a run has no usable results."""
 
     exit_code = 4
 
@@ -305,7 +305,7 @@ class RoleError(AttemptError):
 
 
 class VerifierError(AttemptError):
-    """Raised when a verifier fails, or gives something that is not a score."""
+    """Raised when a verifier fails, or returns what is no score."""
 
     phase = "verify"
 
@@ -323,7 +323,7 @@ class IncompleteGroupError(VerifierError):
 
 
 class ReplayDivergedError(VerifierError):
-    """Raised when replaying a recorded conversation gives other results than the record."""
+    """Raised when a replayed conversation differs from the record."""
 
 
 class UnfinishedAttemptError(AttemptError):
@@ -350,7 +350,8 @@ _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
-class _Boundary:
+@contextmanager
+def boundary(error_class: type[AttemptError]) -> Iterator[None]:
     """Attribute whatever somebody else's code raises in the block to one phase of an attempt.
 
     `sys.exit` counts, and so does a panic of a Rust extension or the outcome of a test framework,
@@ -363,31 +364,14 @@ class _Boundary:
         RunError, UsageError, KeyboardInterrupt: As they are.
 
     """
-
-    __slots__ = ("_error_class",)
-
-    def __init__(self, error_class: type[AttemptError]) -> None:
-        self._error_class = error_class
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None or isinstance(error, (AttemptError, RunError, UsageError)):
-            return
-        if isinstance(error, KeyboardInterrupt) or _was_asked_for(error) or _is_closed(error):
-            return
-        raise self._error_class(described(error)) from error
-
-
-boundary = functools.cache(_Boundary)
-"""Returns the boundary of a phase, `with boundary(SetupError):`. It holds no state of a block, so
-one object serves all."""
+    try:
+        yield
+    except (AttemptError, RunError, UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if _ends_coroutine(error):
+            raise
+        raise error_class(described(error)) from error
 
 
 def described(error: BaseException) -> str:
@@ -458,23 +442,19 @@ def leave_copy(process: int) -> None:
         os._exit(0)
 
 
-def _is_closed(error: BaseException) -> bool:
-    """Return whether a coroutine that runs no more is being closed."""
-    if not isinstance(error, GeneratorExit):
-        return False
+def _ends_coroutine(error: BaseException) -> bool:
+    """Return whether an error ends the coroutine that runs: its task is cancelled, or it is closed.
+
+    A cancellation that nobody asked the task for does not.
+    """
     import asyncio  # late: `gym --help` does without
 
-    try:
-        return asyncio.current_task() is None
-    except RuntimeError:
-        return True
-
-
-def _was_asked_for(error: BaseException) -> bool:
-    """Return whether an error is a cancellation that this task was asked for by anybody."""
-    import asyncio  # late: `gym --help` does without
-
-    if not isinstance(error, asyncio.CancelledError):
-        return False
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    if isinstance(error, GeneratorExit):
+        try:
+            return asyncio.current_task() is None
+        except RuntimeError:  # there is no event loop any more
+            return True
+    return False

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 
-from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.scoring import Workers
 
 
 @functools.cache

@@ -17,6 +17,7 @@ HEAVY = (
     "aiohttp",
     "pydantic",
     "msgspec",
+    "numpy",
     "rich",
     "asyncio",
     "uvloop",

@@ -27,9 +27,8 @@ from gymcli.checks.subject import (
     not_applicable,
     passed,
 )
-from gymcli.metrics.estimators import mean, standard_error
+from gymcli.metrics.estimators import mean, percentile, standard_error
 from gymcli.metrics.intervals import t_interval
-from gymcli.metrics.percentiles import percentile
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, canonical_json
 
 __all__ = [

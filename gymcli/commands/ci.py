@@ -17,7 +17,7 @@ from gymcli.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from gymcli.metrics import Aggregator, RunMetrics
-    from gymcli.metrics.comparison import Comparison
+    from gymcli.metrics.comparison_results import Comparison
     from gymcli.metrics.gates import Gate, GateProblem, GateVerdict
     from gymcli.reporting.run_report import RunReport
 
@@ -144,7 +144,7 @@ class CiRequest:
         """Judge a run; what cannot be judged, or compared with the baseline, is a problem of it."""
         from gymcli.metrics.gates import GateProblem
         from gymcli.reporting.run_report import RunReport
-        from gymcli.runner.comparing import compare_runs
+        from gymcli.runner.paired_runs import compare_runs
         from gymcli.store.manifest import read_manifest
 
         comparison = None

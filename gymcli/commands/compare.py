@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gymcli.commands.ci import MarkdownOption
-from gymcli.commands.console import harmless, print_json, warn
+from gymcli.commands.console import harmless, one_line, print_json, print_table, result, warn
 from gymcli.commands.options import JsonOption
+
+if TYPE_CHECKING:
+    from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
 
 __all__ = ["EXIT_CODES", "compare"]
 
 EXIT_CODES = {"PASS": 0, "FAIL": 3, "INCONCLUSIVE": 5}
 """By verdict."""
+
+_WIDTH = 100
+_INDENT = 14
+_MAX_NAME = 20
+_MAX_SETTING = 36
+_MAX_TASK = 40
+_NUM_NAMED = 5
+_TESTS = {
+    "mcnemar-mid-p": "McNemar mid-p",
+    "sign-flip-exact": "all sign flips",
+    "sign-flip": "100,000 seeded sign flips",
+}
 
 
 def compare(
@@ -58,10 +75,9 @@ def compare(
     import msgspec
 
     from gymcli.commands.ci import STDOUT, write_comparison
-    from gymcli.commands.comparison import print_comparison
     from gymcli.errors import UsageError
-    from gymcli.metrics.comparison import Rule
-    from gymcli.runner.comparing import compare_runs
+    from gymcli.metrics.run_comparison import Rule
+    from gymcli.runner.paired_runs import compare_runs
     from gymcli.store.rollout_files import unfinished_line
 
     if markdown == STDOUT and json:
@@ -88,7 +104,213 @@ def compare(
     if json:
         print_json(msgspec.json.encode(comparison))
     elif markdown != STDOUT:
-        print_comparison(comparison)
+        _print_comparison(comparison)
     if markdown is not None:
         write_comparison(markdown, comparison)
     raise typer.Exit(EXIT_CODES[comparison.verdict])
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    """Print what is compared, the differences, what they rest on, and last the verdict."""
+    _print_runs(comparison)
+    result()
+    _print_differences(comparison)
+    result()
+    _print_grounds(comparison)
+    _print_changes(comparison)
+    _print_unmatched(comparison)
+    if comparison.tasks:
+        result()
+        _print_tasks(comparison.tasks)
+    result()
+    _print_verdict(comparison)
+
+
+def _print_runs(comparison: Comparison) -> None:
+    sides = (("A", comparison.a), ("B", comparison.b))
+    head = ("", "tasks", "scored", "coverage", "mean reward", "strict mean")
+    rows = [
+        (
+            f"{letter}  {_short(side.run, _MAX_TASK)}",
+            f"{side.num_tasks:,}",
+            f"{side.num_scored:,}",
+            "unknown" if side.coverage is None else f"{side.coverage:.1%}",
+            _number(side.mean_reward),
+            _number(side.strict_mean_reward),
+        )
+        for letter, side in sides
+    ]
+    print_table(head, rows)
+    result()
+    for setting in comparison.compared:
+        a, b = _short(setting.a, _MAX_SETTING), _short(setting.b, _MAX_SETTING)
+        both = f"{a} in both" if setting.a == setting.b else f"{a} in A, {b} in B"
+        result(f"{_short(setting.name, 13):14}{both}")
+
+
+def _print_differences(comparison: Comparison) -> None:
+    """Print a table of the whole and the environments, and one of each field's slices."""
+    environments = comparison.environments
+    if len(environments) > 1:
+        parts: dict[str, Difference] = {"all": comparison, **environments}
+    else:
+        parts = {next(iter(environments), "all"): comparison}
+    _print_parts(comparison.metric, parts, comparison.level)
+    for field, slices in comparison.slices.items():
+        result()
+        _print_parts(field, slices, comparison.level)
+
+
+def _print_parts(title: str, parts: Mapping[str, Difference], level: float) -> None:
+    is_adjusted = len(parts) > 1
+    head = [
+        _short(title, _MAX_NAME),
+        "tasks",
+        "A",
+        "B",
+        "B - A",
+        f"{100 * level:g} %",
+        "p",
+        *(["p (Holm)"] if is_adjusted else []),
+        "verdict",
+    ]
+    print_table(head, [_row(name, found, is_adjusted) for name, found in parts.items()])
+
+
+def _row(name: str, found: Difference, is_adjusted: bool) -> list[str]:
+    difference = found.difference
+    interval = difference.interval if difference is not None else None
+    return [
+        _short(name, _MAX_NAME),
+        f"{found.num_tasks:,}",
+        _number(found.mean_a),
+        _number(found.mean_b),
+        "-" if difference is None else f"{difference.value:+.3f}",
+        "-" if interval is None else f"{interval.low:+.3f} .. {interval.high:+.3f}",
+        _p(found.p_value),
+        *([_p(found.p_adjusted)] if is_adjusted else []),
+        found.verdict,
+    ]
+
+
+def _print_grounds(comparison: Comparison) -> None:
+    """Print the test, what pairing gained, and whether the runs are equivalent."""
+    if comparison.test is not None:
+        result(f"{'test':14}{_TESTS[comparison.test]}: {_p_is(comparison.p_value)}")
+    if comparison.correlation is not None and comparison.variance_reduction is not None:
+        text = f"correlation {comparison.correlation:.2f} of A and B"
+        gained = comparison.variance_reduction
+        text += f", {abs(gained):.0%} {'less' if gained >= 0.0 else 'more'} variance"
+        if comparison.num_unpaired_tasks is not None:
+            text += f": worth {comparison.num_unpaired_tasks:,.0f} tasks without pairs"
+        result(f"{'pairing':14}{text}")
+    if comparison.margin:
+        is_equivalent = "yes" if comparison.is_equivalent else "not shown"
+        p = "" if comparison.p_equivalent is None else f", {_p_is(comparison.p_equivalent)}"
+        result(f"{'equivalent':14}{is_equivalent}, within ±{comparison.margin:g}{p}")
+
+
+def _print_changes(comparison: Comparison) -> None:
+    """Print which tasks are fixed, broken and flaky."""
+    if comparison.num_fixed is None:
+        return
+    for name, count, ids in (
+        ("fixed", comparison.num_fixed, comparison.fixed),
+        ("broken", comparison.num_broken, comparison.broken),
+        ("flaky", comparison.num_flaky, comparison.flaky),
+    ):
+        result(f"{name:14}{_counted(count or 0, ids)}")
+
+
+def _print_unmatched(comparison: Comparison) -> None:
+    unmatched = comparison.unmatched
+    for name, count, ids in (
+        ("only in A", unmatched.num_only_a, unmatched.only_a),
+        ("only in B", unmatched.num_only_b, unmatched.only_b),
+        ("left out", unmatched.num_too_few_attempts, ["too few attempts, or without the number"]),
+    ):
+        if count:
+            result(f"{name:14}{_counted(count, ids)}")
+
+
+def _counted(count: int, names: Sequence[str]) -> str:
+    """Return a number of tasks with the first of their names, as far as the line goes."""
+    text = f"{count:,} {'task' if count == 1 else 'tasks'}"
+    shown = [_short(name, _MAX_TASK) for name in names[:_NUM_NAMED]]
+    while len(", ".join(shown)) > _WIDTH - _INDENT - len(text) - len(": , ..."):
+        shown.pop()
+    more = ["..."] if len(shown) < min(count, len(names)) else []
+    return f"{text}: {', '.join([*shown, *more])}" if shown else text
+
+
+def _print_tasks(tasks: Sequence[TaskDifference]) -> None:
+    """Print a line for every task, the largest losses first."""
+    has_several = len({task.env for task in tasks}) > 1
+    rows = [
+        (
+            _short(f"{task.env}/{task.task_id}" if has_several else task.task_id, _MAX_TASK),
+            _number(task.value_a),
+            _number(task.value_b),
+            f"{task.difference:+.3f}",
+            _passes(task.num_passes_a, task.num_attempts_a),
+            _passes(task.num_passes_b, task.num_attempts_b),
+            task.change or "-",
+        )
+        for task in sorted(tasks, key=lambda task: task.difference)
+    ]
+    print_table(("task", "A", "B", "B - A", "passed in A", "in B", "change"), rows)
+
+
+def _print_verdict(comparison: Comparison) -> None:
+    margin, deciding = comparison.margin, comparison.deciding_interval
+    if deciding is not None and margin is not None:
+        worst = 0.0 - margin
+        fails = f"{worst if comparison.is_strict else 0.0:g}"
+        _print_sentence(
+            f"{'decided by':14}the {100 * deciding.level:g} % interval, {deciding.low:+.3f} .. "
+            f"{deciding.high:+.3f}: above {worst:g} it passes, else below {fails} it fails"
+        )
+    _print_sentence(f"{comparison.verdict}: {_reason(comparison)}")
+
+
+def _reason(comparison: Comparison) -> str:
+    margin, deciding = comparison.margin, comparison.deciding_interval
+    if comparison.way_out:
+        return comparison.way_out
+    if margin is None:
+        return "the environments are judged one by one"
+    if comparison.verdict == "FAIL":
+        return f"B is worse {f'by more than {margin:g}' if comparison.is_strict else 'than A'}"
+    if deciding is not None and deciding.low > 0.0:
+        return "B is better than A"
+    return f"B is not worse by {margin:g} or more"
+
+
+def _print_sentence(text: str) -> None:
+    """Print a sentence in as many lines as it takes."""
+    for line in textwrap.wrap(text, _WIDTH, subsequent_indent=" " * _INDENT):
+        result(line)
+
+
+def _short(text: str, max_characters: int) -> str:
+    """Cut a text as it will be shown."""
+    return one_line(harmless(text), max_characters)
+
+
+def _passes(num_passes: int | None, num_attempts: int) -> str:
+    return "-" if num_passes is None else f"{num_passes}/{num_attempts}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _p_is(value: float | None) -> str:
+    shown = _p(value)
+    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"

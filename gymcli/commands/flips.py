@@ -9,8 +9,13 @@ from gymcli.commands.console import one_line, print_table, result
 
 if TYPE_CHECKING:
     from gymcli.metrics import Effect
-    from gymcli.runner.flips import EnvironmentFlips, Flips, RescoringReport
-    from gymcli.runner.repeats import EnvironmentAgreement, RepeatReport
+    from gymcli.runner.rescoring_report import (
+        EnvironmentAgreement,
+        EnvironmentFlips,
+        Flips,
+        RepeatReport,
+        RescoringReport,
+    )
 
 __all__ = ["print_repeats", "print_rescoring"]
 

@@ -176,25 +176,21 @@ def print_curves(metrics: RunMetrics) -> None:
 
 
 def _print_k(name: str, found: Metrics) -> None:
-    """Print the metrics of an environment by k, each with its intervals below."""
-    curves = {
-        "pass@": ("pass@k", found.pass_at_k),
-        "pass^": ("pass^k", found.pass_hat_k),
-        "avg@": ("avg@k", found.avg_at_k),
-        "best@": ("best-of-k", found.best_of_k),
-        "majority@": ("majority@k", found.majority_at_k),
-    }
-    shown = {key: (title, curve) for key, (title, curve) in curves.items() if curve}
+    """Print the curves of an environment, each with its intervals below."""
+    from gymcli.metrics import METRICS
+
+    curves = ((metric, getattr(found, metric.key)) for metric in METRICS.values())
+    shown = [(metric, curve) for metric, curve in curves if curve]
     if not shown:
         return
     ks = list(found.num_tasks_at_k or {})
     if len(ks) > _MAX_COLUMNS:
         ks = [*ks[: _MAX_COLUMNS - 1], ks[-1]]
     rows = []
-    for key, (title, curve) in shown.items():
-        rows.append((title, *(_number(curve.get(k)) for k in ks)))
+    for metric, curve in shown:
+        rows.append((metric.heading, *(_number(curve.get(k)) for k in ks)))
         intervals = [
-            estimate.interval if (estimate := found.estimates.get(f"{key}{k}")) else None
+            estimate.interval if (estimate := found.estimates.get(f"{metric.name}{k}")) else None
             for k in ks
         ]
         if any(intervals):

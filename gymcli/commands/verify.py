@@ -21,10 +21,9 @@ from gymcli.errors import RunError, UsageError
 from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 
 if TYPE_CHECKING:
-    from gymcli.runner.flips import RescoringReport
     from gymcli.runner.judging import Judges
-    from gymcli.runner.repeats import RepeatReport, Repeats
     from gymcli.runner.rescoring import Rescoring
+    from gymcli.runner.rescoring_report import RepeatReport, Repeats, RescoringReport
 
 __all__ = ["verify"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.metrics.percentiles import percentile
+from gymcli.metrics.estimators import percentile
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.task_source import named_file
 from gymcli.store.task_row import PromptTemplate

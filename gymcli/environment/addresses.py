@@ -1,4 +1,4 @@
-"""Checks the address of a server, and never shows one that may hold a secret; knows loopback."""
+"""Addresses of servers: how one must look, and which are reached from this machine alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["checked_address", "is_loopback"]
 
 
 def checked_address(value: str, *, what: str, example: str) -> str:
-    """Give an address without its trailing slash.
+    """Return an address without its trailing slash.
 
     Args:
         value: The address.
@@ -38,7 +38,7 @@ def checked_address(value: str, *, what: str, example: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether an address or name of a host is reached from this machine alone."""
+    """Return whether an address or name of a host is reached from this machine alone."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,17 @@
-"""Runs the tool calls of one message, each within its time; what goes wrong is told the model."""
+"""What an environment is: one instance plays one episode, a class method scores the record.
+
+The order of events of an episode, which `gymcli.rollout` drives:
+
+1. the instance is made with its task, options, roles and random generator;
+2. `setup` builds the state and may add opening messages to the row's prompt;
+3. for every message of the model, `step` answers: by default the results of its tool calls, or
+   the next user turn from `reply`; when there is neither, the episode is done;
+4. `final_state` is recorded, unless something failed, and `close` is called in any case;
+5. `verify` scores the record, now or any time later: in a worker process, or in the event loop
+   where it waits for the model of a role or a server;
+6. `verify_group`, where the class has one, scores all attempts of a task relative to each other;
+7. `metrics`, where the class has one, returns numbers of its own from the scores of a run.
+"""
 
 from __future__ import annotations
 
@@ -36,255 +49,18 @@ from gymcli.errors import AttemptError, RunError, described, frames_of, leave_co
 from gymcli.types import JSON, JSONObject, Message, Rollout, Score, ToolCall
 
 if TYPE_CHECKING:
-    from gymcli.metrics.groups import Group
+    from gymcli.metrics.scored_lines import Group
 
-__all__ = ["Cache", "Calling", "Context", "Environment", "Model", "make", "shown_of", "shown_tools"]
+__all__ = ["Cache", "Context", "Environment", "Model", "make", "shown_tools"]
 
 
 T = TypeVar("T")
-
-
-class Cache(NamedTuple):
-    """Under which text an answer is kept, and whether it is."""
-
-    text: str
-    keeps: Callable[[Message], bool]
-    """Whether an answer is worth keeping; one on record that is not is asked for again."""
-
-
-class Model(Protocol):
-    """A model beside the policy, as environments and roles see it."""
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it answers a conversation with a number, as a reward model does."""
-        ...
-
-    async def complete(
-        self,
-        messages: list[Message],
-        *,
-        schema: JSONObject | None = None,
-        params: JSONObject | None = None,
-        cache: Cache | str | None = None,
-    ) -> Message:
-        """Answer a conversation with one message.
-
-        Args:
-            messages: The conversation.
-            schema: A JSON Schema that constrains the text.
-            params: Sampling parameters; those that the user gave for the role win.
-            cache: The version of the prompt, and the number of the vote where there are several.
-                The same request under the same text is asked once in a run, and its answer kept,
-                without log probabilities and reasoning. None: it is asked every time.
-
-        Raises:
-            RoleError: There is no usable answer: the call failed, or what came is cut, filtered,
-                refused or empty.
-            UsageError: Log probabilities of an answer that is kept are asked for.
-
-        """
-        ...
-
-
-class Context(Protocol):
-    """What `verify` may use beside the record."""
-
-    @property
-    def options(self) -> EnvironmentOptions:
-        """The environment's options of this scoring."""
-        ...
-
-    @property
-    def roles(self) -> Mapping[str, Model]:
-        """The models that the environment asked for, by role."""
-        ...
-
-    async def replay(self, rollout: Rollout) -> Environment[Task]:
-        """Play the record again in a fresh instance and give it as it stands at the end.
-
-        Its `rollout.step_rewards` are those that the replay gave. A replay asks no role: the
-        models of the instance raise `RoleError`, and what a user said is read from the record.
-
-        Raises:
-            ReplayDivergedError: The environment answered otherwise than on record.
-            RoleError: The environment asked a role.
-
-        """
-        ...
-
-    async def isolated(
-        self,
-        function: Callable[..., T],
-        *args: object,
-        timeout: float = 10.0,  # noqa: ASYNC109  # it kills a process, which no scope here could
-        memory_mb: int = 1024,
-        imports: tuple[str, ...] = (),
-    ) -> T:
-        """Call a module-level function in a process that is killed where it runs away.
-
-        Arguments and result are pickled; what the function raises is raised here.
-
-        Args:
-            function: Found again by its name, in a process that may serve many calls.
-            args: Its arguments.
-            timeout: Seconds from the start of the function, however long it waited for a process.
-            memory_mb: Megabytes that it may need beside what the process has (Linux only).
-            imports: Heavy modules that the function uses; their import does not count as its time.
-
-        Raises:
-            TypeError: It is no function at the top level of a module.
-            VerifierTimeoutError: It took longer than `timeout` seconds.
-            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
-
-        """
-        ...
-
-    def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
-        """Give every match of a row's regular expression, within a time limit.
-
-        The first group where the pattern has one, else the whole match.
-
-        Raises:
-            ValueError: The pattern is no regular expression.
-            VerifierTimeoutError: The search took too long.
-
-        """
-        ...
-
-
 TaskT = TypeVar("TaskT", bound=Task)
 
 _LOGGER = logging.getLogger(__name__)
 
 _SLOW_SECONDS = 0.05
-"""After a tool that computed so long, other episodes get their turn."""
-
-
-class Calling:
-    """Answers the tool calls of one message.
-
-    Args:
-        environment: Whose tools they are; it counts what cannot be carried out.
-        usable: The tools that the model may call, by name.
-        bind: Gives the function of a tool, bound to the environment where it is a method.
-
-    """
-
-    __slots__ = ("_bind", "_environment", "_usable")
-
-    def __init__(
-        self,
-        environment: Environment[TaskT],
-        usable: Mapping[str, Tool],
-        bind: Callable[[Tool], Callable[..., object]],
-    ) -> None:
-        self._environment = environment
-        self._usable = usable
-        self._bind = bind
-
-    async def texts(self, calls: list[ToolCall]) -> list[str]:
-        """Give what each call is answered with: all at once where every one of them only reads.
-
-        Raises:
-            AttemptError: A tool says that the attempt cannot go on.
-
-        """
-        if len(calls) > 1 and all(self._only_reads(call) for call in calls):
-            return await gather_all(self._answer(call) for call in calls)
-        return [await self._answer_in_turn(call) for call in calls]
-
-    def _only_reads(self, call: ToolCall) -> bool:
-        found = self._usable.get(call.name)
-        return found is not None and found.reads_only
-
-    async def _answer_in_turn(self, call: ToolCall) -> str:
-        started = time.perf_counter()
-        text = await self._answer(call)
-        if time.perf_counter() - started > _SLOW_SECONDS:
-            await asyncio.sleep(0)
-        return text
-
-    async def _answer(self, call: ToolCall) -> str:
-        environment = self._environment
-        try:
-            text = await self._run(call)
-        except ToolCallError as error:
-            environment.tool_errors[error.fault] += 1
-            text = str(error)
-        if not text.isascii():
-            # Half a surrogate pair, as from a file name, can neither be sent nor written.
-            text = text.encode(errors="replace").decode()
-        return shortened(text, environment.max_tool_output)
-
-    async def _run(self, call: ToolCall) -> str:
-        found = self._usable.get(call.name)
-        if found is None:
-            names = ", ".join(self._usable) or "none"
-            raise ToolCallError(
-                "unknown_tool", f"There is no tool {call.name!r}. Available tools: {names}."
-            )
-        environment = self._environment
-        seconds = found.timeout or environment.tool_timeout
-        try:
-            result = await within(
-                seconds,
-                self._call(found, call.arguments),
-                close_timeout=environment.close_timeout,
-                now=environment.now,
-            )
-            if isinstance(result, str):
-                return str.__str__(result)  # of a subclass the text alone: no line can hold it
-            return _json_text(call.name, result)
-        except (ToolCallError, AttemptError, RunError, KeyboardInterrupt):
-            raise
-        except LateError as error:
-            reason = f"{call.name} did not finish within {seconds:g} seconds."
-            raise ToolCallError("timeout", reason) from error
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            if _LOGGER.isEnabledFor(logging.INFO):
-                where = " < ".join(reversed(frames_of(error)))
-                _LOGGER.info("the tool %s failed: %s: %s", call.name, described(error), where)
-            text = f"{call.name} failed: {environment.tool_error_text(error)}."
-            raise ToolCallError("raised", text) from error
-
-    async def _call(self, found: Tool, arguments: str) -> object:
-        """Read the arguments of a call and make it; a row's schema may be slow to check as well."""
-        is_lax = self._environment.reads_arguments_laxly
-        function, keywords = self._bind(found), found.parse(arguments, is_lax=is_lax)
-        if found.in_thread:
-            return await asyncio.to_thread(function, **keywords)
-        result = function(**keywords)
-        return await result if inspect.isawaitable(result) else result
-
-
-def _json_text(name: str, result: object) -> str:
-    """Return a result as JSON.
-
-    Raises:
-        ToolCallError: It holds a number that JSON does not have, which would be written as null.
-
-    """
-    encoded = msgspec.json.encode(result)
-    if b"null" in encoded:
-        try:
-            json.dumps(msgspec.to_builtins(result), allow_nan=False)
-        except ValueError as error:
-            reason = (
-                f"{name} failed: its result holds NaN or an infinity, which JSON does not have."
-            )
-            raise ToolCallError("raised", reason) from error
-    return encoded.decode()
-
-
-def shown_of(tools: Mapping[str, Tool], shown_tools: list[JSONObject] | None) -> Mapping[str, Tool]:
-    """Leave of the tools those that the model was shown: it may call no others."""
-    if shown_tools is None:
-        return tools
-    shown = function_names(shown_tools)
-    return {name: t for name, t in tools.items() if name in shown}
+"""After a tool that computed for so long, other episodes get their turn."""
 
 
 OptionsT = TypeVar("OptionsT", bound=EnvironmentOptions)
@@ -395,24 +171,16 @@ class Environment(Generic[TaskT]):
         self.tool_error_text: Callable[[BaseException], str] = described
         """Puts the exception of a tool into words for the model; a server leaves things out."""
         self.tool_seconds = 0.0
-        self._own_usable: tuple[list[JSONObject] | None, Mapping[str, Tool]]
-        self._own_usable = None, self._method_tools
+        self.tool_errors: Counter[ToolFault] = Counter()
+        """Calls that could not be carried out, counted by what was wrong."""
+        self.rollout = Rollout()
+        """The record so far; the driver sets and keeps it."""
 
     @functools.cached_property
     def rng(self) -> Random:
         """All that is random in the episode comes from here."""
-        # Made when it is asked for, which most environments never do: seeding takes 5 µs.
+        # A generator takes 2.5 kB, in each of thousands of episodes, and most never ask for it.
         return self._seed if isinstance(self._seed, Random) else Random(self._seed)
-
-    @functools.cached_property
-    def tool_errors(self) -> Counter[ToolFault]:
-        """Calls that could not be carried out, counted by what was wrong."""
-        return Counter()  # made for the first one, as most episodes have none
-
-    @functools.cached_property
-    def rollout(self) -> Rollout:
-        """The record so far; kept by the driver, which sets it."""
-        return Rollout()
 
     @classmethod
     def parse_task(cls, fields: JSONObject) -> TaskT:
@@ -424,9 +192,7 @@ class Environment(Generic[TaskT]):
         """
         inner = fields.get("verifier_metadata")
         merged = {**inner, **fields} if isinstance(inner, dict) else fields
-        # What `model_validate` calls: half of its time goes into options that are not used here.
-        parsed: TaskT = cls.Task.__pydantic_validator__.validate_python(merged)
-        return parsed
+        return typing.cast("TaskT", cls.Task.model_validate(merged))
 
     @classmethod
     def options_of(cls: type[_HasOptions[OptionsT]], context: Context) -> OptionsT:
@@ -436,7 +202,7 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def prepare(cls, options: EnvironmentOptions) -> None:
-        """See once, before a run starts, that episodes can be played with these options.
+        """Check once, before a run starts, that episodes can be played with these options.
 
         Not asked where records are scored: options on record may name code.
 
@@ -447,7 +213,7 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def check_task(cls, task: TaskT, options: EnvironmentOptions) -> None:
-        """See, before a run starts, that a task can be played with these options.
+        """Check, before a run starts, that a task can be played with these options.
 
         Raises:
             ValueError: It cannot; the message says the way out.
@@ -456,19 +222,19 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def method_tools(cls) -> dict[str, Tool]:
-        """Give the `@tool` methods of the class by name, in the order they are written."""
+        """Return the `@tool` methods of the class by name, in the order they are written."""
         return dict(cls._method_tools)
 
     async def setup(self) -> list[Message]:
-        """Build the state of the episode; give opening messages, or none."""
+        """Build the state of the episode; return opening messages, or none."""
         return []
 
     def tools(self) -> list[Tool]:
-        """Give the tools of this episode; the row's `tools` override what the model is shown."""
+        """Return the tools of this episode; the row's `tools` override what the model is shown."""
         return list(self._method_tools.values())
 
     async def reply(self, rollout: Rollout) -> str | None:
-        """Give the next user turn, or None to end the episode."""
+        """Return the next user turn, or None to end the episode."""
         return None
 
     async def step(self, message: Message) -> Step:
@@ -485,14 +251,14 @@ class Environment(Generic[TaskT]):
         return Step([Message(role="user", content=text)])
 
     async def final_state(self) -> JSON:
-        """Give what the verifier may need beside the conversation, as JSON."""
+        """Return what the verifier may need beside the conversation, as JSON."""
         return None
 
     async def close(self) -> None:
         """Release what `setup` took."""
 
     async def oracle(self, rollout: Rollout) -> Message | None:
-        """Give the gold next turn; None where there is none, for the reason in the docstring."""
+        """Return the gold next turn; None where there is none, for the reason in the docstring."""
         return None
 
     @classmethod
@@ -511,12 +277,12 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def scores_groups(cls) -> bool:
-        """Say whether the class overrides `verify_group`."""
+        """Return whether the class overrides `verify_group`."""
         return cls.verify_group.__func__ is not Environment.verify_group.__func__  # type: ignore[attr-defined]
 
     @classmethod
     def metrics(cls, groups: Iterator[Group]) -> Mapping[str, float]:
-        """Give numbers of a run by name, from the scored attempts of each task.
+        """Return numbers of a run by name, from the scored attempts of each task.
 
         The groups come one by one, in no order, and without conversations; each has what its task
         row says of `slice_fields`. What this raises is a warning of `gym metrics`.
@@ -525,12 +291,12 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def computes_metrics(cls) -> bool:
-        """Say whether the class overrides `metrics`."""
+        """Return whether the class overrides `metrics`."""
         return cls.metrics.__func__ is not Environment.metrics.__func__  # type: ignore[attr-defined]
 
     @classmethod
     def stand_ins(cls, task: TaskT) -> Mapping[str, Model]:
-        """Give a scripted model for each role, which needs no endpoint, for a task.
+        """Return a scripted model for each role, which needs no endpoint, for a task.
 
         They serve `gym check` and `--role NAME=oracle`: with them and the oracle an environment
         can be tried from end to end without any model.
@@ -539,16 +305,16 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def choices(cls, task: TaskT) -> list[str]:
-        """Give the answers that a guesser would choose from, in the order of the prompt."""
+        """Return the answers that a guesser would choose from, in the order of the prompt."""
         return []
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Write `num` rows of the environment's dataset; a seed gives the same rows for ever."""
+        """Yield `num` rows of the environment's dataset; a seed gives the same rows for ever."""
         raise NotImplementedError(f"{cls.__name__} generates no tasks")
 
     async def call_tools(self, calls: list[ToolCall]) -> list[Message]:
-        """Run tool calls and give a tool message for each, in order.
+        """Run tool calls and return a tool message for each, in order.
 
         Calls run one after another, unless every one of them only reads. A call that cannot be
         carried out is answered with one sentence and counted in `tool_errors`.
@@ -557,10 +323,22 @@ class Environment(Generic[TaskT]):
             AttemptError: A tool says that the attempt cannot go on, as where a role failed.
 
         """
+        usable = {t.name: t for t in self.tools()}
+        if self.shown_tools is not None:
+            shown = function_names(self.shown_tools)
+            usable = {name: t for name, t in usable.items() if name in shown}
+        used = [usable.get(call.name) for call in calls]
         started = time.perf_counter()
-        calling = Calling(self, self._usable_tools(), self._bound)
         try:
-            texts = await calling.texts(calls)
+            if len(calls) > 1 and all(found is not None and found.reads_only for found in used):
+                texts = await gather_all(_answer_call(self, usable, call) for call in calls)
+            else:
+                texts = []
+                for call in calls:
+                    began = time.perf_counter()
+                    texts.append(await _answer_call(self, usable, call))
+                    if time.perf_counter() - began > _SLOW_SECONDS:
+                        await asyncio.sleep(0)
         finally:
             self.tool_seconds += time.perf_counter() - started
         return [
@@ -568,22 +346,114 @@ class Environment(Generic[TaskT]):
             for call, text in zip(calls, texts, strict=True)
         ]
 
-    def _usable_tools(self) -> Mapping[str, Tool]:
-        """Give the tools that the model may call, by name."""
-        if type(self).tools is not Environment.tools:
-            return shown_of({t.name: t for t in self.tools()}, self.shown_tools)
-        # The class's own are the same at every turn, however many they are.
-        shown_tools, usable = self._own_usable
-        if shown_tools is not self.shown_tools:
-            usable = shown_of(self._method_tools, self.shown_tools)
-            self._own_usable = self.shown_tools, usable
-        return usable
 
-    def _bound(self, found: Tool) -> Callable[..., object]:
-        """Bind the tool of a method to this instance; any other function stays as it is."""
-        if found is self._method_tools.get(found.name):
-            return typing.cast("Callable[..., object]", getattr(self, found.function.__name__))
-        return found.function
+class Context(Protocol):
+    """What `verify` may use beside the record."""
+
+    @property
+    def options(self) -> EnvironmentOptions:
+        """The environment's options of this scoring."""
+        ...
+
+    @property
+    def roles(self) -> Mapping[str, Model]:
+        """The models that the environment asked for, by role."""
+        ...
+
+    async def replay(self, rollout: Rollout) -> Environment[Task]:
+        """Play the record again in a fresh instance and return it as it stands at the end.
+
+        Its `rollout.step_rewards` are those of the replay. A replay asks no role: the
+        models of the instance raise `RoleError`, and what a user said is read from the record.
+
+        Raises:
+            ReplayDivergedError: The environment answered otherwise than on record.
+            RoleError: The environment asked a role.
+
+        """
+        ...
+
+    async def isolated(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        timeout: float = 10.0,  # noqa: ASYNC109  # it kills a process, which no scope here could
+        memory_mb: int = 1024,
+        imports: tuple[str, ...] = (),
+    ) -> T:
+        """Call a module-level function in a process that is killed where it runs away.
+
+        Arguments and result are pickled; what the function raises is raised here.
+
+        Args:
+            function: Found again by its name, in a process that may serve many calls.
+            args: Its arguments.
+            timeout: Seconds from the start of the function, however long it waited for a process.
+            memory_mb: Megabytes that it may need beside what the process has (Linux only).
+            imports: Heavy modules that the function uses; their import does not count as its time.
+
+        Raises:
+            TypeError: It is no function at the top level of a module.
+            VerifierTimeoutError: It took longer than `timeout` seconds.
+            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
+
+        """
+        ...
+
+    def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
+        """Return every match of a row's regular expression, within a time limit.
+
+        Of each the first group where the pattern has one, else the whole match.
+
+        Raises:
+            ValueError: The pattern is no regular expression.
+            VerifierTimeoutError: The search took too long.
+
+        """
+        ...
+
+
+class Model(Protocol):
+    """A model beside the policy, as environments and roles see it."""
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it answers a conversation with a number, as a reward model does."""
+        ...
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        schema: JSONObject | None = None,
+        params: JSONObject | None = None,
+        cache: Cache | str | None = None,
+    ) -> Message:
+        """Answer a conversation with one message.
+
+        Args:
+            messages: The conversation.
+            schema: A JSON Schema that constrains the text.
+            params: Sampling parameters; those that the user gave for the role win.
+            cache: The version of the prompt, and the number of the vote where there are several.
+                The same request under the same text is asked once in a run, and its answer kept,
+                without log probabilities and reasoning. None: it is asked every time.
+
+        Raises:
+            RoleError: There is no usable answer: the call failed, or what came is cut, filtered,
+                refused or empty.
+            UsageError: Log probabilities of an answer that is kept are asked for.
+
+        """
+        ...
+
+
+class Cache(NamedTuple):
+    """Under which text an answer is kept, and whether it is."""
+
+    text: str
+    keeps: Callable[[Message], bool]
+    """Whether an answer is worth keeping; one on record that is not is asked for again."""
 
 
 def make(
@@ -616,7 +486,7 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
     """Return the tools of an episode as the model is shown them.
 
     Raises:
-        SetupError: The environment gives what is no tool.
+        SetupError: The environment returned what is no tool.
 
     """
     tools: object = environment.tools()
@@ -626,3 +496,90 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
     if type(environment).tools is not Environment.tools:
         checked_json(environment, "tools", specs)
     return specs
+
+
+async def _answer_call(
+    environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
+) -> str:
+    """Return what a tool call is answered with; one that cannot be carried out is counted.
+
+    Raises:
+        AttemptError: The tool says that the attempt cannot go on.
+
+    """
+    try:
+        text = await _run_call(environment, usable, call)
+    except ToolCallError as error:
+        environment.tool_errors[error.fault] += 1
+        text = str(error)
+    if not text.isascii():
+        # Half a surrogate pair, as from a file name, can neither be sent nor written.
+        text = text.encode(errors="replace").decode()
+    return shortened(text, environment.max_tool_output)
+
+
+async def _run_call(
+    environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
+) -> str:
+    """Run a tool within its time.
+
+    Raises:
+        ToolCallError: The call cannot be carried out; the text is for the model.
+
+    """
+    found = usable.get(call.name)
+    if found is None:
+        names = ", ".join(usable) or "none"
+        raise ToolCallError(
+            "unknown_tool", f"There is no tool {call.name!r}. Available tools: {names}."
+        )
+    function = found.function
+    if tool_of(function) is found:  # the tool of a method, which is called on this instance
+        function = getattr(environment, function.__name__)
+
+    async def result_of() -> object:
+        # Within the limit, too: a row's schema may be slow to check.
+        keywords = found.parse(call.arguments, is_lax=environment.reads_arguments_laxly)
+        if found.in_thread:
+            return await asyncio.to_thread(function, **keywords)
+        result = function(**keywords)
+        return await result if inspect.isawaitable(result) else result
+
+    seconds = found.timeout or environment.tool_timeout
+    try:
+        result = await within(
+            seconds, result_of(), close_timeout=environment.close_timeout, now=environment.now
+        )
+        if isinstance(result, str):
+            return str.__str__(result)  # of a subclass the text alone: no line can hold it
+        return _json_text(call.name, result)
+    except (ToolCallError, AttemptError, RunError, KeyboardInterrupt, asyncio.CancelledError):
+        raise
+    except LateError as error:
+        reason = f"{call.name} did not finish within {seconds:g} seconds."
+        raise ToolCallError("timeout", reason) from error
+    except BaseException as error:
+        if _LOGGER.isEnabledFor(logging.INFO):
+            where = " < ".join(reversed(frames_of(error)))
+            _LOGGER.info("the tool %s failed: %s: %s", call.name, described(error), where)
+        text = f"{call.name} failed: {environment.tool_error_text(error)}."
+        raise ToolCallError("raised", text) from error
+
+
+def _json_text(name: str, result: object) -> str:
+    """Return a result as JSON.
+
+    Raises:
+        ToolCallError: It holds a number that JSON does not have, which would be written as null.
+
+    """
+    encoded = msgspec.json.encode(result)
+    if b"null" in encoded:
+        try:
+            json.dumps(msgspec.to_builtins(result), allow_nan=False)
+        except ValueError as error:
+            reason = (
+                f"{name} failed: its result holds NaN or an infinity, which JSON does not have."
+            )
+            raise ToolCallError("raised", reason) from error
+    return encoded.decode()

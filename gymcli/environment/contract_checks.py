@@ -1,4 +1,7 @@
-"""Checks, as a class of an environment is made, that its hooks are what their callers expect."""
+"""Checks an environment: its hooks as its class is made, and what its methods return.
+
+What a line cannot hold would be written all the same, and could never be read again.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import msgspec
 
 from gymcli.environment.tool import Step, tool_of
 from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError, shown_place
-from gymcli.types import JSON, Message, Role, StopReason
+from gymcli.types import JSON, Message, StopReason
 
 __all__ = [
     "UNENCODABLE",
@@ -28,7 +31,6 @@ __all__ = [
 ]
 
 
-_ROLES: tuple[str, ...] = typing.get_args(Role)
 _STOP_REASONS: tuple[str, ...] = typing.get_args(StopReason)
 
 _ERRORS: dict[str, type[AttemptError]] = {
@@ -43,18 +45,107 @@ UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.Msg
 """What writing and reading a value raises that no line can hold."""
 
 
+_HOOKS = (
+    *("prepare", "setup", "tools", "reply", "step", "final_state", "close", "oracle"),
+    *("verify", "verify_group", "metrics", "stand_ins", "choices", "generate"),
+)
+"""What a class may override."""
+
+_LIKENESS = 0.8
+"""From here `difflib` takes a name for a misspelt one: `verfiy`, `set_up`, `orcale`."""
+
+
+def check_hooks(kind: type, base: type) -> None:
+    """Check that what a class overrides is `async`, and a class method, where its base has it so.
+
+    Raises:
+        TypeError: It is not, or a method seems to be a misspelt hook that the class lacks.
+
+    """
+    top = getattr(kind, "max_reward", None)
+    if not (top is None or isinstance(top, Real)):
+        raise TypeError(f"{kind.__name__}.max_reward is {top!r}, neither a number nor None")
+    others = [one for one in reversed(kind.__mro__) if not issubclass(base, one)]
+    members = {name: value for one in others for name, value in vars(one).items()}
+    hooks = {name: value for name, value in vars(base).items() if not name.startswith("_")}
+    for name in members.keys() & hooks.keys():
+        _check_hook(kind, name, members[name], hooks[name])
+    missing = {name: hooks[name] for name in _HOOKS if name not in members}
+    for name, value in vars(kind).items():
+        if name not in hooks and not name.startswith("_"):
+            _check_name(kind, name, value, missing)
+
+
+def _check_hook(kind: type, name: str, value: object, hook: object) -> None:
+    function, own = _function(value), _function(hook)
+    if function is None or own is None:
+        return
+    way_out = ""
+    if isinstance(hook, classmethod) and not isinstance(value, classmethod):
+        way_out = "must be a class method: write @classmethod above it"
+    elif _is_async(own) and not _is_async(function) and not hasattr(function, "__wrapped__"):
+        way_out = f"must be async: write `async def {name}`"
+    elif _is_async(function) and not _is_async(own):
+        way_out = f"must not be async: write `def {name}`"
+    if way_out:
+        raise TypeError(f"{kind.__name__}.{name} {way_out} ({_place(function)})")
+
+
+def _check_name(kind: type, name: str, value: object, missing: dict[str, object]) -> None:
+    function = _function(value)
+    if function is None or tool_of(function) is not None:
+        return
+    for close in difflib.get_close_matches(name, missing, n=1, cutoff=_LIKENESS):
+        # Only `verify` is one that every environment has.
+        if close == "verify" or _is_called_alike(value, missing[close]):
+            raise TypeError(
+                f"{kind.__name__}.{name} is never called; is it meant to be {close}? Rename it, "
+                f"or begin its name with an underscore ({_place(function)})"
+            )
+
+
+def _function(value: object) -> FunctionType | None:
+    """Return the plain function of a method; None for what is none."""
+    function = getattr(value, "__func__", value)
+    return function if isinstance(function, FunctionType) else None
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _is_called_alike(value: object, hook: object) -> bool:
+    is_async, is_hook_async = _is_async(_function(value)), _is_async(_function(hook))
+    if is_async != is_hook_async:
+        return False
+    return is_async or isinstance(value, classmethod) == isinstance(hook, classmethod)
+
+
+def _place(function: FunctionType) -> str:
+    code = inspect.unwrap(function).__code__
+    return shown_place(code.co_filename, code.co_firstlineno)
+
+
 def checked_messages(environment: object, method: str, messages: object) -> list[Message]:
-    """Return messages as they will be read from their line; themselves where that is the same.
+    """Return messages as they will be read from their line; each itself where that is the same.
 
     Raises:
         AttemptError: They are none.
 
     """
-    if type(messages) is list and all(map(_is_plain, messages)):
-        return messages
     if not isinstance(messages, list | tuple):
         raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
-    return [_as_read(environment, method, one) for one in messages]
+    found = []
+    for message in messages:
+        if not isinstance(message, Message):
+            raise wrong_return(environment, method, f"the message {named(message)}, not a Message")
+        try:
+            read = msgspec.json.decode(msgspec.json.encode(message), type=Message)
+        except UNENCODABLE as error:
+            text = f"a Message that cannot be read again: {error}"
+            raise wrong_return(environment, method, text) from error
+        found.append(message if message == read else read)
+    return found
 
 
 def checked_step(environment: object, step: object) -> Step:
@@ -74,7 +165,7 @@ def checked_step(environment: object, step: object) -> Step:
     if stop_reason is not None and stop_reason not in _STOP_REASONS:
         text = f"the stop reason {reprlib.repr(stop_reason)}, not one of {', '.join(_STOP_REASONS)}"
         raise wrong_return(environment, "step", text)
-    return step._replace(messages=read) if read is not messages else step
+    return step._replace(messages=read)
 
 
 def checked_turn(environment: object, message: object) -> Message | None:
@@ -131,128 +222,8 @@ def named(value: object) -> str:
     return f"{reprlib.repr(value)} ({type(value).__name__})"
 
 
-def _is_plain(message: object) -> bool:
-    """Return whether a message is nothing but a role and texts, which need no second look."""
-    if type(message) is not Message:
-        return False
-    role, content, call_id = message.role, message.content, message.tool_call_id
-    return (
-        role in _ROLES
-        and _is_text(content)
-        and (call_id is None or _is_text(call_id))
-        and message == Message(role=role, content=content, tool_call_id=call_id)
-    )
-
-
-def _is_text(value: object) -> bool:
-    """Return whether a value is a text that can be written: without half a surrogate pair."""
-    if type(value) is not str:
-        return False
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return False
-    return True
-
-
-def _as_read(environment: object, method: str, message: object) -> Message:
-    if not isinstance(message, Message):
-        raise wrong_return(environment, method, f"the message {named(message)}, not a Message")
-    try:
-        read = msgspec.json.decode(msgspec.json.encode(message), type=Message)
-    except UNENCODABLE as error:
-        raise wrong_return(
-            environment, method, f"a Message that cannot be read again: {error}"
-        ) from error
-    return message if message == read else read
-
-
 def _is_finite(reward: object) -> bool:
     try:
         return math.isfinite(reward)  # type: ignore[arg-type]  # this is what is found out
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-_HOOKS = (
-    *("prepare", "setup", "tools", "reply", "step", "final_state", "close", "oracle"),
-    *("verify", "verify_group", "metrics", "stand_ins", "choices", "generate"),
-)
-"""What a class may override."""
-
-_LIKENESS = 0.8
-"""From here `difflib` takes a name for a misspelt one: `verfiy`, `set_up`, `orcale`."""
-
-
-def check_hooks(kind: type, base: type) -> None:
-    """See that what a class overrides of its base is `async` and a class method where that is.
-
-    Raises:
-        TypeError: It is not; or a method seems to be a misspelt hook that the class lacks.
-
-    """
-    top = getattr(kind, "max_reward", None)
-    if not (top is None or isinstance(top, Real)):
-        raise TypeError(f"{kind.__name__}.max_reward is {top!r}, neither a number nor None")
-    others = [one for one in reversed(kind.__mro__) if not issubclass(base, one)]
-    members = {name: value for one in others for name, value in vars(one).items()}
-    hooks = {name: value for name, value in vars(base).items() if not name.startswith("_")}
-    for name in members.keys() & hooks.keys():
-        _check_hook(kind, name, members[name], hooks[name])
-    missing = {name: hooks[name] for name in _HOOKS if name not in members}
-    for name, value in vars(kind).items():
-        if name not in hooks and not name.startswith("_"):
-            _check_name(kind, name, value, missing)
-
-
-def _check_hook(kind: type, name: str, value: object, hook: object) -> None:
-    """See that a method is called as it is written."""
-    function, own = _function(value), _function(hook)
-    if function is None or own is None:
-        return
-    way_out = ""
-    if isinstance(hook, classmethod) and not isinstance(value, classmethod):
-        way_out = "must be a class method: write @classmethod above it"
-    elif _is_async(own) and not _is_async(function) and not hasattr(function, "__wrapped__"):
-        way_out = f"must be async: write `async def {name}`"
-    elif _is_async(function) and not _is_async(own):
-        way_out = f"must not be async: write `def {name}`"
-    if way_out:
-        raise TypeError(f"{kind.__name__}.{name} {way_out} ({_place(function)})")
-
-
-def _check_name(kind: type, name: str, value: object, missing: dict[str, object]) -> None:
-    """See that a method is no hook whose name is misspelt."""
-    function = _function(value)
-    if function is None or tool_of(function) is not None:
-        return
-    for close in difflib.get_close_matches(name, missing, n=1, cutoff=_LIKENESS):
-        # Only `verify` is one that every environment has.
-        if close == "verify" or _is_called_alike(value, missing[close]):
-            raise TypeError(
-                f"{kind.__name__}.{name} is never called; is it meant to be {close}? Rename it, "
-                f"or begin its name with an underscore ({_place(function)})"
-            )
-
-
-def _function(value: object) -> FunctionType | None:
-    """Return the plain function of a method; None for what is none."""
-    function = getattr(value, "__func__", value)
-    return function if isinstance(function, FunctionType) else None
-
-
-def _is_async(function: object) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-
-
-def _is_called_alike(value: object, hook: object) -> bool:
-    is_async, is_hook_async = _is_async(_function(value)), _is_async(_function(hook))
-    if is_async != is_hook_async:
-        return False
-    return is_async or isinstance(value, classmethod) == isinstance(hook, classmethod)
-
-
-def _place(function: FunctionType) -> str:
-    code = inspect.unwrap(function).__code__
-    return shown_place(code.co_filename, code.co_firstlineno)

@@ -1,4 +1,10 @@
-"""A scripted model for a role, so that an environment can be tried without any endpoint."""
+"""A judge: a prompt, and how the words of the model that answers it are read as a verdict.
+
+Source: the judges of NVIDIA NeMo Gym's resources servers (equivalence_llm_judge, math_with_judge,
+multichallenge, arena_judge and others, Apache-2.0), whose label rules, swapped second question
+and JSON verdicts are rewritten here. A failed call is an error, and so is an answer without a
+verdict that can be read: neither is ever one of the labels by default.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +18,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from gymcli.environment.contract import Cache, Model
-from gymcli.environment.model_text import find_objects
-from gymcli.environment.role_prompt import (
+from gymcli.environment.model_text import (
+    find_objects,
     key_pattern,
     label_pattern,
     own_tags,
@@ -127,7 +133,7 @@ class Judge:
             raise ValueError(f'the judge\'s schema has no property "{self.decides}"')
 
     def render(self, **fields: str) -> list[Message]:
-        """Give the prompt.
+        """Return the prompt.
 
         Raises:
             TypeError: The template needs a field that is not given.
@@ -138,7 +144,9 @@ class Judge:
             labels = ", ".join((self.labels or {}).values())
             text = text.rstrip() + _TAG_REQUEST.format(tag=self._tag(text), labels=labels)
         prompt = Message(role="user", content=text)
-        return [prompt] if self.system is None else [self._system_message(), prompt]
+        if self.system is None:
+            return [prompt]
+        return [Message(role="system", content=self.system), prompt]
 
     def written(self, label: str, **fields: str) -> str:
         """Return a label as the judge is told to write it in the answer to a prompt.
@@ -187,7 +195,7 @@ class Judge:
         return _verdict(await gather_all(votes))
 
     async def ask_all(self, model: Model, items: Sequence[Mapping[str, str]]) -> list[Verdict]:
-        """Ask for many verdicts at once, as for the items of a rubric; gives them in order.
+        """Ask for many verdicts at once, as for the items of a rubric; return them in order.
 
         Raises:
             RoleError: A call failed, or gave no verdict that can be read; the others have ended by
@@ -218,9 +226,6 @@ class Judge:
             return [verdict]
         swapped = {**fields, first: fields[second], second: fields[first]}
         return [verdict, await self.ask(model, **swapped)]
-
-    def _system_message(self) -> Message:
-        return Message(role="system", content=self.system)
 
     async def _vote(
         self, model: Model, messages: list[Message], tag: str | None, number: int
@@ -262,7 +267,7 @@ class Judge:
         return next(name for name, label in labels.items() if label == said)
 
     def _fits(self, value: JSONObject) -> bool:
-        """Say whether an object is a verdict: one that names nothing of the schema is none."""
+        """Return whether an object is a verdict: one that names nothing of the schema is none."""
         wanted = self._names if self.decides is None else {self.decides}
         if wanted.isdisjoint(value):
             return False
@@ -301,7 +306,6 @@ class Judge:
 
 
 def _verdict(votes: list[_Vote]) -> Verdict:
-    """Count the votes."""
     labels = [vote.label for vote in votes]
     ranked = Counter(labels).most_common(2)
     is_tied = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
@@ -317,7 +321,7 @@ def _verdict(votes: list[_Vote]) -> Verdict:
 
 
 def _property_names(schema: JSON) -> Iterator[str]:
-    """Give the property names of a schema and of the schemas inside it."""
+    """Yield the property names of a schema and of the schemas inside it."""
     if isinstance(schema, list):
         for item in schema:
             yield from _property_names(item)
@@ -329,10 +333,10 @@ def _property_names(schema: JSON) -> Iterator[str]:
 
 
 class StandIn:
-    """A model that answers every conversation with what a function says of it.
+    """A scripted model for a role, so that an environment can be tried without any endpoint.
 
     Args:
-        answer: Gives the text of the answer to a conversation.
+        answer: Returns the text of the answer to a conversation.
         is_scalar: The texts are numbers, as of a reward model that takes whole conversations.
 
     """

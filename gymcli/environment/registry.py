@@ -1,4 +1,10 @@
-"""The rows that an environment generates."""
+"""Finds environments by name, types their options, and tells what they say of themselves.
+
+A name on the command line may be an address (`NAME=http://host:port`) or code
+(`path/to/file.py:Class`, `module:Class`), and may say what another name means (`NAME=ENV`); a name
+in a data row may not: it finds built-in environments and entry points only. Nothing is imported
+until it is asked for by name.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +210,7 @@ def _by_name(name: str) -> Found:
 
 
 def candidates(name: str) -> list[str]:
-    """Give the names to try: as it stands, its alias, and without an agent's suffix."""
+    """Return the names to try: as it stands, its alias, and without an agent's suffix."""
     stems = [name, *(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))]
     return [candidate for stem in stems for candidate in (stem, ALIASES.get(stem)) if candidate]
 
@@ -242,7 +248,7 @@ def _from_entry_point(name: str, point: EntryPoint) -> Found:
 
 
 def _from_address(spec: str) -> Found | None:
-    """Give the environment of a server: `NAME=http://host:port`, or the address alone."""
+    """Return the environment of a server: `NAME=http://host:port`, or the address alone."""
     head, equals, tail = spec.partition("=")
     name, address = (head, tail) if equals and "://" not in head else (REMOTE, spec)
     if not address.startswith(("http://", "https://")):
@@ -304,7 +310,7 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
 
 
 def _only_environment(module: ModuleType, name: str) -> object:
-    """Give the one Environment subclass that a module defines."""
+    """Return the one Environment subclass that a module defines."""
     classes = [value for value in vars(module).values() if inspect.isclass(value)]
     own = {
         value.__name__: value
@@ -328,7 +334,7 @@ def _checked(loaded: object, name: str, place: str) -> Found:
 
 
 def prepare(found: Found, options: EnvironmentOptions) -> None:
-    """Let an environment see that it can be played with these options.
+    """Let an environment check that it can be played with these options.
 
     Raises:
         UsageError: It cannot.
@@ -424,7 +430,7 @@ def _tool_docstring(node: ast.AST) -> str | None:
 
 
 def shipped_tasks(name: str) -> Path | None:
-    """Give the tasks file that ships with a built-in environment, if there is one."""
+    """Return the tasks file that ships with a built-in environment, if there is one."""
     package = Path(gymcli.envs.__file__ or "").parent
     for folder in (package / "_datasets", package.parent / "datasets"):
         # Plain names only: `/somewhere` joined to a folder is not in it.
@@ -436,7 +442,7 @@ def shipped_tasks(name: str) -> Path | None:
 
 
 def own_tasks(found: Found) -> Path | None:
-    """Give the tasks file that ships with an environment, if there is one.
+    """Return the tasks file that ships with an environment, if there is one.
 
     An environment of somebody else's has none, even if it bears the name of one of ours.
     """
@@ -445,7 +451,7 @@ def own_tasks(found: Found) -> Path | None:
 
 
 def describe(found: Found) -> JSONObject:
-    """Give what `gym envs` shows of an environment."""
+    """Return what `gym envs` shows of an environment."""
     environment = found.environment
     lines = (inspect.getdoc(environment) or "").splitlines()
     tasks = own_tasks(found)
@@ -564,13 +570,13 @@ NUM_GENERATED = 60
 
 
 def generates(found: Found) -> bool:
-    """Say whether the environment has a generator."""
+    """Return whether an environment has a generator."""
     own = found.environment.generate.__func__  # type: ignore[attr-defined]
     return own is not Environment.generate.__func__  # type: ignore[attr-defined]
 
 
 def generated_lines(found: Found, num: int = NUM_GENERATED, *, seed: int = 0) -> Iterator[bytes]:
-    """Give the rows that an environment generates from `Random(seed)`, each a line of JSON.
+    """Yield the rows that an environment generates from `Random(seed)`, each a line of JSON.
 
     Raises:
         EpisodeError: It generates none, or fails.

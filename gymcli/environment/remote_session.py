@@ -1,7 +1,18 @@
-"""Asks `/verify` of a resources server, and reads its answer: a failure, or a score.
+"""Talks to one resources server for one episode; aiohttp's exceptions end here.
 
-Format: NVIDIA NeMo Gym 0.5 (Apache-2.0): `reward`, where there are several `reward_components`,
-and any further fields; the numbers among those are what its own tools average.
+A session is one cookie jar and one connection. Nothing is sent twice: where a call breaks, nobody
+can say what it did.
+
+What a server of gymcli and its client say to each other beyond NeMo Gym's protocol: who sends
+`SEED_HEADER` with `/seed_session` finds `Opened` in the answer under `OWN_KEY`, and goes on with
+`Said` under that key: each model message to `/step`, answered by `Stepped`, and at the end the
+whole conversation to `/verify`, answered by `Verified`. So nothing is lost that the protocol has no
+place for: the environment's own prompt, tools and stop reasons, and the parts of a score. A server
+that does not know the header answers as it always does; one that echoes the row, in which a field
+may have our key, is not taken for one of ours.
+
+Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A verdict is `reward`, where there are several
+`reward_components`, and any further fields; the numbers among those are what its own tools average.
 """
 
 from __future__ import annotations
@@ -31,9 +42,9 @@ __all__ = [
     "OWN_KEY",
     "SEED_HEADER",
     "Opened",
-    "Reply",
     "Said",
     "ServedEpisode",
+    "ServerReply",
     "ServerSession",
     "Stepped",
     "Verified",
@@ -44,6 +55,12 @@ __all__ = [
     "served_episode",
 ]
 
+T = TypeVar("T")
+
+SEED_HEADER = "Gymcli-Seed"
+"""Carries the seed of the attempt, from which the environment draws what is random."""
+
+OWN_KEY = "gymcli"
 
 CONNECT_TIMEOUT = 10.0
 """Seconds until there is a connection."""
@@ -61,8 +78,16 @@ a call that meets a closing connection costs its attempt."""
 _MAX_WORDS = 200
 """Characters of a server's words that go into a message."""
 
+_CLOSE_TIMEOUT = 10.0
 
-class Reply(NamedTuple):
+MAX_DETAILS = 10_000
+"""Bytes of JSON that a score takes over as details; the record's `final_state` has all of it."""
+
+_ECHOED = ("responses_create_params", "response")
+_SCORE_FIELDS = ("reward", "reward_components", "extracted_answer")
+
+
+class ServerReply(NamedTuple):
     """What a server answered, whatever its status."""
 
     place: str
@@ -82,7 +107,7 @@ class Reply(NamedTuple):
         return " ".join(start.split())[:_MAX_WORDS] or "it is empty"
 
     def json_object(self, error_class: type[AttemptError]) -> JSONObject:
-        """Give the JSON object that a call that went well answers with.
+        """Return the JSON object that a call that went well answers with.
 
         Raises:
             AttemptError: As `error_class`: the status is another than 2xx, or it is no object.
@@ -158,8 +183,8 @@ class ServerSession:
         *,
         seconds: float,
         error_class: type[AttemptError],
-    ) -> Reply:
-        """POST a JSON object to `/{path}` and give the answer, of any status.
+    ) -> ServerReply:
+        """POST a JSON object to `/{path}` and return the answer, of any status.
 
         Raises:
             AttemptError: As `error_class`: there was no whole answer within `seconds`, or it came
@@ -170,8 +195,10 @@ class ServerSession:
             "POST", path, msgspec.json.encode(payload), seconds=seconds, error_class=error_class
         )
 
-    async def get(self, path: str, *, seconds: float, error_class: type[AttemptError]) -> Reply:
-        """GET `/{path}` and give the answer, of any status.
+    async def get(
+        self, path: str, *, seconds: float, error_class: type[AttemptError]
+    ) -> ServerReply:
+        """GET `/{path}` and return the answer, of any status.
 
         Raises:
             AttemptError: As for `post`.
@@ -187,7 +214,7 @@ class ServerSession:
         *,
         seconds: float,
         error_class: type[AttemptError],
-    ) -> Reply:
+    ) -> ServerReply:
         # Encoded as one segment, so that no tool's name can lead to another address.
         url = URL(f"{self.base_url}/{quote(path, safe='')}", encoded=True)
         place = f"{method} {url}"
@@ -209,12 +236,12 @@ class ServerSession:
             limit = MAX_ANSWER_BYTES // 2**20
             raise error_class(f"{place}: the answer is longer than {limit} MiB")
         self._check_session(response.cookies, place, error_class)
-        return Reply(place, response.status, body)
+        return ServerReply(place, response.status, body)
 
     def _check_session(
         self, cookies: SimpleCookie, place: str, error_class: type[AttemptError]
     ) -> None:
-        """See that the server answered from the session that it opened.
+        """Check that the server answered from the session that it opened.
 
         A server that does not find its cookie goes on with a new and empty session and says
         nothing; its score would look like that of a bad model. The session's id shows in the
@@ -264,7 +291,7 @@ def _broken(error: aiohttp.ClientError) -> str:
 
 
 def _session_id(value: str) -> str | None:
-    """Give the session id in a cookie that Starlette signed; None where it is no such cookie."""
+    """Return the session id in a cookie that Starlette signed; None where it is no such cookie."""
     payload, _, signature = value.partition(".")
     if not signature:
         return None
@@ -276,14 +303,111 @@ def _session_id(value: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-T = TypeVar("T")
+async def asked_verdict(
+    session: ServerSession, rollout: Rollout, row: JSONObject, *, seconds: float
+) -> JSONObject:
+    """Ask `/verify` and return what its answer says beyond the row.
 
-SEED_HEADER = "Gymcli-Seed"
-"""Carries the seed of the attempt, from which the environment draws what is random."""
+    Raises:
+        VerifierError: There is no answer within `seconds`, or it is no verdict.
 
-OWN_KEY = "gymcli"
+    """
+    response = response_of(rollout, row, rollout.responses, rollout.usage)
+    reply = await session.post(
+        "verify",
+        {**row, "response": response},
+        seconds=seconds,
+        error_class=VerifierError,
+    )
+    answer = reply.json_object(VerifierError)
+    check_verdict(answer, reply.place)
+    return own_fields(answer, row)
 
-_CLOSE_TIMEOUT = 10.0
+
+def check_verdict(answer: JSONObject, place: str) -> None:
+    """Check that an answer with status 200 is a verdict.
+
+    Raises:
+        VerifierError: The server's own verifier failed, which it says beside a reward that says
+            nothing; or there is no reward.
+
+    """
+    failure = answer.get("_ng_failure_class")
+    if failure is not None:
+        words = _words(answer.get("_ng_failure_judge_error"))
+        raise VerifierError(f"{place}: the server's verifier failed: {failure}{words}")
+    if answer.get("mask_sample") is True:
+        kind = answer.get("failure_kind") or "no kind given"
+        words = _words(answer.get("failure_reason"))
+        raise VerifierError(
+            f"{place}: the server says that its reward does not count: {kind}{words}"
+        )
+    reward = answer.get("reward")
+    if not isinstance(reward, int | float):
+        raise VerifierError(f'{place}: the answer has no number "reward" ({reward!r})')
+
+
+def own_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
+    """Return what an answer adds to the row that it echoes; nulls are left out."""
+    return {
+        name: value
+        for name, value in answer.items()
+        if name in _SCORE_FIELDS
+        or not (name in _ECHOED or value is None or (name in row and row[name] == value))
+    }
+
+
+def score_of(answer: JSONObject) -> Score:
+    """Return the score that a checked verdict means.
+
+    That of a server of gymcli has the score as it is. Of others the numbers of the top level are
+    metrics, texts and objects are details.
+    """
+    if OWN_KEY in answer:
+        return msgspec.convert(answer[OWN_KEY], type=Verified).score
+    reward, extracted = answer["reward"], answer.get("extracted_answer")
+    assert isinstance(reward, int | float)
+    components = _numbers(answer.get("reward_components"))
+    rest = {n: v for n, v in answer.items() if n not in (*_SCORE_FIELDS, "mask_sample")}
+    metrics = {n: v for n, v in _numbers(rest).items() if n not in components}
+    details = {n: v for n, v in rest.items() if not isinstance(v, int | float)}
+    if extracted is not None and not isinstance(extracted, str):
+        details["extracted_answer"] = extracted
+    return Score(
+        float(reward),
+        components=components,
+        metrics=metrics,
+        answer=extracted if isinstance(extracted, str) else None,
+        details=_bounded(details),
+    )
+
+
+def _numbers(fields: JSON) -> dict[str, float]:
+    """Return the numbers and truth values among fields."""
+    if not isinstance(fields, dict):
+        return {}
+    return {name: float(v) for name, v in fields.items() if isinstance(v, int | float)}
+
+
+def _bounded(details: JSONObject) -> JSONObject:
+    """Return the details that fit, in their order, and the names of those that do not."""
+    kept: JSONObject = {}
+    left_out = []
+    num_bytes = 0
+    for name, value in details.items():
+        size = len(msgspec.json.encode(value))
+        if num_bytes + size > MAX_DETAILS:
+            left_out.append(name)
+            continue
+        num_bytes += size
+        kept[name] = value
+    return {**kept, "left_out": left_out} if left_out else kept
+
+
+def _words(value: JSON) -> str:
+    """Return the first words of a text, in parentheses."""
+    text = " ".join(str(value or "").split())[:_MAX_WORDS]
+    return f" ({text})" if text else ""
 
 
 class Opened(msgspec.Struct, omit_defaults=True):
@@ -337,7 +461,7 @@ class ServedEpisode:
         self._is_over = False
 
     def tools(self) -> list[Tool]:
-        """Give the tools to be shown; the server runs them, in `/step`."""
+        """Return the tools to be shown; the server runs them, in `/step`."""
         functions = [object_in(spec.get("function")) for spec in self.opened.tools]
         return [
             Tool(
@@ -350,7 +474,7 @@ class ServedEpisode:
         ]
 
     async def step(self) -> tuple[Step, dict[str, int]]:
-        """Send what the model said; give what the environment answers, and its tool errors.
+        """Send what the model said; return what the environment answers, and its tool errors.
 
         That is the last message, and before it those that no step answered, of reasoning alone.
 
@@ -367,7 +491,7 @@ class ServedEpisode:
         return step, stepped.tool_errors
 
     async def verdict(self) -> JSONObject:
-        """Ask `/verify` and give the answer; the server's session is over then.
+        """Ask `/verify` and return the answer; the server's session is over then.
 
         Raises:
             VerifierError: There is no verdict.
@@ -390,7 +514,7 @@ class ServedEpisode:
         if not self._is_over:
             await self._session.post("close", {}, seconds=_CLOSE_TIMEOUT, error_class=EpisodeError)
 
-    async def _post(self, path: str, said: Said, error_class: type[AttemptError]) -> Reply:
+    async def _post(self, path: str, said: Said, error_class: type[AttemptError]) -> ServerReply:
         payload: JSONObject = {OWN_KEY: msgspec.to_builtins(said)}
         return await self._session.post(
             path, payload, seconds=self._seconds, error_class=error_class
@@ -426,7 +550,7 @@ def _run_there() -> None:
     raise NotImplementedError
 
 
-def _own(reply: Reply, kind: type[T], error_class: type[AttemptError]) -> T:
+def _own(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> T:
     """Read what an answer says under our key.
 
     Raises:
@@ -440,117 +564,3 @@ def _own(reply: Reply, kind: type[T], error_class: type[AttemptError]) -> T:
         raise error_class(
             f"{reply.place}: the answer lacks what gym serve gives: {error}"
         ) from error
-
-
-MAX_DETAILS = 10_000
-"""Bytes of JSON that a score takes over as details; the record's `final_state` has all of it."""
-
-_ECHOED = ("responses_create_params", "response")
-_SCORE_FIELDS = ("reward", "reward_components", "extracted_answer")
-
-
-async def asked_verdict(
-    session: ServerSession, rollout: Rollout, row: JSONObject, *, seconds: float
-) -> JSONObject:
-    """Ask `/verify` and give what its answer says beyond the row.
-
-    Raises:
-        VerifierError: There is no answer within `seconds`, or it is no verdict.
-
-    """
-    response = response_of(rollout, row, rollout.responses, rollout.usage)
-    reply = await session.post(
-        "verify",
-        {**row, "response": response},
-        seconds=seconds,
-        error_class=VerifierError,
-    )
-    answer = reply.json_object(VerifierError)
-    check_verdict(answer, reply.place)
-    return own_fields(answer, row)
-
-
-def check_verdict(answer: JSONObject, place: str) -> None:
-    """See that an answer with status 200 is a verdict.
-
-    Raises:
-        VerifierError: The server's own verifier failed, which it says beside a reward that says
-            nothing; or there is no reward.
-
-    """
-    failure = answer.get("_ng_failure_class")
-    if failure is not None:
-        words = _words(answer.get("_ng_failure_judge_error"))
-        raise VerifierError(f"{place}: the server's verifier failed: {failure}{words}")
-    if answer.get("mask_sample") is True:
-        kind = answer.get("failure_kind") or "no kind given"
-        words = _words(answer.get("failure_reason"))
-        raise VerifierError(
-            f"{place}: the server says that its reward does not count: {kind}{words}"
-        )
-    reward = answer.get("reward")
-    if not isinstance(reward, int | float):
-        raise VerifierError(f'{place}: the answer has no number "reward" ({reward!r})')
-
-
-def own_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
-    """Give what an answer adds to the row that it echoes; nulls are left out."""
-    return {
-        name: value
-        for name, value in answer.items()
-        if name in _SCORE_FIELDS
-        or not (name in _ECHOED or value is None or (name in row and row[name] == value))
-    }
-
-
-def score_of(answer: JSONObject) -> Score:
-    """Give the score that a checked verdict means.
-
-    That of a server of gymcli has the score as it is. Of others the numbers of the top level are
-    metrics, texts and objects are details.
-    """
-    if OWN_KEY in answer:
-        return msgspec.convert(answer[OWN_KEY], type=Verified).score
-    reward, extracted = answer["reward"], answer.get("extracted_answer")
-    assert isinstance(reward, int | float)
-    components = _numbers(answer.get("reward_components"))
-    rest = {n: v for n, v in answer.items() if n not in (*_SCORE_FIELDS, "mask_sample")}
-    metrics = {n: v for n, v in _numbers(rest).items() if n not in components}
-    details = {n: v for n, v in rest.items() if not isinstance(v, int | float)}
-    if extracted is not None and not isinstance(extracted, str):
-        details["extracted_answer"] = extracted
-    return Score(
-        float(reward),
-        components=components,
-        metrics=metrics,
-        answer=extracted if isinstance(extracted, str) else None,
-        details=_bounded(details),
-    )
-
-
-def _numbers(fields: JSON) -> dict[str, float]:
-    """Give the numbers and truth values among fields."""
-    if not isinstance(fields, dict):
-        return {}
-    return {name: float(v) for name, v in fields.items() if isinstance(v, int | float)}
-
-
-def _bounded(details: JSONObject) -> JSONObject:
-    """Give the details that fit, in their order, and the names of those that do not."""
-    kept: JSONObject = {}
-    left_out = []
-    num_bytes = 0
-    for name, value in details.items():
-        size = len(msgspec.json.encode(value))
-        if num_bytes + size > MAX_DETAILS:
-            left_out.append(name)
-            continue
-        num_bytes += size
-        kept[name] = value
-    return {**kept, "left_out": left_out} if left_out else kept
-
-
-def _words(value: JSON) -> str:
-    """Give the first words of a text, in parentheses."""
-    text = " ".join(str(value or "").split())[:_MAX_WORDS]
-    return f" ({text})" if text else ""

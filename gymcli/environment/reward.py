@@ -1,7 +1,7 @@
-"""Reward models: one that gives a number for a conversation, one that compares two responses.
+"""Reward models: one that rates a conversation with a number, one that compares two responses.
 
 Source: genrm_compare of NVIDIA NeMo Gym (Apache-2.0), whose scores (1 to 5 for each response, 1 to
-6 for the ranking) and whose way of finding them are written anew, and the reward models that
+6 for the ranking) and whose way of finding them are rewritten here, and the reward models that
 answer with one scalar, as vLLM serves them. Not covered: chat templates with roles of their own
 (`response_1`, `response_2`, `principle`); the responses stand in one prompt, which any chat model
 takes.
@@ -17,8 +17,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from gymcli.environment.contract import Model
-from gymcli.environment.model_text import find_objects
-from gymcli.environment.role_prompt import (
+from gymcli.environment.model_text import (
+    find_objects,
     key_pattern,
     render,
     tag_pattern,
@@ -105,10 +105,10 @@ class RewardModel:
             raise ValueError(f"the lowest rating ({low:g}) has to be below the highest ({high:g})")
 
     async def score(self, model: Model, conversation: list[Message]) -> float | None:
-        """Give the rating; None where no number in range could be read from a chat model's words.
+        """Return the rating; None where no number in range could be read from a chat model's words.
 
         Raises:
-            RoleError: The call failed, or a scalar model gave no finite number.
+            RoleError: The call failed, or the answer of a scalar model is no finite number.
 
         """
         if model.is_scalar:
@@ -229,7 +229,7 @@ class PairwiseJudge:
 
 
 def _scalar(text: str) -> float:
-    """Read what a scalar endpoint gave."""
+    """Read the answer of a scalar endpoint."""
     try:
         value = float(text)
     except ValueError:
@@ -240,7 +240,7 @@ def _scalar(text: str) -> float:
 
 
 def _json_blocks(text: str) -> Iterator[str]:
-    """Give the contents of the ```json blocks; one that is not closed goes to the end."""
+    """Yield the contents of the ```json blocks; one that is not closed goes to the end."""
     for part in text.split("```json")[1:]:
         yield part.partition("```")[0]
 

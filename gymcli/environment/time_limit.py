@@ -1,4 +1,4 @@
-"""Many coroutines at once: all of them have ended before the first error is raised."""
+"""Calls of other people's code within a time limit, one or many at once."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def _caught(
 
 
 async def gather_all(calls: Iterable[Coroutine[object, object, T]]) -> list[T]:
-    """Await all calls, then give their results in order, or raise the first error.
+    """Await all calls, then return their results in order, or raise the first error.
 
     None goes on when another has failed: what it asks or writes later would belong to nobody.
     """

@@ -1,4 +1,11 @@
-"""What an environment deals in beside messages: its task, options, properties, and steps."""
+"""What an environment deals in beside messages: its task, options and steps, and tools.
+
+A tool is a method that a model may call: its schema comes from the types, its description from the
+docstring. Arguments pass three gates, each with an answer that the model can act on: they must be
+JSON, an object, and fit the schema. The quick check is pydantic's strict one; what that refuses is
+decided by JSON Schema, whose word is final (it takes 3.0 for an integer, pydantic's strict mode
+does not).
+"""
 
 from __future__ import annotations
 
@@ -35,6 +42,40 @@ R = TypeVar("R")
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _VALUES = ("default", "const", "enum", "examples")
 """Keys of a JSON Schema under which data stands, not schemas."""
+
+
+class Task(BaseModel):
+    """The fields of a row that an environment needs, typed; other fields are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class EnvironmentOptions(BaseModel):
+    """Options of an environment, given by `--env-arg`; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Properties(NamedTuple):
+    """What kind of environment this is; shown by `gym envs`."""
+
+    structure: Literal["single-step", "multi-step", "stateful", "multi-turn"] = "single-step"
+    capability: str = ""
+    domain: str = ""
+    task_type: str = ""
+    verification: str = ""
+
+
+class Step(NamedTuple):
+    """What an environment answers to one message of the model."""
+
+    messages: list[Message]
+    """What the model sees next; empty ends the episode."""
+    reward: float | None = None
+    """A reward for this turn, recorded in `step_rewards`."""
+    stop_reason: StopReason | None = None
+    """Ends the episode after these messages; `env_done` where the environment decides."""
+
 
 ToolFault = Literal[
     "unknown_tool", "not_json", "not_an_object", "wrong_arguments", "raised", "timeout"
@@ -244,13 +285,13 @@ def tool(
 
 
 def tool_of(function: object) -> Tool | None:
-    """Give the tool that `@tool` made of a method, if it did."""
+    """Return the tool that `@tool` made of a method, if it did."""
     found = getattr(function, "__tool__", None)
     return found if isinstance(found, Tool) else None
 
 
 def function_names(tools: list[JSONObject]) -> set[str]:
-    """Give the names of the function tools among tools in chat shape."""
+    """Return the names of the function tools among tools in chat shape."""
     names = set()
     for spec in tools:
         function = spec.get("function")
@@ -299,36 +340,3 @@ def _kind(value: JSON) -> str:
     if isinstance(value, bool):
         return "a boolean"
     return "a number" if isinstance(value, int | float) else "an array"
-
-
-class Task(BaseModel):
-    """The fields of a row that an environment needs, typed; other fields are kept as they are."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class EnvironmentOptions(BaseModel):
-    """Options of an environment, given by `--env-arg`; unknown ones are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Properties(NamedTuple):
-    """What kind of environment this is; shown by `gym envs`."""
-
-    structure: Literal["single-step", "multi-step", "stateful", "multi-turn"] = "single-step"
-    capability: str = ""
-    domain: str = ""
-    task_type: str = ""
-    verification: str = ""
-
-
-class Step(NamedTuple):
-    """What an environment answers to one message of the model."""
-
-    messages: list[Message]
-    """What the model sees next; empty ends the episode."""
-    reward: float | None = None
-    """A reward for this turn, recorded in `step_rewards`."""
-    stop_reason: StopReason | None = None
-    """Ends the episode after these messages; `env_done` where the environment decides."""

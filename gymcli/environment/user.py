@@ -1,7 +1,7 @@
 """A simulated user: a model that plays the person whom the policy talks to.
 
 Source: the user simulator of NVIDIA NeMo Gym's conversational_tool_use_simulation (Apache-2.0),
-its rules written anew: swapped roles with a name before each turn, no tool traffic, markers that
+its rules rewritten here: swapped roles with a name before each turn, no tool traffic, markers that
 end the conversation, and up to three tries where a message cannot be one of the user. Where this
 differs:
 
@@ -17,7 +17,7 @@ import re
 from typing import Literal, NamedTuple
 
 from gymcli.environment.contract import Model
-from gymcli.environment.role_prompt import label_pattern, without_labels
+from gymcli.environment.model_text import label_pattern, without_labels
 from gymcli.errors import RoleError
 from gymcli.types import JSONObject, Message
 
@@ -66,23 +66,23 @@ class SimulatedUser:
         self._name = re.compile(rf"\s*{re.escape(user_name)}:\s*")
 
     async def opening(self) -> UserTurn:
-        """Give the first message of the conversation.
+        """Return the first message of the conversation.
 
         Raises:
-            RoleError: The call failed, or no try gave a message that can be the first one.
+            RoleError: The call failed, or no try produced a message that can be the first one.
 
         """
         return await self.reply([])
 
     async def reply(self, messages: list[Message]) -> UserTurn:
-        """Give the user's next turn.
+        """Return the user's next turn.
 
         Args:
             messages: The conversation so far: role `user` is the simulated user, role
                 `assistant` the policy; everything else is hidden from the user.
 
         Raises:
-            RoleError: The call failed, or no try gave a message that can be the user's.
+            RoleError: The call failed, or no try produced a message that can be the user's.
 
         """
         shown = [*self._opening_messages(), *self._swapped(messages)]
@@ -112,7 +112,7 @@ class SimulatedUser:
         return [Message(role="system", content=system), Message(role="user", content=start)]
 
     def _swapped(self, messages: list[Message]) -> list[Message]:
-        """Give the conversation as the user sees it: texts only, the policy's as role `user`."""
+        """Return the conversation as the user sees it: texts only, the policy's as role `user`."""
         swapped = []
         for message in messages:
             text = message.text
@@ -136,7 +136,7 @@ class SimulatedUser:
 
 
 def _fault(turn: UserTurn, *, is_first: bool) -> str:
-    """Say why a turn cannot be the user's; an empty text where it can."""
+    """Return why a turn cannot be the user's; an empty text where it can."""
     if turn.ended:
         return "ended a conversation that had not started" if is_first else ""
     return "" if turn.text else "was empty"

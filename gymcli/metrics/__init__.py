@@ -1,11 +1,17 @@
 """What the rewards of a run say: estimators, and the numbers that `gym metrics` prints."""
 
 from gymcli.metrics.aggregate import Aggregator, aggregate
-from gymcli.metrics.curves import METRICS
-from gymcli.metrics.groups import AttemptScore, Group, OwnMetrics
-from gymcli.metrics.paired import PairedMeans
-from gymcli.metrics.records import EnvironmentFacts, FailureLine, ScoredLine, ScoredTiming
+from gymcli.metrics.at_k import METRICS, Metric
 from gymcli.metrics.results import Effect, Estimate, Interval, Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.scored_lines import (
+    AttemptScore,
+    EnvironmentFacts,
+    FailureLine,
+    Group,
+    OwnMetrics,
+    ScoredLine,
+    ScoredTiming,
+)
 
 __all__ = [
     "METRICS",
@@ -17,9 +23,9 @@ __all__ = [
     "FailureLine",
     "Group",
     "Interval",
+    "Metric",
     "Metrics",
     "OwnMetrics",
-    "PairedMeans",
     "RunMetrics",
     "ScoredLine",
     "ScoredTiming",

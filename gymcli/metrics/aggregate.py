@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from gymcli.errors import GymError
-from gymcli.metrics.groups import OwnMetrics
-from gymcli.metrics.records import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
-from gymcli.metrics.slices import FieldValues, Slices
-from gymcli.metrics.slicing import NONE
-from gymcli.metrics.summary import summarise, summarise_task
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
+from gymcli.metrics.slicing import NONE, FieldValues, check_num_slices, slice_order
 from gymcli.metrics.tally import EnvironmentTally
 from gymcli.types import ErrorRecord
 
@@ -20,7 +15,7 @@ __all__ = ["Aggregator", "aggregate"]
 
 
 class Aggregator:
-    """Takes lines one by one and gives the numbers of all that it took.
+    """Takes lines and returns the numbers of all that it took.
 
     Scored lines may come in any order. Of the failures of one attempt the last one given counts,
     and none does where the attempt is scored, before or after. `facts` are by environment; one
@@ -48,9 +43,7 @@ class Aggregator:
         wanted = (field for one in self._own.values() for field in one.slice_fields)
         self.fields = tuple(dict.fromkeys([*by, *wanted]))
         """Fields of the task rows that are to come with scored lines."""
-        self._slices = Slices(list(dict.fromkeys(by)), self._new_slice)
-        self._values_of_failed: dict[tuple[str, str], FieldValues] = {}
-        """By environment and task, where a failure came with them."""
+        self._by = tuple(dict.fromkeys(by))
         self._tallies: dict[str, EnvironmentTally] = {}
         for name, known in self._facts.items():
             if known.num_expected is not None:
@@ -77,8 +70,6 @@ class Aggregator:
                 pairs = zip(lines, values, strict=True)
                 values_of_own = [found for line, found in pairs if line.env == name]
             self._tally(name).add_scored(own, values_of_own)
-        if self._slices:
-            self._slices.add_scored_lines(lines, values)
 
     def add_failure(self, line: FailureLine, values: FieldValues | None = None) -> None:
         """Count an attempt that could not be scored, unless it is or will be.
@@ -89,59 +80,64 @@ class Aggregator:
                 of the task counts.
 
         """
-        self._tally(line.env).add_failure(line)
-        if values is not None:
-            self._values_of_failed[line.env, line.task_id] = values
+        self._tally(line.env).add_failure(line, values)
 
     def metrics(self, *, level: float = 0.95) -> RunMetrics:
-        """Give the numbers of the run and of each environment; `level` is that of the intervals.
+        """Return the numbers of the run and of each environment; `level` is that of the intervals.
 
         Raises:
             RunFileError: An attempt was scored by two lines.
             UsageError: A field to slice by has too many values.
 
         """
+        from gymcli.metrics.estimates import summarise  # late: imports numpy
+
         tallies = self._in_order()
-        environments = {tally.name: summarise([tally], level=level) for tally in tallies}
-        if len(tallies) == 1:
-            together = environments[tallies[0].name]
-        else:
-            together = summarise(tallies, level=level)
+        parts = [tally.part() for tally in tallies]
+        environments = {
+            tally.name: summarise([part], level=level)
+            for tally, part in zip(tallies, parts, strict=True)
+        }
+        together = (
+            next(iter(environments.values())) if len(parts) == 1 else summarise(parts, level=level)
+        )
         for tally in tallies:
             environments[tally.name].environment_metrics = self._computed(tally)
-        if self._slices:
-            self._add_slices(together, environments, level)
+        for field in self._by:
+            of_all, by_environment = self._slices(field, level)
+            together.slices[field] = of_all
+            for env, slices in by_environment.items():
+                environments[env].slices[field] = slices
         fields = {name: getattr(together, name) for name in Metrics.__struct_fields__}
         return RunMetrics(**fields, environments=environments)
 
     def errors(self) -> Iterator[ErrorRecord]:
         """Yield why each attempt failed that has no score."""
         for tally in self._in_order():
-            for line in tally.failures():
+            for line in tally.unscored():
                 yield line.error
 
     def task_rows(self) -> list[TaskMetrics]:
-        """Give the numbers of each task, by environment and task id.
+        """Return the numbers of each task, by environment and task id.
 
         Raises:
             RunFileError: An attempt was scored by two lines.
 
         """
-        rows = [summarise_task(task) for tally in self._in_order() for task in tally.tasks()]
-        rows.sort(key=lambda row: (row.env, row.task_id))
-        return rows
+        rows = [row for tally in self._in_order() for row in tally.task_rows()]
+        return sorted(rows, key=lambda row: (row.env, row.task_id))
 
     def _tally(self, name: str) -> EnvironmentTally:
         tally = self._tallies.get(name)
         if tally is None:
             facts = self._facts.get(name, EnvironmentFacts())
-            tally = self._tallies[name] = EnvironmentTally(name, facts, self.fields)
+            tally = self._tallies[name] = EnvironmentTally(name, facts, self.fields, self._by)
         return tally
 
     def _computed(self, tally: EnvironmentTally) -> dict[str, float]:
-        """Give what the environment computes itself; a warning where it cannot."""
+        """Return what the environment computes itself; a warning where it cannot."""
         own = self._own.get(tally.name)
-        if own is None or not tally.rewards:
+        if own is None or not len(tally):
             return {}
         try:
             return own.numbers(tally.groups())
@@ -154,39 +150,29 @@ class Aggregator:
         if text not in self.warnings:
             self.warnings.append(text)
 
-    def _add_slices(
-        self, together: Metrics, environments: Mapping[str, Metrics], level: float
-    ) -> None:
-        for tally in self._in_order():
-            of_scored = dict(tally.fields_of_failed())
-            nothing = (None,) * len(self.fields)
-            for line in tally.failures():
-                own = self._values_of_failed.get((line.env, line.task_id))
-                values = own or of_scored.get(line.task_id, nothing)
-                self._slices.add_failure(line, values)
-        for field, slices in self._slices.metrics(level=level).items():
-            if slices.keys() == {NONE}:
-                self._warn(f"--by {field}: no task of this run has the field")
-            together.slices[field] = {name: _without_environments(m) for name, m in slices.items()}
-            for env, metrics in environments.items():
-                metrics.slices[field] = {
-                    name: found.environments[env]
-                    for name, found in slices.items()
-                    if env in found.environments
-                }
+    def _slices(
+        self, field: str, level: float
+    ) -> tuple[dict[str, Metrics], dict[str, dict[str, Metrics]]]:
+        """Return the numbers by value of a field, of all environments together and of each."""
+        from gymcli.metrics.estimates import summarise  # late: imports numpy
 
-    def _new_slice(self) -> Aggregator:
-        """Give what counts the lines of one slice, of which it is not known how many there are."""
-        return Aggregator(
-            {name: replace(known, num_expected=None) for name, known in self._facts.items()}
-        )
+        parts = {tally.name: tally.slices(field) for tally in self._in_order()}
+        names = {name for own in parts.values() for name in own}
+        check_num_slices(field, len(names))
+        if names == {NONE}:
+            self._warn(f"--by {field}: no task of this run has the field")
+        of_all: dict[str, Metrics] = {}
+        by_environment: dict[str, dict[str, Metrics]] = {env: {} for env in parts}
+        for name in sorted(names, key=slice_order):
+            own = {env: slices[name] for env, slices in parts.items() if name in slices}
+            for env, part in own.items():
+                of_all[name] = by_environment[env][name] = summarise([part], level=level)
+            if len(own) > 1:
+                of_all[name] = summarise(list(own.values()), level=level)
+        return of_all, by_environment
 
     def _in_order(self) -> list[EnvironmentTally]:
         return [self._tallies[name] for name in sorted(self._tallies)]
-
-
-def _without_environments(metrics: RunMetrics) -> Metrics:
-    return Metrics(**{name: getattr(metrics, name) for name in Metrics.__struct_fields__})
 
 
 def aggregate(
@@ -196,7 +182,7 @@ def aggregate(
     facts: Mapping[str, EnvironmentFacts] | None = None,
     level: float = 0.95,
 ) -> RunMetrics:
-    """Give the numbers of a run from its lines.
+    """Return the numbers of a run from its lines.
 
     Args:
         scored: The lines of rollouts.jsonl, in any order.

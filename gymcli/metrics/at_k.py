@@ -1,33 +1,43 @@
-"""What k attempts at a task are worth, from the n that were made: pass@k and the like."""
+"""What k attempts at a task are worth, from the n that were made: pass@k and the like.
+
+Each is a function of one task; `METRICS` lists them with what help, gates, tables and reports say
+of them. A new one is a function, an entry there, and the field of results.py that it fills.
+"""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from gymcli.metrics.estimators import mean
+from gymcli.metrics.estimators import mean, row_means, row_sums
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "MAX_SUBSETS",
-    "avg_at_k",
-    "best_of_k",
+    "METRICS",
+    "Metric",
+    "TaskRewards",
     "majority_at_k",
     "may_draw",
     "pass_at_k",
     "pass_hat_k",
+    "values_of_k",
 ]
 
 MAX_SUBSETS = 200
 """Subsets of attempts that majority@k looks at for one task; all of them where there are fewer."""
+_MAX_KINDS = 1 << 14
+"""Kinds of tasks whose values are kept at a time, of some 300 bytes each."""
 
 
-@functools.lru_cache(maxsize=1 << 12)  # few are different, and tasks are many
 def pass_at_k(num_attempts: int, num_passes: int, k: int) -> float | None:
-    """Give the chance that at least one of k attempts passes; None for fewer attempts than k.
+    """Return the chance that at least one of k attempts passes; None for fewer attempts than k.
 
     1 - C(n-c, k)/C(n, k), unbiased, as a product: Chen et al. 2021, arXiv 2107.03374.
     """
@@ -39,9 +49,8 @@ def pass_at_k(num_attempts: int, num_passes: int, k: int) -> float | None:
     return 1.0 - math.prod((num_fails - i) / (num_attempts - i) for i in range(k))
 
 
-@functools.lru_cache(maxsize=1 << 12)  # few are different, and tasks are many
 def pass_hat_k(num_attempts: int, num_passes: int, k: int) -> float | None:
-    """Give the chance that all of k attempts pass; None for fewer attempts than k.
+    """Return the chance that all of k attempts pass; None for fewer attempts than k.
 
     C(c, k)/C(n, k), unbiased: Yao et al. 2024 (tau-bench), arXiv 2406.12045.
     """
@@ -50,40 +59,10 @@ def pass_hat_k(num_attempts: int, num_passes: int, k: int) -> float | None:
     return math.prod(max(0, num_passes - i) / (num_attempts - i) for i in range(k))
 
 
-def avg_at_k(rewards: Sequence[float], k: int) -> float | None:
-    """Give the mean of the first k rewards, in order of attempt; None for fewer than k.
-
-    What DeepSeek-AI 2025, arXiv 2501.12948, report as pass@1: the mean over k samples of a task.
-    """
-    return mean(rewards[:k]) if len(rewards) >= k else None
-
-
-def best_of_k(rewards: Sequence[float], k: int) -> float | None:
-    """Give the expected best reward of k attempts; None for fewer attempts than k.
-
-    The sum over ranks r of s_(r) * C(r-1, k-1)/C(n, k), the expected maximum of a random subset:
-    unbiased, from order statistics (David and Nagaraja 2003, "Order Statistics"); for rewards of
-    0 and 1 it is pass@k.
-    """
-    if len(rewards) < k:
-        return None
-    best_first = sorted(rewards, reverse=True)
-    return math.fsum(map(operator.mul, _weights_of_best(len(rewards), k), best_first))
-
-
-@functools.lru_cache(maxsize=1 << 8)
-def _weights_of_best(num_attempts: int, k: int) -> list[float]:
-    """Give the chance of each rank, the best first, to be the best of k; 0 for the last ones."""
-    weights = [k / num_attempts]
-    for rank in range(num_attempts, k, -1):
-        weights.append(weights[-1] * ((rank - k) / (rank - 1)))
-    return weights
-
-
 def majority_at_k(
-    rewards: Sequence[float], answers: Sequence[str | None], k: int, *, seed: str
+    rewards: Sequence[float], answers: Sequence[str | int | None], k: int, *, seed: str
 ) -> float | None:
-    """Give the expected reward of the commonest answer among k attempts; None for fewer than k.
+    """Return the expected reward of the commonest answer among k attempts; None for fewer than k.
 
     Wang et al. 2022 (self-consistency), arXiv 2203.11171. An answer is worth the mean reward of
     the task's attempts that gave it; answers that tie are averaged; attempts without an answer
@@ -94,7 +73,7 @@ def majority_at_k(
     num_attempts = len(rewards)
     if num_attempts < k:
         return None
-    by_answer: dict[str, list[float]] = {}
+    by_answer: dict[str | int, list[float]] = {}
     for reward, answer in zip(rewards, answers, strict=True):
         if answer is not None:
             by_answer.setdefault(answer, []).append(reward)
@@ -111,15 +90,198 @@ def majority_at_k(
 
 
 def may_draw(num_attempts: int) -> bool:
-    """Say whether `majority_at_k` may draw subsets at random, and so depend on its seed."""
+    """Return whether `majority_at_k` may draw subsets at random, and so depend on its seed."""
     return math.comb(num_attempts, num_attempts // 2) > MAX_SUBSETS
 
 
-def _vote(answers: Sequence[str | None], worth: Mapping[str, float]) -> float:
-    votes: dict[str, int] = {}  # by hand: this is the loop where `gym metrics` spends its time
+def _vote(answers: Sequence[str | int | None], worth: Mapping[str | int, float]) -> float:
+    votes: dict[str | int, int] = {}  # by hand: the innermost loop of `gym metrics`
     for answer in answers:
         if answer is not None:
             votes[answer] = votes.get(answer, 0) + 1
     most = max(votes.values(), default=0)
     winners = [worth[answer] for answer, count in votes.items() if count == most]
     return math.fsum(winners) / len(winners) if winners else 0.0
+
+
+def values_of_k(most: int) -> list[int]:
+    """Return 1, 2, 4, 8 and so on up to the most attempts that a task has, and that number."""
+    powers = [1 << exponent for exponent in range(most.bit_length())]
+    return sorted({*powers, most} - {0})
+
+
+class TaskRewards(NamedTuple):
+    """The rewards of tasks that have equally many attempts: a row for each task."""
+
+    rewards: NDArray[np.float64]
+    """In order of attempt."""
+    threshold: float | None
+    """The reward from which an attempt passes; None where nothing says so."""
+    answers: NDArray[np.int32] | None = None
+    """A number for each answer, 0 for none; None where the environment does not extract any."""
+    seeds: Sequence[str] = ()
+    """Of each task, for majority@k where `may_draw` says so."""
+
+    @property
+    def num_attempts(self) -> int:
+        """How many attempts each of the tasks has."""
+        return int(self.rewards.shape[1])
+
+    @property
+    def num_passes(self) -> NDArray[np.intp] | None:
+        """How many attempts of each task pass; None without a threshold."""
+        if self.threshold is None:
+            return None
+        found: NDArray[np.intp] = (self.rewards >= self.threshold).sum(axis=1)
+        return found
+
+
+Values: TypeAlias = "NDArray[np.float64] | None"
+"""One for each task; None where they have none: no threshold, or no answers."""
+
+
+def _pass_at_k(tasks: TaskRewards, k: int) -> Values:
+    return _of_passes(tasks, k, pass_at_k)
+
+
+def _pass_hat_k(tasks: TaskRewards, k: int) -> Values:
+    return _of_passes(tasks, k, pass_hat_k)
+
+
+def _of_passes(
+    tasks: TaskRewards, k: int, estimator: Callable[[int, int, int], float | None]
+) -> Values:
+    """Return what an estimator says of each task by its number of passes."""
+    import numpy as np  # late: heavy
+
+    num_passes = tasks.num_passes
+    if num_passes is None:
+        return None
+    values = np.zeros(tasks.num_attempts + 1)
+    for count in np.flatnonzero(np.bincount(num_passes)).tolist():
+        values[count] = estimator(tasks.num_attempts, count, k)
+    return values[num_passes]
+
+
+def _avg_at_k(tasks: TaskRewards, k: int) -> Values:
+    """Return the mean of the first k rewards, in order of attempt.
+
+    What DeepSeek-AI 2025, arXiv 2501.12948, report as pass@1: the mean over k samples of a task.
+    """
+    return row_means(tasks.rewards[:, :k])
+
+
+def _best_of_k(tasks: TaskRewards, k: int) -> Values:
+    """Return the expected best reward of k attempts.
+
+    The sum over ranks r of s_(r) * C(r-1, k-1)/C(n, k), the expected maximum of a random subset:
+    unbiased, from order statistics (David and Nagaraja 2003, "Order Statistics"); for rewards of
+    0 and 1 it is pass@k.
+    """
+    import numpy as np  # late: heavy
+
+    weights = [k / tasks.num_attempts]  # the chance of each rank, the best first
+    for rank in range(tasks.num_attempts, k, -1):
+        weights.append(weights[-1] * ((rank - k) / (rank - 1)))
+    best_first = np.sort(tasks.rewards, axis=1)[:, ::-1]
+    return row_sums(best_first[:, : len(weights)] * weights)
+
+
+def _majority_at_k(tasks: TaskRewards, k: int) -> Values:
+    """Return the values of tasks, those that are alike in rewards and votes computed once."""
+    import numpy as np  # late: heavy
+
+    answers, num_attempts = tasks.answers, tasks.num_attempts
+    if answers is None:
+        return None
+    if may_draw(num_attempts):
+        found = [
+            majority_at_k(rewards, [answer or None for answer in own], k, seed=seed)
+            for rewards, own, seed in zip(
+                tasks.rewards.tolist(), answers.tolist(), tasks.seeds, strict=True
+            )
+        ]
+        return np.array(found, np.float64)
+    # What the answers say does not matter, but which attempts agree: the first that gave it.
+    first = (answers[:, :, None] == answers[:, None, :]).argmax(axis=2).astype(np.int8)
+    votes = np.where(answers == 0, 0, first + 1).astype(np.int8)
+    known: dict[tuple[bytes, bytes], float | None] = {}
+    values = np.empty(len(votes))
+    for place, (rewards, own) in enumerate(zip(tasks.rewards, votes, strict=True)):
+        kind = rewards.tobytes(), own.tobytes()
+        if kind not in known:
+            if len(known) == _MAX_KINDS:
+                known.clear()
+            given = [vote or None for vote in own.tolist()]
+            known[kind] = majority_at_k(rewards.tolist(), given, k, seed="")
+        values[place] = known[kind]
+    return values
+
+
+class Metric(NamedTuple):
+    """What k attempts at a task are worth, in one way, and what is said of it."""
+
+    name: str
+    """What gates, tables and reports put before k."""
+    key: str
+    """The field of the results, and of --json."""
+    heading: str
+    """The head of its row in a table."""
+    label: str
+    """What its estimate says that it is."""
+    estimator: Callable[[TaskRewards, int], Values]
+    """Returns the values of tasks that have k attempts."""
+    needs_threshold: bool = False
+    """Whether it counts successes, and so is a share."""
+    needs_answers: bool = False
+    """Whether it takes more of an attempt than its reward."""
+    takes_first: bool = False
+    """Whether it is of the first k attempts alone."""
+
+    def of_tasks(self, tasks: TaskRewards, k: int) -> Values:
+        """Return the value of each task; None where they have fewer attempts than k."""
+        return self.estimator(tasks, k) if tasks.num_attempts >= k else None
+
+
+METRICS: dict[str, Metric] = {
+    "pass_at_k": Metric(
+        name="pass@",
+        key="pass_at_k",
+        heading="pass@k",
+        label="unbiased pass@k, mean over tasks with k attempts or more",
+        estimator=_pass_at_k,
+        needs_threshold=True,
+    ),
+    "pass_hat_k": Metric(
+        name="pass^",
+        key="pass_hat_k",
+        heading="pass^k",
+        label="unbiased pass^k, mean over tasks with k attempts or more",
+        estimator=_pass_hat_k,
+        needs_threshold=True,
+    ),
+    "avg_at_k": Metric(
+        name="avg@",
+        key="avg_at_k",
+        heading="avg@k",
+        label="mean of the first k rewards, over tasks with k attempts or more",
+        estimator=_avg_at_k,
+        takes_first=True,
+    ),
+    "best_of_k": Metric(
+        name="best@",
+        key="best_of_k",
+        heading="best-of-k",
+        label="expected best of k rewards, over tasks with k attempts or more",
+        estimator=_best_of_k,
+    ),
+    "majority_at_k": Metric(
+        name="majority@",
+        key="majority_at_k",
+        heading="majority@k",
+        label="majority vote of k attempts, over tasks with so many",
+        estimator=_majority_at_k,
+        needs_answers=True,
+    ),
+}
+"""By key, in the order that tables have."""

@@ -1,33 +1,43 @@
-"""Estimators over rewards: means, variances, standard errors, bounds.
+"""Estimators over rewards: means, variances, standard errors, percentiles.
 
 A task is the sampling unit: attempts of one task are never taken for independent. Sums are
-`math.fsum`, which rounds once, so no result depends on the order of its terms.
+`math.fsum`, which rounds once, so no result depends on the order of its terms; variances are taken
+in two passes. `groups` are matrices of rewards, each of the tasks that have equally many attempts:
+a row is a task, a column an attempt.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from array import array
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from gymcli.metrics.alike import Alike
-from gymcli.metrics.sums import RunningMean
-from gymcli.metrics.weighted import Weighted, terms
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
 
 __all__ = [
     "VarianceParts",
     "clustered_standard_error",
     "mean",
-    "mean_of_means",
-    "mean_with_absent",
+    "mean_of",
+    "mean_of_attempts",
+    "percentile",
+    "row_means",
+    "row_sums",
     "standard_error",
-    "task_means",
+    "standard_error_of",
+    "sum_of",
     "variance",
+    "variance_of",
     "variance_parts",
-    "with_absent",
 ]
+
+_ROWS_AT_A_TIME = 1 << 13
+"""Rows that are Python's floats at a time, which take four times the memory."""
 
 
 class VarianceParts(NamedTuple):
@@ -44,75 +54,122 @@ class VarianceParts(NamedTuple):
 
 
 def mean(values: Sequence[float]) -> float:
-    """Give the arithmetic mean of at least one value."""
+    """Return the arithmetic mean of at least one value."""
     rounded = math.fsum(values) / len(values)
     # The mean of equal values is that value, also where the quotient is rounded beside it.
     return min(max(rounded, min(values)), max(values))
 
 
-def mean_of_means(groups: Iterable[Sequence[float]]) -> float:
-    """Give the mean of the groups' means, each group weighing the same (the macro mean)."""
-    return mean(array("d", map(mean, groups)))
-
-
 def variance(values: Sequence[float]) -> float:
-    """Give the sample variance (n - 1 below the line) of at least two values."""
+    """Return the sample variance (n - 1 below the line) of at least two values."""
     centre = mean(values)
-    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    # A product, since pow() may round in another way than numpy's square.
+    squares = ((value - centre) * (value - centre) for value in values)
+    return math.fsum(squares) / (len(values) - 1)
 
 
 def standard_error(task_means: Sequence[float]) -> float | None:
-    """Give the standard error of the mean of task means; None for fewer than two tasks.
+    """Return the standard error of the mean of task means; None for fewer than two tasks.
 
     sd(task means) / sqrt(G): Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640. With
     equally many attempts per task it is the clustered (CR1) standard error of all attempts.
     """
-    return Weighted((value, 1) for value in task_means).standard_error
+    num_tasks = len(task_means)
+    return math.sqrt(variance(task_means) / num_tasks) if num_tasks > 1 else None
 
 
-def task_means(tasks: Iterable[Alike]) -> Weighted:
-    """Give the mean reward of each task."""
-    return Weighted((mean(task.rewards), task.num_tasks) for task in tasks)
+def percentile(ordered: Sequence[float], fraction: float) -> float:
+    """Return a percentile of values in ascending order, interpolated between neighbours.
+
+    Type 7 of Hyndman and Fan 1996, "Sample quantiles in statistical packages".
+    """
+    place = (len(ordered) - 1) * fraction
+    below = math.floor(place)
+    low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
+    return low + (place - below) * (high - low)
 
 
-def clustered_standard_error(tasks: Collection[Alike]) -> float | None:
-    """Give the standard error of the mean of all rewards, independent between tasks.
+def sum_of(values: Floats) -> float:
+    """Return the sum of an array, rounded once."""
+    return math.fsum(values.data)
+
+
+def mean_of(values: Floats) -> float:
+    """Return what `mean` returns, of an array."""
+    return min(max(sum_of(values) / len(values), float(values.min())), float(values.max()))
+
+
+def variance_of(values: Floats) -> float:
+    """Return what `variance` returns, of an array."""
+    squares = values - mean_of(values)
+    squares *= squares
+    return sum_of(squares) / (len(values) - 1)
+
+
+def standard_error_of(task_means: Floats) -> float | None:
+    """Return what `standard_error` returns, of an array."""
+    num_tasks = len(task_means)
+    return math.sqrt(variance_of(task_means) / num_tasks) if num_tasks > 1 else None
+
+
+def row_sums(matrix: Floats) -> Floats:
+    """Return the sum of each row, rounded once."""
+    import numpy as np  # late: heavy
+
+    if matrix.shape[1] == 1:  # one attempt a task, as most runs have
+        return matrix[:, 0]
+    starts = range(0, len(matrix), _ROWS_AT_A_TIME)
+    rows = (row for start in starts for row in matrix[start : start + _ROWS_AT_A_TIME].tolist())
+    return np.fromiter(map(math.fsum, rows), np.float64, count=len(matrix))
+
+
+def row_means(matrix: Floats) -> Floats:
+    """Return the mean of each row of at least one value, as `mean` has it."""
+    means: Floats = row_sums(matrix) / matrix.shape[1]
+    return means.clip(matrix.min(axis=1), matrix.max(axis=1))
+
+
+def mean_of_attempts(groups: Sequence[Floats]) -> float:
+    """Return the mean of all rewards, every attempt weighing the same (the micro mean)."""
+    flat = itertools.chain.from_iterable(group.ravel().data for group in groups)
+    rounded = math.fsum(flat) / sum(group.size for group in groups)
+    low = min(float(group.min()) for group in groups)
+    return min(max(rounded, low), max(float(group.max()) for group in groups))
+
+
+def clustered_standard_error(groups: Sequence[Floats]) -> float | None:
+    """Return the standard error of the mean of all rewards, independent between tasks.
 
     SE^2 = G/(G - 1) / N^2 * sum over clusters of (sum of deviations)^2: Miller 2024,
     arXiv 2411.00640, with the CR1 factor of Liang and Zeger 1986. None for fewer than two
     tasks.
     """
-    num_tasks = sum(task.num_tasks for task in tasks)
+    num_tasks = sum(map(len, groups))
     if num_tasks < 2:
         return None
-    values = RunningMean()
-    for task in tasks:
-        for reward in task.rewards:
-            values.add(reward, task.num_tasks)
-    centre = values.mean
-    squares = terms(
-        (math.fsum([reward - centre for reward in task.rewards]) ** 2, task.num_tasks)
-        for task in tasks
-    )
-    return math.sqrt(math.fsum(squares) * num_tasks / (num_tasks - 1)) / values.num_values
+    centre = mean_of_attempts(groups)
+    squares = ((row_sums(group - centre) ** 2).data for group in groups)
+    total = math.fsum(itertools.chain.from_iterable(squares))
+    num_attempts = sum(group.size for group in groups)
+    return math.sqrt(total * num_tasks / (num_tasks - 1)) / num_attempts
 
 
-def variance_parts(tasks: Collection[Alike]) -> VarianceParts | None:
+def variance_parts(groups: Sequence[Floats]) -> VarianceParts | None:
     """Split the variance of rewards into tasks and attempts; None where it cannot be told.
 
     It takes two tasks, and a task of two attempts. Miller 2024, arXiv 2411.00640, section 3;
     K is the harmonic mean of the numbers of attempts, which is exact where they are equal.
     """
-    num_tasks = sum(task.num_tasks for task in tasks)
-    within_tasks = Weighted(
-        (variance(task.rewards), task.num_tasks) for task in tasks if len(task.rewards) > 1
-    )
-    if num_tasks < 2 or not within_tasks:
+    import numpy as np  # late: heavy
+
+    num_tasks = sum(map(len, groups))
+    repeated = [group for group in groups if group.shape[1] > 1]
+    if num_tasks < 2 or not repeated:
         return None
-    inverse = math.fsum(terms((1.0 / len(task.rewards), task.num_tasks) for task in tasks))
-    attempts = num_tasks / inverse
-    within = within_tasks.mean
-    between = max(0.0, task_means(tasks).variance - within / attempts)
+    within = mean_of(np.concatenate([_row_variances(group) for group in repeated]))
+    means = np.concatenate([row_means(group) for group in groups])
+    attempts = num_tasks / math.fsum(len(group) / group.shape[1] for group in groups)
+    between = max(0.0, variance_of(means) - within / attempts)
     total = between + within
     if total == 0.0:
         return VarianceParts(0.0, 0.0, None, None)
@@ -120,18 +177,8 @@ def variance_parts(tasks: Collection[Alike]) -> VarianceParts | None:
     return VarianceParts(between, within, correlation, 1.0 + (attempts - 1.0) * correlation)
 
 
-def mean_with_absent(tasks: Iterable[Alike], *, absent_reward: float) -> float | None:
-    """Give the mean of task means if every absent attempt had got `absent_reward`.
-
-    None without tasks. With the worst and the best reward these are the bounds of Manski 1989,
-    "Anatomy of the selection problem": whatever became of the absent attempts, the mean lies
-    between.
-    """
-    means = Weighted((with_absent(task, absent_reward), task.num_tasks) for task in tasks)
-    return means.mean if means else None
-
-
-def with_absent(task: Alike, absent_reward: float) -> float:
-    """Give the mean reward of a task if its absent attempts had got `absent_reward`."""
-    rewards = itertools.chain(task.rewards, (task.num_absent * absent_reward,))
-    return math.fsum(rewards) / (len(task.rewards) + task.num_absent)
+def _row_variances(matrix: Floats) -> Floats:
+    squares = matrix - row_means(matrix)[:, None]
+    squares *= squares
+    variances: Floats = row_sums(squares) / (matrix.shape[1] - 1)
+    return variances

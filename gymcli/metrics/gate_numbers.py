@@ -12,6 +12,7 @@ import msgspec
 
 from gymcli import errors
 from gymcli.errors import AttemptError, FilterError, UsageError
+from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.results import Estimate, Metrics, RunMetrics
 from gymcli.types import StopReason, Usage
 
@@ -37,8 +38,8 @@ TOOL_FAULTS = ("unknown_tool", "not_json", "not_an_object", "wrong_arguments", "
 """Kinds of `tool_errors`."""
 
 _MEANS = ("mean_reward", "micro_mean_reward", "strict_mean_reward")
-_AT_K = ("pass@", "pass^", "avg@", "majority@", "best@")
-_IS_AT_K = re.compile(r"(?:pass@|pass\^|avg@|majority@|best@)[1-9][0-9]*")
+_AT_K = tuple(metric.name for metric in METRICS.values())
+_IS_AT_K = re.compile(rf"(?:{'|'.join(map(re.escape, _AT_K))})[1-9][0-9]*")
 _PERCENTILES = ("p50", "p90", "p95", "p99")
 _TIMES = tuple(f"latency.{kind}{share}" for kind in ("", "model.") for share in _PERCENTILES)
 _BOUNDS = ("bounds.low", "bounds.high")
@@ -92,7 +93,7 @@ def check_name(name: str, text: str) -> None:
 def part_of(
     metrics: RunMetrics, *, env: str | None, field: str | None, value: str | None
 ) -> Metrics:
-    """Give the numbers of a part of a run.
+    """Return the numbers of a part of a run.
 
     Args:
         metrics: Those of the run.
@@ -115,7 +116,7 @@ def part_of(
 
 
 def number_of(part: Metrics, name: str) -> Estimate | float:
-    """Give a number by its name.
+    """Return a number by its name.
 
     Raises:
         UsageError: The part has none; the message says why, and which it has.
@@ -132,7 +133,7 @@ def number_of(part: Metrics, name: str) -> Estimate | float:
 
 
 def numbers(part: Metrics) -> dict[str, Estimate | float]:
-    """Give every number that a gate can name, by its name; those that are not known are left out.
+    """Return every number that a gate can name, by its name; those that are not known are left out.
 
     A count of a kind that did not come up is left out too; a gate takes it for 0.
     """

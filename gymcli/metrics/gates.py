@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import sys
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from gymcli.errors import FilterError
-from gymcli.metrics.comparison.results import Comparison, Difference, Verdict
-from gymcli.metrics.deciding import Needed, needed
+from gymcli.metrics.comparison_results import Comparison, Difference, Verdict
 from gymcli.metrics.filters import parse_expression
 from gymcli.metrics.gate_numbers import DIFFERENCE, check_name, is_estimate, number_of, part_of
-from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
-from gymcli.metrics.thresholds import Sign, Threshold
+from gymcli.metrics.intervals import interval_of, normal_quantile
+from gymcli.metrics.planning import CHANCE, Needed
+from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics, Variance
 
 __all__ = [
     "DIFFERENCE",
@@ -23,7 +25,10 @@ __all__ = [
     "GateOn",
     "GateProblem",
     "GateVerdict",
+    "Sign",
+    "Threshold",
     "judge",
+    "needed",
     "parse_gate",
     "with_differences",
 ]
@@ -31,6 +36,9 @@ __all__ = [
 GateOn = Literal["bound", "point"]
 """`bound`: the whole interval has to hold; `point`: the number itself."""
 
+Sign = Literal[">=", ">", "<=", "<", "=="]
+
+_TURNED: dict[Sign, Sign] = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "=="}
 _SIGNS: dict[type[ast.cmpop], Sign] = {
     ast.GtE: ">=",
     ast.Gt: ">",
@@ -41,6 +49,42 @@ _SIGNS: dict[type[ast.cmpop], Sign] = {
 _PART = re.compile(r"""\[(?=\s*[\w.-]+\s*=(?!=))((?:"[^"]*"|'[^']*'|[^\[\]"'])*)\]""")
 _SELECTOR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|[^,"']*?)\s*(?:,|$)""")
 _ENV = "env"
+_MAX_TASKS = 10_000_000
+_MAX_ATTEMPTS = 10_000
+
+
+class Threshold(NamedTuple):
+    """`>= 0.8`, say: what stands on the right of a comparison."""
+
+    sign: Sign
+    number: float
+
+    def turned(self) -> Threshold:
+        """Return the same where the number stood on the left."""
+        return Threshold(_TURNED[self.sign], self.number)
+
+    @property
+    def is_lower(self) -> bool:
+        """Whether more is better."""
+        return self.sign in (">=", ">")
+
+    def holds(self, value: float) -> bool:
+        """Say whether a number reaches it."""
+        match self.sign:
+            case ">=":
+                return value >= self.number
+            case ">":
+                return value > self.number
+            case "<=":
+                return value <= self.number
+            case "<":
+                return value < self.number
+        return value == self.number
+
+    def holds_within(self, interval: Interval) -> bool | None:
+        """Say whether all of an interval reaches it, or none of it; None: a part does."""
+        low, high = self.holds(interval.low), self.holds(interval.high)
+        return low if low == high else None
 
 
 class Gate(NamedTuple):
@@ -121,7 +165,7 @@ class GateProblem(msgspec.Struct, kw_only=True):
 
 
 def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdict:
-    """Give the verdict on the numbers of a run.
+    """Return the verdict on the numbers of a run.
 
     On the bound a gate passes where the whole interval of the number holds, and fails where none
     of it does; a number without an interval, such as a count, is judged as it is.
@@ -154,12 +198,13 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
     else:
         found.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
         if found.verdict == "INCONCLUSIVE":
-            _add_needed(found, needed(number, gate.thresholds, part))
+            needs = needed(number, gate.thresholds, part)
+            found.tasks_needed, found.attempts_needed, found.way_out = needs
     return found
 
 
 def with_differences(metrics: RunMetrics, comparison: Comparison) -> RunMetrics:
-    """Give the numbers with `difference`, which the run has to a baseline, among the estimates.
+    """Return the numbers with `difference`, which the run has to a baseline, among the estimates.
 
     Its interval is the one that decides in `gym compare`, so that `difference > -0.02` is that
     verdict with a margin of 0.02.
@@ -185,18 +230,14 @@ def _with(metrics: _Numbers, found: Difference | None) -> _Numbers:
 
 
 def _verdict(held: list[bool | None]) -> Verdict:
-    """Give the verdict of thresholds that hold, do not, or are undecided (None)."""
+    """Return the verdict of thresholds that hold, do not, or are undecided (None)."""
     if all(held):
         return "PASS"
     return "FAIL" if any(one is False for one in held) else "INCONCLUSIVE"
 
 
-def _add_needed(found: GateVerdict, needs: Needed) -> None:
-    found.tasks_needed, found.attempts_needed, found.way_out = needs
-
-
 def _comparison(tree: ast.expr, text: str) -> tuple[str, tuple[Threshold, ...]]:
-    """Give the name of a comparison and what it is compared with."""
+    """Return the name of a comparison and what it is compared with."""
     if not isinstance(tree, ast.Compare):
         way_out = "give each condition in a --gate of its own"
         hint = way_out if isinstance(tree, ast.BoolOp) else "write one such as pass@1 >= 0.8"
@@ -250,3 +291,104 @@ def _parts(inside: str, text: str) -> dict[str, str]:
         parts[found[1]] = value[1:-1] if value[0] in "\"'" else value
         place = found.end()
     return parts
+
+
+def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> Needed:
+    """Return what would decide a gate that an interval leaves open.
+
+    Another run of n tasks has the standard error s/sqrt(n), s being that of one task here, and a
+    number that is less favourable by 0.84 of it (the quantile of the chance); attempts shrink but
+    the part of the variance that lies within tasks (Miller 2024, arXiv 2411.00640, section 5).
+
+    Args:
+        number: The number, with an interval.
+        thresholds: Those of the gate.
+        part: The numbers of the same part, for the variance within tasks.
+
+    """
+    assert number.interval is not None
+    level, method = number.interval.level, number.interval.method
+    error, num_tasks = number.standard_error or 0.0, number.num_clusters
+    attempts = number.num_values / num_tasks
+    best = 1.0 if method == "wilson-neff" and number.interval.high <= 1.0 else None
+
+    def is_decided(tasks: int, attempts: float, error: float) -> bool:
+        def at(value: float) -> Interval | None:
+            return interval_of(
+                value if best is None else min(best, max(0.0, value)),
+                error,
+                best=best,
+                num_values=math.ceil(tasks * attempts),
+                num_clusters=tasks,
+                level=level,
+            )
+
+        return _decides(number.value, normal_quantile(CHANCE) * error, thresholds, at)
+
+    tasks = _fewest(
+        lambda n: is_decided(n, attempts, error * math.sqrt(num_tasks / n)),
+        num_tasks + 1,
+        _MAX_TASKS,
+    )
+    if tasks is None:
+        return Needed(None, None, "the number is so near that no number of tasks would decide")
+    more = _parts_of(number, part)
+    most = None
+    if more is not None:
+        parts = more
+        most = _fewest(
+            lambda k: is_decided(
+                num_tasks, k, math.sqrt((parts.between + parts.within / k) / num_tasks)
+            ),
+            max(2, math.ceil(attempts) + 1),
+            _MAX_ATTEMPTS,
+        )
+    text = f"about {tasks:,} tasks such as these"
+    if most is not None:
+        text += f", or {most:,} attempts a task,"
+    return Needed(tasks, most, f"{text} would decide")
+
+
+def _decides(
+    value: float,
+    shift: float,
+    thresholds: Sequence[Threshold],
+    at: Callable[[float], Interval | None],
+) -> bool:
+    """Say whether intervals around a number, moved by chance, leave nothing open.
+
+    Where the number reaches every threshold, each has to hold, with the number moved towards it;
+    else one that it does not reach has to fail.
+    """
+    lacking = [threshold for threshold in thresholds if not threshold.holds(value)]
+    for threshold in lacking or thresholds:
+        is_away = threshold.is_lower == (threshold in lacking)
+        interval = at(value + shift if is_away else value - shift)
+        is_decided = interval is not None and threshold.holds_within(interval) == (not lacking)
+        if lacking and is_decided:
+            return True
+        if not lacking and not is_decided:
+            return False
+    return not lacking
+
+
+def _parts_of(number: Estimate, part: Metrics) -> Variance | None:
+    """Return how the variance of the mean reward is split, where the number is just that mean."""
+    is_mean = (number.value, number.standard_error) == (part.mean_reward, part.standard_error)
+    return part.variance if is_mean else None
+
+
+def _fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
+    """Return the smallest number from which on it is enough; None where even the largest is not."""
+    high = least
+    while not is_enough(high):
+        if high >= most:
+            return None
+        least, high = high + 1, min(2 * high, most)
+    while least < high:
+        middle = (least + high) // 2
+        if is_enough(middle):
+            high = middle
+        else:
+            least = middle + 1
+    return high

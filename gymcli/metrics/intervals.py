@@ -1,13 +1,28 @@
-"""Confidence intervals of a mean, over tasks or other independent units."""
+"""Confidence intervals of a mean over tasks, and the quantiles that they take, in plain Python."""
 
 from __future__ import annotations
 
+import functools
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
-from gymcli.metrics.distributions import normal_quantile, student_t_quantile
+from gymcli.metrics.results import Interval
 
-__all__ = ["Range", "t_interval", "wilson_effective_interval", "wilson_interval"]
+__all__ = [
+    "Range",
+    "interval_of",
+    "normal_quantile",
+    "regularised_incomplete_beta",
+    "student_t_cdf",
+    "student_t_quantile",
+    "t_interval",
+    "wilson_effective_interval",
+    "wilson_interval",
+]
+
+_PRECISION = 1e-15
+_TINY = 1e-300
 
 
 class Range(NamedTuple):
@@ -18,7 +33,7 @@ class Range(NamedTuple):
 
 
 def wilson_interval(rate: float, num_trials: float, *, level: float = 0.95) -> Range:
-    """Give the score interval of a rate in [0, 1]; the number of trials may be a fraction.
+    """Return the score interval of a rate in [0, 1]; the number of trials may be a fraction.
 
     Wilson 1927, "Probable inference, the law of succession, and statistical inference".
     """
@@ -37,7 +52,7 @@ def wilson_interval(rate: float, num_trials: float, *, level: float = 0.95) -> R
 def wilson_effective_interval(
     rate: float, error: float, *, num_clusters: int, num_values: int, level: float = 0.95
 ) -> Range:
-    """Give the Wilson interval on the effective sample size.
+    """Return the Wilson interval on the effective sample size.
 
     Korn and Graubard 1998 (effective size, adjusted for the degrees of freedom) with the Wilson
     kernel, as Franco et al. 2019 recommend for clustered samples (PMC6690503). For scores inside
@@ -63,7 +78,7 @@ def wilson_effective_interval(
 
 
 def t_interval(centre: float, error: float, *, num_clusters: int, level: float = 0.95) -> Range:
-    """Give centre ± t * error with `num_clusters - 1` degrees of freedom.
+    """Return centre ± t * error with `num_clusters - 1` degrees of freedom.
 
     Student 1908, "The probable error of a mean"; over clusters: Miller 2024, arXiv 2411.00640.
 
@@ -73,3 +88,147 @@ def t_interval(centre: float, error: float, *, num_clusters: int, level: float =
     """
     half = student_t_quantile((1.0 + level) / 2.0, num_clusters - 1) * error
     return Range(centre - half, centre + half)
+
+
+def interval_of(
+    value: float,
+    error: float | None,
+    *,
+    best: float | None,
+    num_values: int,
+    num_clusters: int,
+    level: float,
+) -> Interval | None:
+    """Return the interval of a mean; None where nothing can be said.
+
+    Wilson's on the effective size where all that it is the mean of lies between 0 and a known best
+    value, else Student's. The value lies in it, and it lies in the range.
+
+    Args:
+        value: The mean.
+        error: Its standard error; None: it is not known.
+        best: The top of the range, which begins at 0; None where there is none.
+        num_values: Attempts that the mean was made of.
+        num_clusters: Tasks, which are independent of each other.
+        level: The share of such intervals that contain the true number.
+
+    """
+    if error is None or num_clusters < 2:
+        return None
+    if best is None or best <= 0.0:
+        if error == 0.0:
+            return None
+        student = t_interval(value, error, num_clusters=num_clusters, level=level)
+        return Interval(low=student.low, high=student.high, level=level, method="t")
+    wilson = wilson_effective_interval(
+        value / best, error / best, num_clusters=num_clusters, num_values=num_values, level=level
+    )
+    # Scaling there and back may round an end that equals the mean, or the best, to just beside it.
+    return Interval(
+        low=min(value, wilson.low * best),
+        high=max(value, min(best, wilson.high * best)),
+        level=level,
+        method="wilson-neff",
+    )
+
+
+def normal_quantile(probability: float) -> float:
+    """Return the value below which a standard normal variable falls with this probability."""
+    return NormalDist().inv_cdf(probability)
+
+
+def regularised_incomplete_beta(x: float, a: float, b: float) -> float:
+    """Return I_x(a, b), the distribution function of the beta distribution.
+
+    The continued fraction of DLMF 8.17.22 converges quickly below the mean of the distribution;
+    above it the symmetry I_x(a, b) = 1 - I_{1-x}(b, a) (DLMF 8.17.4) is used.
+    """
+    if x <= 0.0:
+        return 0.0
+    if x >= 1.0:
+        return 1.0
+    if x > (a + 1.0) / (a + b + 2.0):
+        return 1.0 - _beta_tail(1.0 - x, b, a)
+    return _beta_tail(x, a, b)
+
+
+def _beta_tail(x: float, a: float, b: float) -> float:
+    log_front = (
+        math.lgamma(a + b)
+        - math.lgamma(a)
+        - math.lgamma(b)
+        + a * math.log(x)
+        + b * math.log1p(-x)
+        - math.log(a)
+    )
+    return math.exp(log_front) / _continued_fraction(x, a, b)
+
+
+def _continued_fraction(x: float, a: float, b: float) -> float:
+    """Evaluate 1 + d1/(1 + d2/(1 + ...)) of DLMF 8.17.22 by the modified Lentz method.
+
+    Lentz 1976, Applied Optics 15(3), as modified by Thompson and Barnett 1986.
+    """
+    value = numerator = 1.0
+    denominator = 0.0
+    change = 0.0
+    step = 0
+    while abs(change - 1.0) > _PRECISION:
+        step += 1
+        half = step // 2
+        if step % 2:
+            term = -(a + half) * (a + b + half) * x / ((a + step - 1) * (a + step))
+        else:
+            term = half * (b - half) * x / ((a + step - 1) * (a + step))
+        denominator = 1.0 / _away_from_zero(1.0 + term * denominator)
+        numerator = _away_from_zero(1.0 + term / numerator)
+        change = numerator * denominator
+        value *= change
+    return value
+
+
+def _away_from_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+def student_t_cdf(value: float, degrees_of_freedom: float) -> float:
+    """Return the probability that a Student t variable falls below a value.
+
+    By the incomplete beta function: Abramowitz and Stegun 26.7.1.
+    """
+    square = value * value
+    inside = regularised_incomplete_beta(
+        square / (degrees_of_freedom + square), 0.5, degrees_of_freedom / 2.0
+    )
+    return 0.5 + math.copysign(0.5 * inside, value)
+
+
+@functools.lru_cache(maxsize=1 << 10)  # a millisecond each, and few are different in a run
+def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
+    """Return the value below which a Student t variable falls with this probability.
+
+    Found by bisection, so it is as exact as the distribution function: 9 digits or more.
+
+    Raises:
+        ValueError: The probability is not strictly between 0 and 1, or there is no degree of
+            freedom.
+
+    """
+    if not 0.0 < probability < 1.0 or degrees_of_freedom <= 0.0:
+        raise ValueError(
+            f"no Student t quantile at probability {probability} with "
+            f"{degrees_of_freedom} degrees of freedom"
+        )
+    if probability < 0.5:
+        return -student_t_quantile(1.0 - probability, degrees_of_freedom)
+    low, high = 0.0, 1.0
+    while student_t_cdf(high, degrees_of_freedom) < probability:
+        low, high = high, 2.0 * high
+    while True:
+        middle = (low + high) / 2.0
+        if middle in (low, high):
+            return middle
+        if student_t_cdf(middle, degrees_of_freedom) < probability:
+            low = middle
+        else:
+            high = middle

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from gymcli.errors import UsageError
 from gymcli.metrics.aggregate import Aggregator
-from gymcli.metrics.distributions import normal_quantile
 from gymcli.metrics.estimators import variance
+from gymcli.metrics.intervals import normal_quantile
 from gymcli.metrics.results import Metrics, TaskMetrics
 
 __all__ = [
     "ASSUMED_CORRELATION",
+    "CHANCE",
+    "Needed",
     "Pilot",
     "Plan",
     "Planned",
@@ -40,9 +42,20 @@ _DESIGNS: tuple[Design, ...] = ("unpaired", "paired")
 
 ASSUMED_CORRELATION = 0.5
 """Of what two models get at the same tasks, where no second run tells: Miller found 0.3 to 0.7."""
+CHANCE = 0.8
+"""That the number of tasks or attempts that is said to decide does so."""
 _SMALLEST_MARGIN = 1e-9
 _NUM_TASKS = (25, 50, 100, 200, 500, 1000, 2000, 5000)
 _NUM_ATTEMPTS = (1, 2, 4, 8, 16)
+
+
+class Needed(NamedTuple):
+    """What would decide with a chance of 80 %."""
+
+    num_tasks: int | None
+    num_attempts: int | None
+    """Of each task."""
+    way_out: str
 
 
 class Pilot(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +95,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pilot_of(metrics: Metrics) -> Pilot | None:
-    """Give what the numbers of one environment say.
+    """Return what the numbers of one environment say.
 
     None where two tasks are not scored, or all attempts got the same: how far they differ is not
     known then, and no plan rests on it.
@@ -98,7 +111,7 @@ def pilot_of(metrics: Metrics) -> Pilot | None:
 def pilot_of_pair(
     first: Mapping[str, float], second: Mapping[str, float], *, runs: tuple[Pilot, Pilot]
 ) -> Pilot:
-    """Give what two runs say together: the correlation too, over the tasks that both have.
+    """Return what two runs say together: the correlation too, over the tasks that both have.
 
     Attempts of one run are independent of the other's, so that the covariance of the task means is
     that of the true ones. It stays an assumption where fewer than three tasks are shared, or the
@@ -129,7 +142,7 @@ def pilot_of_pair(
 
 
 def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[str, Plan]:
-    """Give a plan for each environment that one pilot, or two that are paired, can be planned from.
+    """Return a plan for each environment that one pilot, or two paired ones, say enough of.
 
     Raises:
         UsageError: There is none, there are more pilots, or the margin is too small.
@@ -164,7 +177,7 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
 
 
 def _task_means(rows: Iterable[TaskMetrics]) -> dict[str, dict[str, float]]:
-    """Give the mean reward of each task, by environment and task id."""
+    """Return the mean reward of each task, by environment and task id."""
     means: dict[str, dict[str, float]] = {}
     for row in rows:
         if row.mean_reward is not None:
@@ -179,7 +192,7 @@ def plan(
     significance: float = 0.05,
     power: float = 0.8,
 ) -> Plan:
-    """Give what runs of several sizes can detect.
+    """Return what runs of several sizes can detect.
 
     Of a pilot with one attempt a task only that many can be planned: how far attempts of a task
     differ is not known.
@@ -211,6 +224,6 @@ def plan(
 
 
 def _variance_of_difference(pilot: Pilot, design: Design, num_attempts: int) -> float:
-    """Give the variance of the difference of two models at one task."""
+    """Return the variance of the difference of two models at one task."""
     shared = pilot.correlation if design == "paired" else 0.0
     return 2.0 * (pilot.between * (1.0 - shared) + (pilot.within or 0.0) / num_attempts)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from gymcli.metrics.curves import Curve
 from gymcli.types import RoleUse
 
 __all__ = [
     "Bounds",
+    "Curve",
     "Effect",
     "Estimate",
     "Interval",
@@ -22,6 +22,9 @@ __all__ = [
     "TaskMetrics",
     "Variance",
 ]
+
+Curve: TypeAlias = dict[str, float]
+"""A value for each k; the keys are text, as in JSON."""
 
 IntervalMethod = Literal["wilson-neff", "t"]
 """`wilson-neff` where rewards lie between 0 and a known best one, else `t`."""

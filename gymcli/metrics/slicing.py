@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
+from gymcli.errors import UsageError
 from gymcli.types import JSON, JSON_ERRORS, canonical_json
 
-__all__ = ["MAX_SLICES", "NONE", "field_of", "slice_name", "slice_order"]
+__all__ = [
+    "MAX_SLICES",
+    "NONE",
+    "FieldValues",
+    "check_num_slices",
+    "field_of",
+    "slice_name",
+    "slice_order",
+]
+
+FieldValues: TypeAlias = Sequence[str | None]
+"""What a task row says of each field, as `field_of` returns it."""
 
 MAX_SLICES = 1000
 """Values of a field; one with more is no field to slice by, as an id."""
@@ -21,7 +34,7 @@ _METADATA = "verifier_metadata"
 
 
 def field_of(task: Mapping[str, object], field: str) -> str | None:
-    """Give a field of a task row as JSON text, the same for equal values; None where it lacks it.
+    """Return a field of a task row as JSON text, the same for equal values; None where it lacks it.
 
     Args:
         task: The fields of the row, decoded or not (`msgspec.Raw`); those under `verifier_metadata`
@@ -37,14 +50,14 @@ def field_of(task: Mapping[str, object], field: str) -> str | None:
 
 
 def slice_name(value: str | None) -> str:
-    """Give the name of a slice from the JSON text of its value: texts stand for themselves."""
+    """Return the name of a slice from the JSON text of its value: texts stand for themselves."""
     if value is None:
         return NONE
     return str(msgspec.json.decode(value)) if value.startswith('"') else value
 
 
 def slice_order(name: str) -> tuple[bool, bool, float, str]:
-    """Give the key to sort slices by: numbers by size, then texts, then what has no value."""
+    """Return the key to sort slices by: numbers by size, then texts, then what has no value."""
     try:
         number = float(name)
     except ValueError:
@@ -54,8 +67,22 @@ def slice_order(name: str) -> tuple[bool, bool, float, str]:
     return (name == NONE, True, 0.0, name)
 
 
+def check_num_slices(field: str, num_slices: int) -> None:
+    """Refuse a field that has too many values.
+
+    Raises:
+        UsageError: It has.
+
+    """
+    if num_slices > MAX_SLICES:
+        raise UsageError(
+            f"--by {field}: has more than {MAX_SLICES:,} values; give a field that tasks have in "
+            "common, such as a category"
+        )
+
+
 def _at(value: object, path: str) -> JSON:
-    """Give what a path leads to; a name with dots in it comes before a way through objects."""
+    """Return what a path leads to; a name with dots in it comes before a way through objects."""
     if not isinstance(value, Mapping):
         return None
     if path in value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gymcli.metrics import Estimate, Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics import METRICS, Estimate, Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.html_figures import (
     Bin,
     Group,
@@ -51,15 +51,6 @@ __all__ = [
 _FEW_STEPS = 12
 """Whole numbers that each have their tick."""
 
-_CURVES = {
-    "pass_at_k": "pass@",
-    "pass_hat_k": "pass^",
-    "avg_at_k": "avg@",
-    "majority_at_k": "majority@",
-    "best_of_k": "best@",
-}
-"""By the key of the result: what its estimates are called, before k."""
-
 
 def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> Chart | None:
     """Show how the rewards of scored attempts are spread; None where there are none."""
@@ -104,18 +95,18 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
     """Show what k attempts at a task give, with bands; None where nothing is scored."""
     rows: list[tuple[Cell, ...]] = []
     drawn: list[Line] = []
-    for key, prefix in _CURVES.items():
-        curve: dict[str, float] | None = getattr(metrics, key)
+    for metric in METRICS.values():
+        curve: dict[str, float] | None = getattr(metrics, metric.key)
         if not curve:
             continue
-        found = [metrics.estimates[f"{prefix}{k}"] for k in curve]
+        found = [metrics.estimates[f"{metric.name}{k}"] for k in curve]
         rows += (
-            (f"{prefix}{k}", *estimate_cells(one)) for k, one in zip(curve, found, strict=True)
+            (f"{metric.name}{k}", *estimate_cells(one)) for k, one in zip(curve, found, strict=True)
         )
         bands = [one.interval for one in found]
         drawn.append(
             Line(
-                f"{prefix}k",
+                f"{metric.name}k",
                 [int(k) for k in curve],
                 list(curve.values()),
                 [None if band is None else band.low for band in bands],

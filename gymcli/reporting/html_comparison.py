@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gymcli.errors import RunError, UsageError
 from gymcli.metrics import Estimate
-from gymcli.metrics.comparison import Comparison, Difference, TaskDifference
+from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
 from gymcli.reporting.html_charts import MAX_DRAWN, distinct_labels
 from gymcli.reporting.html_figures import points, ranges, sample_of
 from gymcli.reporting.html_parts import (
@@ -22,7 +22,7 @@ from gymcli.reporting.html_parts import (
     method_of,
     number,
 )
-from gymcli.runner.comparing import compare_runs
+from gymcli.runner.paired_runs import compare_runs
 
 __all__ = ["MAX_TASKS", "ComparisonSection", "read_comparison"]
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.estimators import percentile
 from gymcli.metrics.gates import GateVerdict
-from gymcli.metrics.percentiles import percentile
 from gymcli.metrics.results import Percentiles
 from gymcli.reporting.html_charts import (
     component_chart,

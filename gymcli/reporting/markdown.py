@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gymcli.metrics import Estimate, Metrics, TaskMetrics
-from gymcli.metrics.comparison import Comparison, Difference
+from gymcli.metrics.comparison_results import Comparison, Difference
 from gymcli.metrics.gates import GateVerdict
 from gymcli.reporting.run_report import (
     Clean,

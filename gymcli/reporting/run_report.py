@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from gymcli.metrics import Interval, RunMetrics, TaskMetrics
-from gymcli.metrics.comparison import Comparison
-from gymcli.metrics.comparison.results import Verdict
+from gymcli.metrics.comparison_results import Comparison, Verdict
 from gymcli.metrics.gates import GateProblem, GateVerdict
 from gymcli.metrics.planning import Plan
 

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from gymcli.errors import RunError, UsageError
 from gymcli.metrics import RunMetrics
-from gymcli.metrics.comparison import Comparison
+from gymcli.metrics.comparison_results import Comparison
 from gymcli.reporting.viewer_lists import (
     Differences,
     Kept,
@@ -395,7 +395,7 @@ def _measured(run: ViewedRun) -> RunMetrics:
 
 
 def _compared(runs: Sequence[ViewedRun]) -> Comparison:
-    from gymcli.runner.comparing import compare_runs  # late: heavy, and one run needs none of it
+    from gymcli.runner.paired_runs import compare_runs  # late: heavy, and one run needs none of it
 
     a, b = runs
     return compare_runs(a.path, b.path, env=a.env, allow_drift=True)

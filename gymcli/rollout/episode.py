@@ -1,14 +1,33 @@
-"""Asks the model for one message of an episode, within the limits of that, and counts it."""
+"""Plays one episode: setup, turn after turn, the final state, and the end in any case.
+
+The order of events, and where an exception goes in each:
+
+1. the task is typed, the instance made and `setup` runs: a failure is phase `setup`;
+2. the model is asked: a failure is phase `model`, but for a context overflow, which is a stop
+   reason; the message is recorded before anything looks at it;
+3. the environment answers the message: a failure is phase `environment`;
+4. 2 and 3 repeat until one of them has a stop reason, or the turns or another limit of the
+   episode are used up; of these only the time cuts a request off that is under way;
+5. `final_state` is taken, unless something failed, and `close` runs in any case: a failure there
+   is phase `environment`, unless something failed before.
+
+All of it is one task, which is awaited from outside: a call that waits beyond its limit is
+cancelled, `close` runs, and the episode failed. Nothing but a cancellation is thrown into the task.
+It has `close_timeout` seconds to end then; one that goes on is left behind, with a warning. Where
+the caller is cancelled that passes at once, and `close` still runs in the task.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
+import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -20,7 +39,7 @@ from gymcli.environment.contract_checks import (
     checked_step,
     checked_turn,
 )
-from gymcli.environment.time_limit import UnaskedCancellationError
+from gymcli.environment.time_limit import LateError
 from gymcli.environment.tool import EnvironmentOptions, Step, Task
 from gymcli.errors import (
     AttemptError,
@@ -37,19 +56,16 @@ from gymcli.errors import (
     leave_copy,
 )
 from gymcli.rollout.event_loop import Watchdog
-from gymcli.rollout.flight import Flight
 from gymcli.types import (
     SCHEMA_VERSION,
     Answer,
     Call,
     JSONObject,
-    Message,
     Request,
     Rollout,
     StopReason,
     TaskRow,
     Timing,
-    Tries,
     Usage,
 )
 
@@ -59,14 +75,17 @@ __all__ = [
     "EpisodeFailedError",
     "EpisodeLimits",
     "EpisodePlan",
-    "OutOfTimeError",
     "Policy",
-    "ask",
     "attempt_seed",
-    "cost_of",
-    "limit_reached",
     "play",
 ]
+
+_LOGGER = logging.getLogger(__name__)
+
+DEFAULT_MAX_TURNS = 32
+
+_UNWIND_SECONDS = 1.0
+"""How long the record of a cancelled episode waits for what its task still adds to it."""
 
 
 class Policy(Protocol):
@@ -117,28 +136,36 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What tokens of the policy cost; None: nobody knows."""
     spend: Callable[[Usage, float | None], None] | None = None
     """Told of every answer's tokens and their cost, as it comes."""
-    watchdog: Watchdog | None = None
-    """Keeps the limits of what waits. None: the episode has one of its own."""
+
+    def new_record(self) -> Rollout:
+        """Return the record of an episode that begins now."""
+        row = self.row
+        env_options = self.env_options
+        if env_options is None:
+            env_options = self.options.model_dump(mode="json", exclude_defaults=True)
+        return Rollout(
+            schema_version=SCHEMA_VERSION,
+            task_id=row.id,
+            task_hash=row.hash,
+            attempt=self.attempt,
+            env=row.env,
+            env_version=self.env_version,
+            env_options=env_options,
+            seed=attempt_seed(self.run_seed, row.id, self.attempt),
+            task=row.fields,
+            messages=list(row.messages),
+            tools=row.tools or [],
+            num_prompt_messages=len(row.messages),
+            model=self.model,
+            sampling=self.params,
+            timing=Timing(started_at=time.time_ns() // 1_000_000 / 1000),
+        )
 
 
-class Episode:
-    """One episode under way: its record so far, and where it stands."""
-
-    def __init__(self, plan: EpisodePlan) -> None:
-        self.rollout = _new_record(plan)
-        self.phase: Phase = "setup"
-        self.is_finished = False
-        """The record is whole and can be scored; only `close` is left."""
-        self.num_turns = 0
-        """Messages of the model on record."""
-        self.has_known_usage = True
-        """False where an answer did not say what it took."""
-        self.flight: Flight | None = None
-        """The task that plays it, once it is played."""
-        self.started = time.perf_counter()
-        self.waited = 0.0
-        """Seconds since then that its requests waited for others, or for an endpoint that is gone;
-        they do not count as its time."""
+def attempt_seed(run_seed: int, task_id: str, attempt: int) -> int:
+    """Derive the seed of one attempt: 31 bits, which every endpoint takes."""
+    text = f"{run_seed}\0{task_id}\0{attempt}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1
 
 
 class EpisodeFailedError(Exception):
@@ -150,262 +177,120 @@ class EpisodeFailedError(Exception):
         self.error = error
 
 
-def attempt_seed(run_seed: int, task_id: str, attempt: int) -> int:
-    """Derive the seed of one attempt: 31 bits, which every endpoint takes."""
-    text = f"{run_seed}\0{task_id}\0{attempt}".encode()
-    return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1
-
-
-def _recorded_options(plan: EpisodePlan) -> JSONObject:
-    if plan.env_options is not None:
-        return plan.env_options
-    return plan.options.model_dump(mode="json", exclude_defaults=True)
-
-
-def _new_record(plan: EpisodePlan) -> Rollout:
-    row = plan.row
-    seed = attempt_seed(plan.run_seed, row.id, plan.attempt)
-    return Rollout(
-        schema_version=SCHEMA_VERSION,
-        task_id=row.id,
-        task_hash=row.hash,
-        attempt=plan.attempt,
-        env=row.env,
-        env_version=plan.env_version,
-        env_options=_recorded_options(plan),
-        seed=seed,
-        task=row.fields,
-        messages=list(row.messages),
-        tools=row.tools or [],
-        num_prompt_messages=len(row.messages),
-        model=plan.model,
-        sampling=plan.params,
-        timing=Timing(started_at=time.time_ns() // 1_000_000 / 1000),
-    )
-
-
-class OutOfTimeError(Exception):
-    """Raised when the time of an episode is over while its model is asked."""
-
-
-def limit_reached(episode: Episode, plan: EpisodePlan) -> StopReason | None:
-    """Say which limit leaves no room for another request.
-
-    Raises:
-        UnknownUsageError: Tokens are limited, and an answer did not say how many it took.
-
-    """
-    max_tokens, max_cost, max_seconds = plan.limits
-    usage = episode.rollout.usage
-    if not episode.has_known_usage and not (max_tokens is None and max_cost is None):
-        option = "--max-episode-cost" if max_tokens is None else "--max-episode-tokens"
-        raise UnknownUsageError(
-            f"an answer did not say how many tokens it took, so {option} cannot be kept; "
-            "leave that out to go on without"
-        )
-    if max_tokens is not None and usage.prompt_tokens + usage.completion_tokens >= max_tokens:
-        return "episode_tokens"
-    if max_cost is not None and plan.cost is not None and (plan.cost(usage) or 0.0) >= max_cost:
-        return "episode_cost"
-    if max_seconds is not None and _seconds_left(episode, max_seconds, episode.waited) <= 0:
-        return "episode_time"
-    return None
-
-
-def cost_of(episode: Episode, plan: EpisodePlan) -> float | None:
-    """Give what the episode's answers cost; None where one did not say what it took."""
-    if plan.cost is None or not episode.has_known_usage:
-        return None
-    return plan.cost(episode.rollout.usage)
-
-
-async def ask(plan: EpisodePlan, policy: Policy, episode: Episode, flight: Flight) -> Answer:
-    """Ask the model for one message and count what that took.
-
-    Raises:
-        ModelError: There is no usable answer.
-        OutOfTimeError: The time of the episode was over first.
-
-    """
-    rollout = episode.rollout
-    params = rollout.sampling
-    if plan.sends_seed:
-        params = {**params, "seed": rollout.seed}
-    request = Request(messages=rollout.messages, tools=rollout.tools, params=params)
-    started = time.perf_counter()
-    episode.phase = "model"
-    max_seconds = plan.limits.max_seconds
-    try:
-        if max_seconds is None:
-            with boundary(ModelError):
-                answer = await policy.answer(request)
-        else:
-            answer = await _answer_in_time(policy, request, episode, flight, max_seconds)
-    finally:
-        seconds = time.perf_counter() - started
-        rollout.timing.model_seconds += seconds
-        episode.phase = "environment"
-        _count_tries(request.tries, plan, episode)
-    _count_usage(answer.usage, plan, episode)
-    message = answer.message
-    rollout.calls.append(
-        Call(
-            usage=answer.usage,
-            finish_reason=answer.unknown_finish or answer.finish_reason,
-            response_id=answer.response_id,
-            seconds=round(seconds, 6),
-            lacks_logprobs=bool(
-                params.get("logprobs") and message.logprobs is None and message.text
-            ),
-        )
-    )
-    if answer.model is not None and answer.model != plan.model:
-        rollout.response_model = answer.model
-    return answer
-
-
-async def _answer_in_time(
-    policy: Policy, request: Request, episode: Episode, flight: Flight, max_seconds: float
-) -> Answer:
-    """Ask for an answer within the time of the episode; waiting in line takes none of it.
-
-    Raises:
-        EndpointTimeoutError: The time is over, and a try failed before.
-        OutOfTimeError: The time is over, and nothing but the model took it.
-
-    """
-    task = flight.task
-    assert task is not None, "an episode is played in a task"
-    num_before = task.cancelling()
-    is_cut = False
-
-    def look() -> None:
-        nonlocal is_cut
-        left = _seconds_left(episode, max_seconds, _waited(policy))
-        if left > 0:
-            flight.call_late(left, look)
-        else:
-            is_cut = True
-            task.cancel()
-
-    flight.call_late(_seconds_left(episode, max_seconds, episode.waited), look)
-    try:
-        with boundary(ModelError):
-            return await policy.answer(request)
-    except asyncio.CancelledError as error:
-        if not is_cut or task.uncancel() > num_before:
-            raise  # somebody else wants all of it ended
-        if failed := ", ".join(request.tries.retries):
-            text = f"the time of the episode was over before it was answered ({failed} before)"
-            raise EndpointTimeoutError(text) from error
-        raise OutOfTimeError from error
-    finally:
-        episode.waited = _waited(policy)
-        flight.unlimit()
-
-
-def _seconds_left(episode: Episode, max_seconds: float, waited: float) -> float:
-    return max_seconds + waited - (time.perf_counter() - episode.started)
-
-
-def _waited(policy: Policy) -> float:
-    """Give the seconds that the requests waited so far; only conversations with endpoints do."""
-    waited: float = getattr(policy, "waited", 0.0)
-    return waited
-
-
-def _count_tries(tries: Tries, plan: EpisodePlan, episode: Episode) -> None:
-    """Add to the record what came of a request beside its answer."""
-    if tries.retries:
-        episode.rollout.retries = dict(Counter(episode.rollout.retries) + Counter(tries.retries))
-    if tries.usage != Usage():
-        _count_usage(tries.usage, plan, episode)
-
-
-def _count_usage(usage: Usage, plan: EpisodePlan, episode: Episode) -> None:
-    """Add to the record what an answer took."""
-    episode.rollout.usage.add(usage)
-    if not (usage.prompt_tokens or usage.completion_tokens):
-        episode.has_known_usage = False
-    if plan.spend is not None:
-        plan.spend(usage, None if plan.cost is None else plan.cost(usage))
-
-
-DEFAULT_MAX_TURNS = 32
-
-_WAYS_OUT = {
-    "setup": "setup_timeout",
-    "step": "step_timeout",
-    "oracle": "step_timeout",
-    "final_state": "step_timeout",
-    "close": "close_timeout",
-}
-"""The attribute of the class that limits each call, for messages."""
-
-_STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "content_filter"}
-
-
-async def play(plan: EpisodePlan, policy: Policy | None, episode: Episode | None = None) -> Rollout:
-    """Play one episode and return its record, without a score.
+async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
+    """Play one episode with a watchdog of its own, and return its record, without a score.
 
     Args:
         plan: What is played.
         policy: The model; None plays the environment's oracle.
-        episode: Shows meanwhile how it stands; made for this plan.
 
     Raises:
         EpisodeFailedError: Model or environment failed; it carries the record so far.
 
     """
-    episode = episode or Episode(plan)
-    if plan.watchdog is None:
-        async with Watchdog() as watchdog:
-            try:
-                own = msgspec.structs.replace(plan, watchdog=watchdog)
-                return await play(own, policy, episode)
-            finally:
-                if episode.flight is not None:
-                    await episode.flight.gone()
-    flight = Flight(plan.watchdog, plan.environment.close_timeout)
-    episode.flight = flight
-    try:
-        await flight.run(_Play(plan, policy, episode, flight).play())
-    except AttemptError as error:
-        raise EpisodeFailedError(episode.rollout, error) from error
-    except UnaskedCancellationError as error:
-        kind = SetupError if episode.phase == "setup" else EpisodeError
-        raise EpisodeFailedError(episode.rollout, kind(str(error))) from error
-    return episode.rollout
+    async with Watchdog() as watchdog:
+        episode = Episode(plan, policy, watchdog)
+        try:
+            return await episode.play()
+        finally:
+            await episode.gone()
 
 
-class _Play:
-    """The task of one episode."""
+class Episode:
+    """One episode: its record so far, where it stands, and the task that plays it.
 
-    def __init__(
-        self, plan: EpisodePlan, policy: Policy | None, episode: Episode, flight: Flight
-    ) -> None:
+    Args:
+        plan: What is played.
+        policy: The model; None plays the environment's oracle.
+        watchdog: Keeps the limits of what waits.
+
+    """
+
+    def __init__(self, plan: EpisodePlan, policy: Policy | None, watchdog: Watchdog) -> None:
+        self.rollout = plan.new_record()
+        self.phase: Phase = "setup"
+        self.is_finished = False
+        """The record is whole and can be scored; only `close` is left."""
+        self.deadline = math.inf
+        """When the task has waited too long, by `Watchdog.now`."""
         self._plan = plan
         self._policy = policy
-        self._episode = episode
-        self._flight = flight
-        self._process = os.getpid()
+        self._watchdog = watchdog
+        self._started = time.perf_counter()
+        self._num_turns = 0
+        """Messages of the model on record."""
+        self._has_known_usage = True
+        """False where an answer did not say what it took."""
+        self._task: asyncio.Task[None] | None = None
+        self._close_timeout = plan.environment.close_timeout
+        self._on_late: Callable[[], None] | None = None
+        """What happens at the limit in force."""
+        self._error: AttemptError | None = None
+        """Of the limit at which the task was cancelled."""
+        self._is_cancelled = False
+        self._is_closing = asyncio.Event()
+        """Nothing comes to the record any more; a caller that is cancelled waits for no more."""
+        self._is_over = asyncio.Event()
+        """The task has ended, or is left behind."""
 
-    async def play(self) -> None:
-        """Play the episode; its record stands in the `Episode`.
+    async def play(self) -> Rollout:
+        """Play it in a task of its own and return its record, without a score.
+
+        Where the caller is cancelled, the task is cancelled too, unless it closes already. It is
+        waited for until it closes, so that the record is whole then; `gone` waits for its end.
 
         Raises:
-            AttemptError: Model or environment failed.
+            EpisodeFailedError: Model or environment failed.
 
         """
-        plan, episode = self._plan, self._episode
-        rollout = episode.rollout
+        self._task = task = asyncio.create_task(self._play())
+        task.add_done_callback(self._end)
+        self._watchdog.watch(self)
+        try:
+            await self._is_over.wait()
+        except asyncio.CancelledError:
+            if not (self._is_cancelled or self._is_closing.is_set()):
+                self._cancel()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_closing.wait(), _UNWIND_SECONDS)
+            raise
+        try:
+            if self._error is not None:
+                raise self._error
+            if task.cancelled():
+                kind = SetupError if self.phase == "setup" else EpisodeError
+                raise kind("CancelledError, which nobody asked for")
+            task.result()
+        except AttemptError as error:
+            raise EpisodeFailedError(self.rollout, error) from error
+        return self.rollout
+
+    async def _play(self) -> None:
+        plan, rollout = self._plan, self.rollout
         try:
             with boundary(EpisodeError):
-                environment = self._made()
+                with boundary(SetupError):
+                    environment = make(
+                        plan.environment,
+                        rollout.task,
+                        options=plan.options,
+                        roles=plan.roles,
+                        rng=rollout.seed,
+                    )
+                environment.rollout = rollout
+                environment.now = self._watchdog.now
                 try:
                     await self._set_up(environment)
-                    rollout.stop_reason = await self._turns(environment)
-                    await self._finish(environment)
+                    rollout.stop_reason = await self._take_turns(environment)
+                    if rollout.step_rewards:
+                        self._fill_step_rewards(self._num_turns)
+                    if type(environment).final_state is not Environment.final_state:
+                        with self._within_limit(
+                            "final_state", environment.step_timeout, "step_timeout"
+                        ):
+                            state = await environment.final_state()
+                        rollout.final_state = checked_json(environment, "final_state", state)
+                    self.is_finished = True
                 except BaseException:
                     # What failed before says more.
                     with suppress(AttemptError), boundary(EpisodeError):
@@ -413,37 +298,18 @@ class _Play:
                     raise
                 await self._close(environment)
         finally:
-            rollout.timing.total_seconds = time.perf_counter() - episode.started
-            rollout.cost = cost_of(episode, plan)
-
-    def _made(self) -> Environment[Task]:
-        plan, rollout = self._plan, self._episode.rollout
-        with boundary(SetupError):
-            environment = make(
-                plan.environment,
-                rollout.task,
-                options=plan.options,
-                roles=plan.roles,
-                rng=rollout.seed,
-            )
-        environment.rollout = rollout
-        if plan.watchdog is not None:
-            environment.now = plan.watchdog.now
-        return environment
+            rollout.timing.total_seconds = time.perf_counter() - self._started
+            if plan.cost is not None and self._has_known_usage:
+                rollout.cost = plan.cost(rollout.usage)
 
     async def _set_up(self, environment: Environment[Task]) -> None:
         """Build the environment's state; its opening counts as prompt."""
-        episode = self._episode
-        rollout = episode.rollout
-        kind = type(environment)
+        rollout = self.rollout
         with boundary(SetupError):
-            opening: list[Message] = []
-            if kind.setup is not Environment.setup:
-                self._limit("setup", kind.setup_timeout, SetupTimeoutError)
-                opening = await environment.setup()
-                self._returned()
-                opening = checked_messages(environment, "setup", opening)
-            rollout.messages += opening
+            if type(environment).setup is not Environment.setup:
+                with self._within_limit("setup", environment.setup_timeout, "setup_timeout"):
+                    opening = await environment.setup()
+                rollout.messages += checked_messages(environment, "setup", opening)
             if not rollout.messages:
                 raise SetupError(
                     "there is no prompt: neither the row nor the environment gives one"
@@ -452,28 +318,31 @@ class _Play:
                 rollout.tools = shown_tools(environment)
         environment.shown_tools = rollout.tools
         rollout.num_prompt_messages = len(rollout.messages)
-        episode.phase = "environment"
+        self.phase = "environment"
 
-    async def _turns(self, environment: Environment[Task]) -> StopReason:
+    async def _take_turns(self, environment: Environment[Task]) -> StopReason:
         """Play turn after turn and return why the episode ended."""
-        plan, episode = self._plan, self._episode
-        rollout = episode.rollout
+        plan, rollout = self._plan, self.rollout
+        kind = type(environment)
+        answers_texts = kind.step is not Environment.step or kind.reply is not Environment.reply
         max_turns = plan.max_turns or plan.row.max_turns or environment.max_turns
         num_empty = 0
         for _ in range(max_turns or DEFAULT_MAX_TURNS):
-            if (limit := limit_reached(episode, plan)) is not None:
+            if (limit := self._limit_reached()) is not None:
                 return limit
             try:
-                answer = await self._asked(environment)
+                answer = await self._ask(environment)
             except ContextOverflowError:
                 return "context_overflow"
-            except OutOfTimeError:
+            if answer is None:
                 return "episode_time"
             message = answer.message
             rollout.messages.append(message)
-            episode.num_turns += 1
-            if (stop_reason := _stopped_by(answer)) is not None:
-                return stop_reason
+            self._num_turns += 1
+            if answer.finish_reason in ("length", "content_filter"):
+                return answer.finish_reason
+            if message.refusal is not None and not message.tool_calls:
+                return "refusal"
             if message.is_reasoning_only:
                 # Asked once more; an endpoint that only ever thinks must not loop for ever.
                 num_empty += 1
@@ -481,94 +350,262 @@ class _Play:
                     return "no_answer"
                 continue
             num_empty = 0
-            step = await self._answered(environment, message)
-            _record(episode, step)
+            if not (answers_texts or message.tool_calls):
+                return "done"
+            with self._within_limit("step", environment.step_timeout, "step_timeout"):
+                step = await environment.step(message)
+            step = checked_step(environment, step)
+            self._record(step)
             if step.stop_reason is not None:
                 return step.stop_reason
             if not step.messages:
                 return "done"
         return "max_turns"
 
-    async def _asked(self, environment: Environment[Task]) -> Answer:
-        """Ask the model, or the oracle where there is no model, for one message."""
-        if self._policy is not None:
-            return await ask(self._plan, self._policy, self._episode, self._flight)
-        self._limit("oracle", environment.step_timeout, EnvironmentTimeoutError)
-        found = await environment.oracle(self._episode.rollout)
-        self._returned()
-        message = checked_turn(environment, found)
-        if message is None:
-            raise EpisodeError(f"{self._episode.rollout.env} has no oracle for this task")
-        return Answer(message=message)
+    def _limit_reached(self) -> StopReason | None:
+        """Return which limit of the episode leaves no room for another request.
 
-    async def _answered(self, environment: Environment[Task], message: Message) -> Step:
-        """Let the environment answer a message of the model."""
-        kind = type(environment)
-        is_ours = kind.step is Environment.step and kind.reply is Environment.reply
-        if is_ours and not message.tool_calls:
-            return Step([])
-        self._limit("step", kind.step_timeout, EnvironmentTimeoutError)
-        step = await environment.step(message)
-        self._returned()
-        return checked_step(environment, step)
+        Raises:
+            UnknownUsageError: Tokens are limited, and an answer did not say how many it took.
 
-    async def _finish(self, environment: Environment[Task]) -> None:
-        """Make the record of an episode whole, with its final state."""
-        episode = self._episode
-        rollout = episode.rollout
-        if rollout.step_rewards:
-            _fill_step_rewards(rollout, episode.num_turns)
-        if type(environment).final_state is not Environment.final_state:
-            self._limit("final_state", environment.step_timeout, EnvironmentTimeoutError)
-            final_state = await environment.final_state()
-            self._returned()
-            rollout.final_state = checked_json(environment, "final_state", final_state)
-        episode.is_finished = True
+        """
+        max_tokens, max_cost, max_seconds = self._plan.limits
+        usage, cost = self.rollout.usage, self._plan.cost
+        if not self._has_known_usage and not (max_tokens is None and max_cost is None):
+            option = "--max-episode-cost" if max_tokens is None else "--max-episode-tokens"
+            raise UnknownUsageError(
+                f"an answer did not say how many tokens it took, so {option} cannot be kept; "
+                "leave that out to go on without"
+            )
+        if max_tokens is not None and usage.prompt_tokens + usage.completion_tokens >= max_tokens:
+            return "episode_tokens"
+        if max_cost is not None and cost is not None and (cost(usage) or 0.0) >= max_cost:
+            return "episode_cost"
+        if max_seconds is not None and self._seconds() >= max_seconds:
+            return "episode_time"
+        return None
+
+    def _seconds(self) -> float:
+        """Return how long the episode took, without what its requests waited for.
+
+        They wait for others, or for an endpoint that is gone; only conversations with endpoints
+        count that.
+        """
+        waited: float = getattr(self._policy, "waited", 0.0)
+        return time.perf_counter() - self._started - waited
+
+    async def _ask(self, environment: Environment[Task]) -> Answer | None:
+        """Ask the model, or the oracle, for one message; None: the time of the episode is over.
+
+        Raises:
+            ModelError: There is no usable answer.
+
+        """
+        plan, rollout = self._plan, self.rollout
+        if self._policy is None:
+            with self._within_limit("oracle", environment.step_timeout, "step_timeout"):
+                found = await environment.oracle(rollout)
+            gold = checked_turn(environment, found)
+            if gold is None:
+                raise EpisodeError(f"{rollout.env} has no oracle for this task")
+            return Answer(message=gold)
+        params = rollout.sampling
+        if plan.sends_seed:
+            params = {**params, "seed": rollout.seed}
+        request = Request(messages=rollout.messages, tools=rollout.tools, params=params)
+        tries = request.tries
+        started = time.perf_counter()
+        self.phase = "model"
+        try:
+            with boundary(ModelError):
+                try:
+                    with self._within_time():
+                        answer = await self._policy.answer(request)
+                except LateError as error:
+                    if not tries.retries:
+                        return None
+                    failed = ", ".join(tries.retries)
+                    raise EndpointTimeoutError(
+                        f"the time of the episode was over before it was answered ({failed} before)"
+                    ) from error
+        finally:
+            seconds = time.perf_counter() - started
+            rollout.timing.model_seconds += seconds
+            self.phase = "environment"
+            if tries.retries:
+                rollout.retries = dict(Counter(rollout.retries) + Counter(tries.retries))
+            if tries.usage != Usage():
+                self._count(tries.usage)
+        self._count(answer.usage)
+        message = answer.message
+        rollout.calls.append(
+            Call(
+                usage=answer.usage,
+                finish_reason=answer.unknown_finish or answer.finish_reason,
+                response_id=answer.response_id,
+                seconds=round(seconds, 6),
+                lacks_logprobs=bool(
+                    params.get("logprobs") and message.logprobs is None and message.text
+                ),
+            )
+        )
+        if answer.model is not None and answer.model != plan.model:
+            rollout.response_model = answer.model
+        return answer
+
+    @contextmanager
+    def _within_time(self) -> Iterator[None]:
+        """Cut a request off when the time of the episode is over.
+
+        Raises:
+            LateError: It was.
+
+        """
+        max_seconds, task = self._plan.limits.max_seconds, self._task
+        if max_seconds is None:
+            yield
+            return
+        assert task is not None, "an episode is played in a task"
+        num_before = task.cancelling()
+        is_cut = False
+
+        def look() -> None:
+            nonlocal is_cut
+            left = max_seconds - self._seconds()
+            if left > 0:
+                self._limit(left, look)  # the request waited meanwhile, which does not count
+            else:
+                is_cut = True
+                task.cancel()
+
+        self._limit(max_seconds - self._seconds(), look)
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if not is_cut or task.uncancel() > num_before:
+                raise  # somebody else wants all of it ended
+            raise LateError from error
+        finally:
+            self._unlimit()
+
+    def _count(self, usage: Usage) -> None:
+        """Add to the record what an answer took."""
+        plan = self._plan
+        self.rollout.usage.add(usage)
+        if not (usage.prompt_tokens or usage.completion_tokens):
+            self._has_known_usage = False
+        if plan.spend is not None:
+            plan.spend(usage, None if plan.cost is None else plan.cost(usage))
+
+    def _record(self, step: Step) -> None:
+        """Add to the record what the environment answered, and its reward if it gave one."""
+        if step.reward is not None:
+            self._fill_step_rewards(self._num_turns - 1)
+            self.rollout.step_rewards.append(float(step.reward))
+        self.rollout.messages += step.messages
+        self._num_turns += sum(message.role == "assistant" for message in step.messages)
+
+    def _fill_step_rewards(self, length: int) -> None:
+        """Let turns before have no reward."""
+        rewards = self.rollout.step_rewards
+        rewards += [None] * (length - len(rewards))
 
     async def _close(self, environment: Environment[Task]) -> None:
         """Note what the tools took, and close the environment."""
-        rollout = environment.rollout
-        rollout.timing.tool_seconds = environment.tool_seconds
-        if "tool_errors" in vars(environment):  # it is made for the first one
-            rollout.tool_errors = dict(environment.tool_errors.items())
-        self._flight.begin_to_close()
+        self.rollout.timing.tool_seconds = environment.tool_seconds
+        self.rollout.tool_errors = dict(environment.tool_errors.items())
+        self._is_closing.set()
         if type(environment).close is not Environment.close:
-            self._limit("close", environment.close_timeout, EnvironmentTimeoutError)
-            await environment.close()
-            self._returned()
+            with self._within_limit("close", environment.close_timeout, "close_timeout"):
+                await environment.close()
 
-    def _limit(self, name: str, seconds: float, error: type[AttemptError]) -> None:
-        """Limit the call that comes next."""
-        self._flight.limit(
-            seconds,
-            lambda: error(f"{name} took longer than {seconds:g} seconds ({_WAYS_OUT[name]})"),
+    @contextmanager
+    def _within_limit(self, method: str, seconds: float, option: str) -> Iterator[None]:
+        """Limit what a call of the environment's code waits for.
+
+        Args:
+            method: What is called.
+            seconds: How long it may wait.
+            option: The attribute of the class that says so, for the message.
+
+        Raises:
+            CancelledError: The task was told to end, and the code caught that.
+
+        """
+        process = os.getpid()
+        kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
+
+        def fail() -> None:
+            self._error = kind(f"{method} took longer than {seconds:g} seconds ({option})")
+            self._cancel()
+
+        self._limit(seconds, fail)
+        try:
+            yield
+        finally:
+            leave_copy(process)
+        self._unlimit()
+
+    def _limit(self, seconds: float, on_late: Callable[[], None]) -> None:
+        """Call a function in some seconds, unless the limit is lifted or another one set before."""
+        if not self._is_cancelled:
+            self.deadline = self._watchdog.now() + seconds
+            self._on_late = on_late
+
+    def _unlimit(self) -> None:
+        """Lift the limit.
+
+        Raises:
+            CancelledError: The task was told to end, and the code that was limited caught that.
+
+        """
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+        self.deadline = math.inf
+
+    def expire(self) -> None:
+        """Act on the limit that has passed; a task that was told to end before is left behind."""
+        self.deadline = math.inf
+        assert self._task is not None, "what is watched has begun"
+        if not self._is_cancelled:
+            assert self._on_late is not None, "a deadline comes with what happens then"
+            self._on_late()
+            return
+        self._end(self._task)
+        name = getattr(self._task.get_coro(), "__qualname__", "a task")
+        _LOGGER.warning(
+            "%s was told to end and goes on after %g seconds; it is left behind",
+            name,
+            self._close_timeout,
         )
 
-    def _returned(self) -> None:
-        """Go on after a call of the environment's code."""
-        leave_copy(self._process)
-        self._flight.unlimit()
+    def _cancel(self) -> None:
+        assert self._task is not None, "what is cancelled has begun"
+        self._is_cancelled = True
+        self.deadline = self._watchdog.now() + self._close_timeout
+        self._task.cancel()
 
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """Be done with the task, which has ended or is left behind."""
+        if task.done() and not task.cancelled():
+            task.exception()  # it is raised by `play`, or comes after a failure on record
+        self._watchdog.forget(self)
+        self._is_closing.set()
+        self._is_over.set()
 
-def _stopped_by(answer: Answer) -> StopReason | None:
-    """Return why no message can follow an answer, if so."""
-    if answer.finish_reason in _STOPS:
-        return _STOPS[answer.finish_reason]
-    message = answer.message
-    return "refusal" if message.refusal is not None and not message.tool_calls else None
+    @property
+    def is_over(self) -> bool:
+        """Whether no task plays it: none was begun, it has ended, or it was left behind."""
+        return self._task is None or self._is_over.is_set()
 
+    async def gone(self) -> None:
+        """Wait until the task has ended or is left behind."""
+        if not self.is_over:
+            await self._is_over.wait()
 
-def _record(episode: Episode, step: Step) -> None:
-    """Keep what the environment answered to the last turn, and its reward if it gave one."""
-    rollout, messages, reward = episode.rollout, step.messages, step.reward
-    if reward is not None:
-        _fill_step_rewards(rollout, episode.num_turns - 1)
-        rollout.step_rewards.append(float(reward))
-    for message in messages:
-        rollout.messages.append(message)
-        episode.num_turns += message.role == "assistant"
-
-
-def _fill_step_rewards(rollout: Rollout, length: int) -> None:
-    """Let turns before have no reward."""
-    rollout.step_rewards += [None] * (length - len(rollout.step_rewards))
+    def hurry(self, seconds: float) -> None:
+        """Leave a task that tidies up behind after some seconds, rather than `close_timeout`."""
+        if not self.is_over:
+            self._is_cancelled = True
+            self._close_timeout = seconds
+            self.deadline = min(self.deadline, self._watchdog.now() + seconds)

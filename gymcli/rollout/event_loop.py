@@ -1,9 +1,10 @@
-"""Watches an event loop: ends what waits beyond its limit, tells of what blocks, and ends that.
+"""The event loop of a run: driven to its end, and watched.
 
-The loop beats several times a second. Code that computes holds everything up, and no exception is
-thrown into it: after a second a warning names the function. Where a supervisor starts the run
-again, `faulthandler` writes the stack and ends the process after `blocking_timeout`. It is a thread
-in C: a thread in Python never gets the interpreter from a pattern that explodes.
+The watchdog looks several times a second at what waits beyond its limit. Code that computes holds
+everything up, and no exception is thrown into it: after a second a warning names the function.
+Where a supervisor starts the run again, `faulthandler` writes the stack and ends the process after
+`blocking_timeout`. It is a thread in C: a thread in Python never gets the interpreter from a
+pattern that explodes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -95,7 +96,7 @@ def drive(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
         except SystemExit as error:
             if task.done():
                 raise
-            # `asyncio.run` and `asyncio.Runner` end here, with the exit code of a stranger.
+            # `asyncio.run` and `asyncio.Runner` would end here, with the exit code of a stranger.
             _LOGGER.warning("SystemExit(%s) in a background task is ignored", error.code)
 
 
@@ -104,7 +105,7 @@ def close(loop: asyncio.AbstractEventLoop) -> None:
     left = drive(loop, loop.create_task(_left()))
     loop.close()
     if left:
-        # Collecting such a task would run it once more: a thread that never ends keeps it.
+        # Collecting such a task would run it once more, so a thread that never ends keeps it.
         forever = threading.Event()
         threading.Thread(target=lambda _: forever.wait(), args=(left,), daemon=True).start()
         names = ", ".join(sorted({getattr(task.get_coro(), "__qualname__", "?") for task in left}))
@@ -120,14 +121,10 @@ async def _left() -> set[asyncio.Task[object]]:
     if tasks:
         await asyncio.wait(tasks, timeout=_PATIENCE)
     if not all(task.done() for task in tasks):  # asyncio would tell of generators they are in
-        loop.set_exception_handler(_say_nothing)
+        loop.set_exception_handler(lambda _loop, _context: None)
     closing = asyncio.create_task(loop.shutdown_asyncgens())
     await asyncio.wait([closing], timeout=_PATIENCE)
     return {task for task in {*tasks, closing} if not task.done()}
-
-
-def _say_nothing(loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-    """Handle what goes wrong in a loop that is about to be closed."""
 
 
 def _leave(is_over: threading.Event, code: int) -> None:
@@ -182,7 +179,7 @@ class _DaemonThreads(ThreadPoolExecutor):
             del item, future, call  # else an idle thread keeps what it ran last
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let idle threads end; wait for none."""
+        """End idle threads; wait for none."""
         for _ in range(self._num_started):
             self._calls.put(None)
 
@@ -197,18 +194,18 @@ _LOOPS = frozenset(
 
 
 class Watched(Protocol):
-    """Something in the loop that has a deadline."""
+    """What the watchdog looks at: something that has a deadline."""
 
     deadline: float
     """When it is late, by `Watchdog.now`."""
 
-    def expire(self, now: float) -> None:
-        """Be told that the deadline is over; sets another one, or ends."""
+    def expire(self) -> None:
+        """Act on the deadline that has passed: set another one, or end."""
         ...
 
 
 class Watchdog:
-    """The beat of the running event loop; an async context manager.
+    """Ends what is late in the running event loop, and names what blocks it; a context manager.
 
     Args:
         blocking_timeout: Seconds without a turn of the loop after which the process ends.
@@ -234,14 +231,14 @@ class Watchdog:
         return time.monotonic() - self._lost
 
     def arm(self) -> None:
-        """Begin to count anew until the process is ended."""
+        """Count from now until the process is ended."""
         if self._stack_file is not None:
             faulthandler.dump_traceback_later(
                 self.blocking_timeout, exit=True, file=self._stack_file
             )
 
     def disarm(self) -> None:
-        """Do not end the process, up to the next beat."""
+        """Leave the process alone, up to the next beat."""
         if self._stack_file is not None:
             faulthandler.cancel_dump_traceback_later()
 
@@ -285,7 +282,7 @@ class Watchdog:
             return
         now = self.now()
         for one in [one for one in self._watched if one.deadline < now]:
-            one.expire(now)
+            one.expire()
 
     def _warn(self, thread: int) -> None:
         """Name what blocks the loop, once for each time; runs in a thread of its own."""
@@ -315,22 +312,17 @@ def _module(frame: FrameType) -> str:
 def _blamed(frame: FrameType) -> str:
     """Name the function of somebody else that ours called, else the innermost one."""
     found = frame
-    for place in _outwards(frame):
+    place: FrameType | None = frame
+    while place is not None:
         name = _module(place)
         is_ours = name.partition(".")[0] == "gymcli" and not name.startswith("gymcli.envs.")
         if is_ours or name.partition(".")[0] == "asyncio":
             break
-        found = place
+        found, place = place, place.f_back
     return f"{found.f_code.co_qualname} ({found.f_code.co_filename}:{found.f_lineno})"
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 @functools.cache
 def _disarm_before_forks() -> None:
-    """Let no forked copy inherit the timer, with which it would hang at its end."""
+    """Keep the timer from forked copies, which would hang at their end with it."""
     os.register_at_fork(before=faulthandler.cancel_dump_traceback_later)

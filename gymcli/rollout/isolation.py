@@ -23,11 +23,11 @@ from gymcli.environment.registry import module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, described, leave_copy
 from gymcli.rollout.worker_pool import (
     READY,
-    Place,
+    CodeReference,
     ProcessPool,
-    Subject,
-    find_place,
-    load_place,
+    RequestKind,
+    code_reference,
+    load_code,
 )
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 
@@ -38,22 +38,22 @@ T = TypeVar("T")
 _MEGABYTE = 2**20
 
 
-class Definition(msgspec.Struct):
-    """A function, as the parent names it."""
+class FunctionDefinition(msgspec.Struct):
+    """A function, by the names that another process finds it by."""
 
-    place: Place
+    code: CodeReference
     imports: tuple[str, ...]
 
 
 class IsolatedCall(msgspec.Struct):
-    """One call of it."""
+    """One call of a function."""
 
     arguments: bytes
     """Pickled."""
     memory_mb: int
 
 
-class Report(msgspec.Struct, omit_defaults=True):
+class CallReport(msgspec.Struct, omit_defaults=True):
     """How a call ended."""
 
     kind: Literal["returned", "raised", "out_of_memory", "failed"]
@@ -64,7 +64,7 @@ class Report(msgspec.Struct, omit_defaults=True):
 
 
 class IsolatedProcesses:
-    """At most `max_processes` of them; nothing is started before the first call."""
+    """At most `max_processes` processes; none is started before the first call."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class IsolatedProcesses:
 
         """
         qualname = getattr(function, "__qualname__", None)
-        place = find_place(function)
-        if place is None:
+        code = code_reference(function)
+        if code is None:
             name = f"{function.__module__}.{qualname}" if qualname else repr(function)
             raise TypeError(
                 f"{name} cannot be called in another process: it must be a function at the top "
@@ -121,23 +121,23 @@ class IsolatedProcesses:
         except Exception as error:
             reason = f"its arguments cannot be sent to another process: {described(error)}"
             raise VerifierError(f"{qualname}: {reason}") from error
-        definition = msgspec.json.encode(Definition(place, imports))
-        subject = Subject(definition, place.qualname, timeout)
+        definition = msgspec.json.encode(FunctionDefinition(code, imports))
+        kind = RequestKind(definition, code.qualname, timeout)
         replies: list[bytes] = []
         try:
-            await self._pool.run(subject, msgspec.json.encode(record), replies.extend)
+            await self._pool.run(kind, msgspec.json.encode(record), replies.extend)
         except VerifierCrashedError:
             if not replies:  # a process ends after it reported that it ran out of memory
                 raise
-        report = msgspec.json.decode(replies[0], type=Report)
-        return cast("T", _result(place.qualname, memory_mb, report))
+        report = msgspec.json.decode(replies[0], type=CallReport)
+        return cast("T", _result(code.qualname, memory_mb, report))
 
     async def close(self) -> None:
         """End all processes, busy ones in the middle of their call."""
         await self._pool.close()
 
 
-def _result(name: str, memory_mb: int, report: Report) -> object:
+def _result(name: str, memory_mb: int, report: CallReport) -> object:
     """Return what a function returned, or raise what it raised.
 
     Raises:
@@ -163,16 +163,16 @@ def main(handle: int) -> None:
     """Answer the calls of the parent until it closes the socket."""
     channel = socket(fileno=handle)
     process = os.getpid()
-    functions: list[Callable[..., object] | Report] = []
+    functions: list[Callable[..., object] | CallReport] = []
     for line in channel.makefile("rb"):
         if line.startswith(b"{"):
-            functions.append(_loaded(msgspec.json.decode(line, type=Definition)))
+            functions.append(_loaded(msgspec.json.decode(line, type=FunctionDefinition)))
             leave_copy(process)
             channel.sendall(READY + b"\n")
             continue
         number, _, record = line.partition(b" ")
         function = functions[int(number)]
-        if isinstance(function, Report):
+        if isinstance(function, CallReport):
             report = function
         else:
             report = _answer(function, msgspec.json.decode(record, type=IsolatedCall))
@@ -184,54 +184,54 @@ def main(handle: int) -> None:
         channel.sendall(data + b"\n")
 
 
-def _loaded(definition: Definition) -> Callable[..., object] | Report:
+def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallReport:
     """Import a function, and what it asks to have imported; return why it cannot be called."""
     try:
-        function = load_place(definition.place)
+        function = load_code(definition.code)
         for name in definition.imports:
             if name.endswith(".py"):
                 module_of_file(Path(name), name)
             else:
                 importlib.import_module(name)
     except BaseException as error:  # noqa: BLE001  # an import may raise anything
-        return Report("failed", text=_text("cannot be loaded in another process", error))
+        return CallReport("failed", text=_text("cannot be loaded in another process", error))
     return cast("Callable[..., object]", function)
 
 
-def _answer(function: Callable[..., object], call: IsolatedCall) -> Report:
+def _answer(function: Callable[..., object], call: IsolatedCall) -> CallReport:
     """Make one call; whatever somebody else's code raises is reported."""
     try:
         arguments = pickle.loads(call.arguments)  # noqa: S301  # both ends are ours
     except BaseException as error:  # noqa: BLE001  # a class says itself how it is read
-        return Report("failed", text=_text("cannot be loaded in another process", error))
+        return CallReport("failed", text=_text("cannot be loaded in another process", error))
     try:
         with _limited(call.memory_mb):
             result = function(*arguments)
     except MemoryError:
-        return Report("out_of_memory")
+        return CallReport("out_of_memory")
     except BaseException as error:  # noqa: BLE001  # some libraries raise what is no Exception
         return _raised(error)
     try:
-        return Report("returned", pickle.dumps(result))
+        return CallReport("returned", pickle.dumps(result))
     except Exception as error:  # noqa: BLE001  # a class says itself how it is pickled
-        return Report("failed", text=_text("returned what cannot be sent back", error))
+        return CallReport("failed", text=_text("returned what cannot be sent back", error))
 
 
 def _text(what: str, error: BaseException) -> str:
     return f"{what}: {described(error)}".encode(errors="replace").decode()
 
 
-def _raised(error: BaseException) -> Report:
-    """Report an exception, as it is where the parent can make it again."""
+def _raised(error: BaseException) -> CallReport:
+    """CallReport an exception, as it is where the parent can make it again."""
     text = described(error).encode(errors="replace").decode()
     if not isinstance(error, Exception):
-        return Report("raised", text=text)
+        return CallReport("raised", text=text)
     try:
         data = pickle.dumps(error)
         pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
     except Exception:  # noqa: BLE001  # a class says itself how it is pickled
-        return Report("raised", text=text)
-    return Report("raised", data, text)
+        return CallReport("raised", text=text)
+    return CallReport("raised", data, text)
 
 
 @contextmanager

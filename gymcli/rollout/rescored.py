@@ -1,9 +1,14 @@
-"""Stored rollouts scored again: what changed of each, and the workers that read a file for it."""
+"""Stored lines scored again: what a new score changed of each, and the workers that score them.
+
+A worker reads its part of a file itself, or is sent lines; either is a `Piece`. Where a worker is
+lost, over memory, time or a crash, the piece goes to another one from the first line without a
+result, and each reply is sent before the next line is scored: so the one line that did it is known,
+and alone stays without a score.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -23,22 +28,22 @@ from gymcli.errors import (
     VerifierError,
     VerifierTimeoutError,
 )
+from gymcli.rollout.scoring import Workers
 from gymcli.rollout.verifier_worker import (
     Channel,
     Definition,
     ErrorReply,
+    as_error,
     as_reply,
     call_verifier,
     prepare,
 )
-from gymcli.rollout.verifier_workers import Workers, as_error
-from gymcli.rollout.worker_pool import Subject
+from gymcli.rollout.worker_pool import RequestKind
 from gymcli.store.lines import Line, Part, iterate_parts, part_lines
 from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
 
 __all__ = [
-    "AttemptErrorText",
     "LineScorer",
     "Numbers",
     "RescoreJob",
@@ -67,23 +72,15 @@ _SEND_SECONDS = 0.005
 _MAX_CALLS_BEFORE = 4
 
 
-class AttemptErrorText(msgspec.Struct):
-    """The class and text of the error that a verifier raised."""
-
-    error_class: str
-    message: str
-    frames: list[str] = []
-
-
 class Numbers(msgspec.Struct):
-    """What a verifier gives beside the reward."""
+    """What a verifier returns beside the reward."""
 
     components: dict[str, float]
     metrics: dict[str, float]
 
 
 class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True):
-    """What rescoring one line gave."""
+    """What the new score of one line changed."""
 
     key: AttemptKey
     old_reward: float | None
@@ -93,7 +90,7 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
     new_reason: str = ""
     numbers: tuple[Numbers, Numbers] | None = None
     """The old and the new ones; None where they are the same."""
-    error: AttemptErrorText | None = None
+    error: ErrorReply | None = None
     is_rescored: bool = True
     line: bytes = b""
 
@@ -101,290 +98,6 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
     def is_changed(self) -> bool:
         """Whether the reward is another one now."""
         return self.is_rescored and self.old_reward != self.new_reward
-
-
-class RescoreJob(msgspec.Struct, frozen=True):
-    """What a worker needs to know to score any line of a file."""
-
-    reading: RolloutReading
-    env_specs: tuple[str, ...] = ()
-    env_args: Mapping[str, Mapping[str, str]] = {}
-    """Options by environment, as given on the command line."""
-    keeps_lines: bool = False
-    """Return the rescored lines, for a new run."""
-    env_names: frozenset[str] = frozenset()
-    """The environments that the lines name."""
-    repeat: int = 0
-    """Which scoring of the same lines it is, from 1 on, where verifiers are compared with
-    themselves; 0 where they are not. Then lines are scored by new processes each time, which hash
-    texts in another way, and which have called the verifier another number of times before."""
-
-
-@functools.cache
-def _registry(specs: tuple[str, ...]) -> Registry:
-    """Return one registry a process, which looks an environment up once."""
-    return Registry(specs)
-
-
-def calls_before(repeat: int) -> int:
-    """Return how often a repeat calls a verifier in vain, before it scores."""
-    return (repeat - 1) % _MAX_CALLS_BEFORE if repeat else 0
-
-
-def _environment_of(rollout: Rollout, job: RescoreJob) -> tuple[Found, EnvironmentOptions]:
-    """Find the environment of a record, and the options that it is scored with.
-
-    Raises:
-        UsageError: There is none, or an option is wrong.
-
-    """
-    found = _registry(job.env_specs).find(rollout.env)
-    environment = found.environment
-    if environment.rescore == "recorded":
-        return found, environment.Options()
-    given = job.env_args.get(found.name, {})
-    return found, environment_options(environment, found.name, given, rollout.env_options)
-
-
-class Piece(msgspec.Struct):
-    """Lines that one worker scores: a part of a file, or lines themselves."""
-
-    part: Part | None = None
-    lines: list[Line] = []
-    num_done: int = 0
-    """The first ones are not scored, since an earlier worker came so far."""
-    is_careful: bool = False
-    """A worker was lost over these lines: each reply is sent before the next line is scored, so
-    that it is known over which."""
-
-    def read(self, *, num_before: int = 0) -> Iterator[Line]:
-        """Yield the lines to score; those of a part are numbered after those before it."""
-        if self.part is None:
-            return islice(self.lines, self.num_done, None)
-        return islice(without_torn(part_lines(self.part, num_before)), self.num_done, None)
-
-
-class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
-    """What a worker says of a line."""
-
-    result: Rescored | None = None
-    error: ErrorReply | None = None
-    """Why the line ends the command."""
-
-
-class LineScorer:
-    """Scores stored lines in the process of a worker."""
-
-    def __init__(self, job: RescoreJob) -> None:
-        self._job = job
-        self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
-        for name in job.env_names:  # so that their import counts as no verifier's time or memory
-            with suppress(GymError):
-                _registry(job.env_specs).find(name)
-
-    async def score(self, record: bytes, channel: Channel) -> None:
-        """Score the lines of a piece, and reply to each."""
-        piece = msgspec.json.decode(record, type=Piece)
-        replies = bytearray()
-        sent_at = time.perf_counter()
-        try:
-            for line in piece.read():
-                if piece.is_careful or time.perf_counter() - sent_at > _SEND_SECONDS:
-                    channel.send(replies)
-                    replies.clear()
-                    sent_at = time.perf_counter()
-                reply = LineReply(await self._rescored(line, channel))
-                replies += msgspec.json.encode(reply) + b"\n"
-        except GymError as error:
-            replies += msgspec.json.encode(LineReply(error=as_reply(error))) + b"\n"
-        channel.send(replies + b"\n")
-
-    async def _rescored(self, line: Line, channel: Channel) -> Rescored:
-        job = self._job
-        before = decode_rollout(line.number, line.data, job.reading)
-        found, options = self._look_up(before)
-        environment = found.environment
-        is_renamed = before.env != found.name
-        before.env = found.name
-        if environment.rescore == "recorded":
-            return kept(line, before, keeps_line=job.keeps_lines)
-        started = time.perf_counter()
-        try:
-            [score] = await call_verifier(environment, options, before, channel)
-        except AttemptError as error:
-            reply = as_reply(error)
-            text = AttemptErrorText(reply.error_class, reply.text, reply.frames)
-            return unscored(before, text, keeps_line=job.keeps_lines)
-        result = compared(before, score)
-        if job.keeps_lines:
-            verifier = Verifier(environment.version, found.source_hash)
-            scored = before.scored(score, verifier, time.perf_counter() - started)
-            old_line = b"" if is_renamed else line.data
-            result.line = new_line(old_line, before, scored, environment, options)
-        return result
-
-    def _look_up(self, rollout: Rollout) -> tuple[Found, EnvironmentOptions]:
-        """Find the environment of a record with its options, and prepare it once."""
-        key = msgspec.json.encode((rollout.env, rollout.env_options))
-        if key not in self._known:
-            found, options = self._known[key] = _environment_of(rollout, self._job)
-            if found.environment.rescore != "recorded":
-                prepare(found.environment, options)
-        return self._known[key]
-
-
-_REPLY = msgspec.json.Decoder(LineReply)
-
-
-async def rescore_file(
-    file: Path, job: RescoreJob, workers: Workers
-) -> AsyncGenerator[list[Rescored]]:
-    """Rescore a plain file, which the workers read; yield results in the order of its lines.
-
-    Raises:
-        UsageError: A line, an environment or an option is wrong.
-
-    """
-    num_workers = workers.verifiers.num_workers
-    learned = float(_FIRST_BYTES)
-
-    def size(num_left: int) -> int:
-        share = max(num_left // (_NUM_SHARES * num_workers), _FIRST_BYTES)
-        return max(1, min(int(learned), share, _MAX_BYTES))
-
-    def learn(part: Part, seconds: float) -> None:
-        nonlocal learned
-        learned = (part.end - part.start) * _PART_SECONDS / max(seconds, 1e-6)
-
-    pieces = (Piece(part) for part in iterate_parts(file, start=0, size=size))
-    async for batch in _in_workers(pieces, job, workers, learn):
-        yield batch
-
-
-async def rescore_lines(
-    lines: Iterator[Line], job: RescoreJob, workers: Workers
-) -> AsyncGenerator[list[Rescored]]:
-    """Rescore lines, and yield results in their order.
-
-    Raises:
-        UsageError: A line, an environment or an option is wrong.
-
-    """
-    chunks = iter(lambda: list(islice(lines, _NUM_LINES)), [])
-    pieces = (Piece(lines=chunk) for chunk in chunks)
-    async for batch in _in_workers(pieces, job, workers, lambda _part, _seconds: None):
-        yield batch
-
-
-async def _in_workers(
-    pieces: Iterator[Piece],
-    job: RescoreJob,
-    workers: Workers,
-    learn: Callable[[Part, float], None],
-) -> AsyncGenerator[list[Rescored]]:
-    """Rescore pieces, two ahead for each worker, so that memory does not grow with the file."""
-    registry = _registry(job.env_specs)
-    environments = [registry.find(name).environment for name in sorted(job.env_names)]
-    definition = Definition(
-        "rescore",
-        job=msgspec.Raw(msgspec.json.encode(job)),
-        calls_before=calls_before(job.repeat),
-    )
-    subject = Subject(
-        msgspec.json.encode(definition),
-        "verify",
-        max((one.verify_timeout for one in environments), default=60.0),
-        max((one.verify_memory_mb for one in environments), default=2048),
-        "(verify_timeout)",
-    )
-    waiting: deque[_PieceTask] = deque()
-    try:
-        while True:
-            while len(waiting) <= 2 * workers.verifiers.num_workers:
-                piece = next(pieces, None)
-                if piece is None:
-                    break
-                waiting.append(_PieceTask(piece, job, subject, workers, learn))
-            if not waiting:
-                return
-            while (batch := await waiting[0].batches.get()) is not None:
-                yield batch
-            await waiting.popleft().task
-    finally:
-        for one in waiting:
-            one.task.cancel()
-        await asyncio.gather(*(one.task for one in waiting), return_exceptions=True)
-
-
-class _PieceTask:
-    """A piece that is being scored."""
-
-    def __init__(
-        self,
-        piece: Piece,
-        job: RescoreJob,
-        subject: Subject,
-        workers: Workers,
-        learn: Callable[[Part, float], None],
-    ) -> None:
-        self.batches: asyncio.Queue[list[Rescored] | None] = asyncio.Queue()
-        """The results as they come, and None at the end."""
-        self._piece = piece
-        self._job = job
-        self._error: ErrorReply | None = None
-        self.task = asyncio.create_task(self._score(subject, workers, learn))
-
-    async def _score(
-        self, subject: Subject, workers: Workers, learn: Callable[[Part, float], None]
-    ) -> None:
-        try:
-            while True:
-                record = msgspec.json.encode(self._piece)
-                try:
-                    seconds = await workers.verifiers.run(subject, record, self._take)
-                    break
-                except (VerifierCrashedError, VerifierTimeoutError) as error:
-                    if not self._piece.is_careful:
-                        # Lines of the last milliseconds are scored again, to find the one it was.
-                        self._piece.is_careful = True
-                        continue
-                    if (line := next(self._piece.read(), None)) is None:
-                        break
-                    self._add([_failed(line, self._job, error)])
-            if self._error is not None:
-                self._raise(self._error)
-            elif self._piece.part is not None:
-                learn(self._piece.part, seconds)
-        finally:
-            self.batches.put_nowait(None)
-
-    def _take(self, lines: list[bytes]) -> None:
-        replies = [_REPLY.decode(line) for line in lines]
-        if replies:
-            self._error = replies[-1].error
-        self._add([reply.result for reply in replies if reply.result is not None])
-
-    def _add(self, results: list[Rescored]) -> None:
-        self._piece.num_done += len(results)
-        if results:
-            self.batches.put_nowait(results)
-
-    def _raise(self, reply: ErrorReply) -> None:
-        """Raise the error of a line, with its number in the file, which its worker cannot know."""
-        part, num_before = self._piece.part, 0
-        if part is not None:
-            num_before = Part(part.path, 0, part.start).num_lines()
-        for line in islice(self._piece.read(num_before=num_before), 1):
-            _environment_of(decode_rollout(line.number, line.data, self._job.reading), self._job)
-        raise as_error(reply)
-
-
-def _failed(line: Line, job: RescoreJob, error: VerifierError) -> Rescored:
-    """Return the result of a line whose verifier ended its process, or was late."""
-    rollout = decode_rollout(line.number, line.data, job.reading)
-    rollout.env = _environment_of(rollout, job)[0].name
-    text = AttemptErrorText(type(error).__name__, str(error))
-    return unscored(rollout, text, keeps_line=job.keeps_lines)
 
 
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
@@ -401,8 +114,34 @@ def compared(before: Rollout, scored: Rollout | Score) -> Rescored:
     result = _of(before, scored.reward)
     result.new_reason = _reason(scored.details)
     if before.components != scored.components or before.metrics != scored.metrics:
-        result.numbers = _numbers(before), _numbers(scored)
+        result.numbers = (
+            Numbers(before.components, before.metrics),
+            Numbers(scored.components, scored.metrics),
+        )
     return result
+
+
+def unscored(before: Rollout, error: ErrorReply, *, keeps_line: bool) -> Rescored:
+    """Return a record whose verifier failed."""
+    result = _of(before, None)
+    result.error = error
+    if keeps_line:
+        result.line = msgspec.json.encode(before.unscored())
+    return result
+
+
+def _of(before: Rollout, new_reward: float | None) -> Rescored:
+    return Rescored(
+        key=before.key,
+        old_reward=before.reward,
+        new_reward=new_reward,
+        old_reason=_reason(before.details),
+    )
+
+
+def _reason(details: JSONObject) -> str:
+    reason = details.get("reason")
+    return reason if isinstance(reason, str) else ""
 
 
 def new_line(
@@ -470,28 +209,283 @@ def _tail(rollout: Rollout, timing: Timing) -> bytes:
     return b"," + msgspec.json.encode(tail)[1:]
 
 
-def unscored(before: Rollout, error: AttemptErrorText, *, keeps_line: bool) -> Rescored:
-    """Return a record whose verifier failed."""
-    result = _of(before, None)
-    result.error = error
-    if keeps_line:
-        result.line = msgspec.json.encode(before.unscored())
-    return result
+class RescoreJob(msgspec.Struct, frozen=True):
+    """What a worker must know to score any line of a file."""
+
+    reading: RolloutReading
+    env_specs: tuple[str, ...] = ()
+    env_args: Mapping[str, Mapping[str, str]] = {}
+    """Options by environment, as given on the command line."""
+    keeps_lines: bool = False
+    """Return the rescored lines, for a new run."""
+    env_names: frozenset[str] = frozenset()
+    """The environments that the lines name."""
+    repeat: int = 0
+    """Which scoring of the same lines it is, from 1 on, where verifiers are compared with
+    themselves; 0 where they are not. Then lines are scored by new processes each time, which hash
+    texts in another way, and which have called the verifier another number of times before."""
 
 
-def _of(before: Rollout, new_reward: float | None) -> Rescored:
-    return Rescored(
-        key=before.key,
-        old_reward=before.reward,
-        new_reward=new_reward,
-        old_reason=_reason(before.details),
+def calls_before(repeat: int) -> int:
+    """Return how often a repeat calls a verifier for nothing, before it scores."""
+    return (repeat - 1) % _MAX_CALLS_BEFORE if repeat else 0
+
+
+class Piece(msgspec.Struct):
+    """Lines that one worker scores: a part of a file, or lines themselves."""
+
+    part: Part | None = None
+    lines: list[Line] = []
+    num_done: int = 0
+    """The first ones are not scored, since an earlier worker came so far."""
+    is_careful: bool = False
+    """A worker was lost over these lines: each reply is sent before the next line is scored, so
+    that it is known over which."""
+
+    def read(self, *, num_before: int = 0) -> Iterator[Line]:
+        """Yield the lines to score; those of a part are numbered after those before it."""
+        if self.part is None:
+            return islice(self.lines, self.num_done, None)
+        return islice(without_torn(part_lines(self.part, num_before)), self.num_done, None)
+
+
+class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
+    """What a worker says of a line."""
+
+    result: Rescored | None = None
+    error: ErrorReply | None = None
+    """Why the line ends the command."""
+
+
+_REPLY = msgspec.json.Decoder(LineReply)
+
+
+async def rescore_file(
+    file: Path, job: RescoreJob, workers: Workers
+) -> AsyncGenerator[list[Rescored]]:
+    """Rescore a plain file, which the workers read; yield results in the order of its lines.
+
+    Raises:
+        UsageError: A line, an environment or an option is wrong.
+
+    """
+    num_workers = workers.verifiers.num_workers
+    learned = float(_FIRST_BYTES)
+
+    def size(num_left: int) -> int:
+        share = max(num_left // (_NUM_SHARES * num_workers), _FIRST_BYTES)
+        return max(1, min(int(learned), share, _MAX_BYTES))
+
+    def learn(part: Part, seconds: float) -> None:
+        nonlocal learned
+        learned = (part.end - part.start) * _PART_SECONDS / max(seconds, 1e-6)
+
+    pieces = (Piece(part) for part in iterate_parts(file, start=0, size=size))
+    async for batch in _in_workers(pieces, job, workers, learn):
+        yield batch
+
+
+async def rescore_lines(
+    lines: Iterator[Line], job: RescoreJob, workers: Workers
+) -> AsyncGenerator[list[Rescored]]:
+    """Rescore lines, and yield results in their order.
+
+    Raises:
+        UsageError: A line, an environment or an option is wrong.
+
+    """
+    chunks = iter(lambda: list(islice(lines, _NUM_LINES)), [])
+    pieces = (Piece(lines=chunk) for chunk in chunks)
+    async for batch in _in_workers(pieces, job, workers, lambda _part, _seconds: None):
+        yield batch
+
+
+async def _in_workers(
+    pieces: Iterator[Piece],
+    job: RescoreJob,
+    workers: Workers,
+    learn: Callable[[Part, float], None],
+) -> AsyncGenerator[list[Rescored]]:
+    """Rescore pieces, two ahead for each worker, so that memory does not grow with the file."""
+    registry = Registry(job.env_specs)
+    environments = [registry.find(name).environment for name in sorted(job.env_names)]
+    definition = Definition(
+        "rescore",
+        job=msgspec.Raw(msgspec.json.encode(job)),
+        calls_before=calls_before(job.repeat),
     )
+    kind = RequestKind(
+        msgspec.json.encode(definition),
+        "verify",
+        max((one.verify_timeout for one in environments), default=60.0),
+        max((one.verify_memory_mb for one in environments), default=2048),
+        "(verify_timeout)",
+    )
+    waiting: deque[_PieceTask] = deque()
+    try:
+        while True:
+            while len(waiting) <= 2 * workers.verifiers.num_workers:
+                piece = next(pieces, None)
+                if piece is None:
+                    break
+                waiting.append(_PieceTask(piece, job, registry, kind, workers, learn))
+            if not waiting:
+                return
+            while (batch := await waiting[0].batches.get()) is not None:
+                yield batch
+            await waiting.popleft().task
+    finally:
+        for one in waiting:
+            one.task.cancel()
+        await asyncio.gather(*(one.task for one in waiting), return_exceptions=True)
 
 
-def _reason(details: JSONObject) -> str:
-    reason = details.get("reason")
-    return reason if isinstance(reason, str) else ""
+class _PieceTask:
+    """A piece that is being scored."""
+
+    def __init__(
+        self,
+        piece: Piece,
+        job: RescoreJob,
+        registry: Registry,
+        kind: RequestKind,
+        workers: Workers,
+        learn: Callable[[Part, float], None],
+    ) -> None:
+        self.batches: asyncio.Queue[list[Rescored] | None] = asyncio.Queue()
+        """The results as they come, and None at the end."""
+        self._piece = piece
+        self._job = job
+        self._registry = registry
+        self._error: ErrorReply | None = None
+        self.task = asyncio.create_task(self._score(kind, workers, learn))
+
+    async def _score(
+        self, kind: RequestKind, workers: Workers, learn: Callable[[Part, float], None]
+    ) -> None:
+        try:
+            while True:
+                record = msgspec.json.encode(self._piece)
+                try:
+                    seconds = await workers.verifiers.run(kind, record, self._take)
+                    break
+                except (VerifierCrashedError, VerifierTimeoutError) as error:
+                    if not self._piece.is_careful:
+                        # Lines of the last milliseconds are scored again, to find the one it was.
+                        self._piece.is_careful = True
+                        continue
+                    if (line := next(self._piece.read(), None)) is None:
+                        break
+                    self._add([_failed(line, self._job, self._registry, error)])
+            if self._error is not None:
+                self._raise(self._error)
+            elif self._piece.part is not None:
+                learn(self._piece.part, seconds)
+        finally:
+            self.batches.put_nowait(None)
+
+    def _take(self, lines: list[bytes]) -> None:
+        replies = [_REPLY.decode(line) for line in lines]
+        if replies:
+            self._error = replies[-1].error
+        self._add([reply.result for reply in replies if reply.result is not None])
+
+    def _add(self, results: list[Rescored]) -> None:
+        self._piece.num_done += len(results)
+        if results:
+            self.batches.put_nowait(results)
+
+    def _raise(self, reply: ErrorReply) -> None:
+        """Raise the error of a line, with its number in the file, which its worker cannot know."""
+        part, num_before = self._piece.part, 0
+        if part is not None:
+            num_before = Part(part.path, 0, part.start).num_lines()
+        for line in islice(self._piece.read(num_before=num_before), 1):
+            rollout = decode_rollout(line.number, line.data, self._job.reading)
+            _environment_of(rollout, self._job, self._registry)
+        raise as_error(reply)
 
 
-def _numbers(scored: Rollout | Score) -> Numbers:
-    return Numbers(scored.components, scored.metrics)
+def _failed(line: Line, job: RescoreJob, registry: Registry, error: VerifierError) -> Rescored:
+    """Return the result of a line whose verifier ended its process, or was late."""
+    rollout = decode_rollout(line.number, line.data, job.reading)
+    rollout.env = _environment_of(rollout, job, registry)[0].name
+    return unscored(rollout, as_reply(error), keeps_line=job.keeps_lines)
+
+
+class LineScorer:
+    """Scores stored lines in the process of a worker."""
+
+    def __init__(self, job: RescoreJob) -> None:
+        self._job = job
+        self._registry = Registry(job.env_specs)
+        self._known: dict[bytes, tuple[Found, EnvironmentOptions]] = {}
+        for name in job.env_names:  # so that their import counts as no verifier's time or memory
+            with suppress(GymError):
+                self._registry.find(name)
+
+    async def score(self, record: bytes, channel: Channel) -> None:
+        """Score the lines of a piece, and reply to each."""
+        piece = msgspec.json.decode(record, type=Piece)
+        replies = bytearray()
+        sent_at = time.perf_counter()
+        try:
+            for line in piece.read():
+                if piece.is_careful or time.perf_counter() - sent_at > _SEND_SECONDS:
+                    channel.send(replies)
+                    replies.clear()
+                    sent_at = time.perf_counter()
+                reply = LineReply(await self._rescored(line, channel))
+                replies += msgspec.json.encode(reply) + b"\n"
+        except GymError as error:
+            replies += msgspec.json.encode(LineReply(error=as_reply(error))) + b"\n"
+        channel.send(replies + b"\n")
+
+    async def _rescored(self, line: Line, channel: Channel) -> Rescored:
+        job = self._job
+        before = decode_rollout(line.number, line.data, job.reading)
+        found, options = self._look_up(before)
+        environment = found.environment
+        is_renamed = before.env != found.name
+        before.env = found.name
+        if environment.rescore == "recorded":
+            return kept(line, before, keeps_line=job.keeps_lines)
+        started = time.perf_counter()
+        try:
+            [score] = await call_verifier(environment, options, before, channel)
+        except AttemptError as error:
+            return unscored(before, as_reply(error), keeps_line=job.keeps_lines)
+        result = compared(before, score)
+        if job.keeps_lines:
+            verifier = Verifier(environment.version, found.source_hash)
+            scored = before.scored(score, verifier, time.perf_counter() - started)
+            old_line = b"" if is_renamed else line.data
+            result.line = new_line(old_line, before, scored, environment, options)
+        return result
+
+    def _look_up(self, rollout: Rollout) -> tuple[Found, EnvironmentOptions]:
+        """Find the environment of a record with its options, and prepare it once."""
+        key = msgspec.json.encode((rollout.env, rollout.env_options))
+        if key not in self._known:
+            found, options = _environment_of(rollout, self._job, self._registry)
+            self._known[key] = found, options
+            if found.environment.rescore != "recorded":
+                prepare(found.environment, options)
+        return self._known[key]
+
+
+def _environment_of(
+    rollout: Rollout, job: RescoreJob, registry: Registry
+) -> tuple[Found, EnvironmentOptions]:
+    """Find the environment of a record, and the options that it is scored with.
+
+    Raises:
+        UsageError: There is none, or an option is wrong.
+
+    """
+    found = registry.find(rollout.env)
+    environment = found.environment
+    if environment.rescore == "recorded":
+        return found, environment.Options()
+    given = job.env_args.get(found.name, {})
+    return found, environment_options(environment, found.name, given, rollout.env_options)

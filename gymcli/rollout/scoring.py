@@ -7,10 +7,14 @@ that no other process can import.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
@@ -18,16 +22,92 @@ from gymcli.environment.contract import Environment, Model
 from gymcli.environment.time_limit import LateError, gather_all, within
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import VerifierError, VerifierTimeoutError, boundary
-from gymcli.rollout.verifier_worker import Method, ScoreReply
-from gymcli.rollout.verifier_workers import Workers, as_error
+from gymcli.rollout.isolation import IsolatedProcesses
+from gymcli.rollout.verifier_worker import Definition, Method, ScoreReply, as_error
 from gymcli.rollout.verify_context import VerifyContext, scores_of
-from gymcli.rollout.worker_pool import find_place
+from gymcli.rollout.worker_pool import ProcessPool, RequestKind, code_reference
+from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import Rollout, Score, Verifier
 
-__all__ = ["score", "score_group", "verifies_in_loop"]
-
+__all__ = ["Workers", "score", "score_group", "verifies_in_loop"]
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class Workers:
+    """At most `num_workers` processes for verifiers, and as many for `context.isolated`.
+
+    An async context manager. Nothing is started before `warm` or the first score.
+
+    Args:
+        num_workers: None: one for each core that this process may use.
+        scrubber: Knows the secrets that isolated functions do not get; verifiers get all variables.
+        now: The clock of the limits; one that stands still while the event loop is blocked.
+
+    """
+
+    def __init__(
+        self,
+        num_workers: int | None = None,
+        *,
+        scrubber: Scrubber = NOTHING_SECRET,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        num_workers = num_workers or _usable_cores()
+        self.now = now
+        self.calls_before = 0
+        """How often a new process calls a verifier for nothing before its first score, where
+        verifiers are compared with themselves."""
+        self.verifiers = ProcessPool(
+            "gymcli.rollout.verifier_worker", num_workers, variables=lambda: os.environ, now=now
+        )
+        self.isolated = IsolatedProcesses(num_workers, scrubber, now=now)
+
+    def warm(self, environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
+        """Start the first process and let it load an environment; return at once."""
+        if code_reference(environment) is not None:
+            self.verifiers.warm(self.request_kind("verify", environment, options))
+
+    def request_kind(
+        self, method: Method, environment: type[Environment[Task]], options: EnvironmentOptions
+    ) -> RequestKind:
+        """Return what a verifier is to the processes."""
+        definition = Definition(
+            method,
+            code_reference(environment),
+            options.model_dump_json(),
+            calls_before=self.calls_before,
+        )
+        return RequestKind(
+            msgspec.json.encode(definition),
+            f"{method} of {environment.__name__}",
+            environment.verify_timeout,
+            environment.verify_memory_mb,
+            "(verify_timeout)",
+        )
+
+    async def close(self) -> None:
+        """End all processes, busy ones in the middle of their call, and wait for that."""
+        await asyncio.gather(self.isolated.close(), self.verifiers.close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _usable_cores() -> int:
+    """Count the cores that this process may use, where the system says that (Linux)."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
 
 
 async def score(
@@ -122,16 +202,16 @@ async def _scores(
     """
     if verifies_in_loop(environment, roles):
         started = time.perf_counter()
-        scores = await _scores_here(method, environment, rollouts, options, roles, workers)
+        scores = await _scores_in_loop(method, environment, rollouts, options, roles, workers)
         return scores, time.perf_counter() - started
     if workers is None:
         async with Workers(1) as own:
             return await _scores(method, environment, rollouts, options, roles, own, save)
     with boundary(VerifierError):
         record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
-        subject = workers.subject(method, environment, options)
+        kind = workers.request_kind(method, environment, options)
     replies: list[bytes] = []
-    await workers.verifiers.run(subject, record, replies.extend, when_slow=save)
+    await workers.verifiers.run(kind, record, replies.extend, when_slow=save)
     reply = msgspec.json.decode(replies[0], type=ScoreReply)
     if reply.error is not None:
         raise as_error(reply.error)
@@ -142,7 +222,7 @@ def verifies_in_loop(environment: type[Environment[Task]], roles: Mapping[str, o
     """Return whether a verifier runs in the caller's loop, with models for these roles."""
     if roles or environment.waits_to_verify:
         return True
-    if find_place(environment) is not None:
+    if code_reference(environment) is not None:
         return False
     _warn(environment.__qualname__)
     return True
@@ -157,7 +237,7 @@ def _warn(name: str) -> None:
     )
 
 
-async def _scores_here(
+async def _scores_in_loop(
     method: Method,
     environment: type[Environment[Task]],
     rollouts: Sequence[Rollout],

@@ -1,6 +1,6 @@
-"""Processes that need not import anything: they are forked from one that has, a template.
+"""A fork server: processes that need not import anything, since they are forked from one that has.
 
-Imports take half a second, a fork some milliseconds. A template is started for each module that
+Imports take half a second, a fork some milliseconds. A server is started for each module that
 processes run, is kept for the next run of this process, and has no thread. It is the parent of its
 forks and guards them: when this process is gone, it kills them all, even where an operation holds
 their interpreter.
@@ -38,11 +38,11 @@ _NONE = -1
 
 
 def start_template(module: str) -> None:
-    """Start the template of a module early: it imports while this process does."""
+    """Start the fork server of a module early: it imports while this process does."""
     with suppress(OSError):
         for descriptor in range(3):  # that one is closed is for others to notice
             os.fstat(descriptor)
-        _template(module, os.environ)
+        _server_of(module, os.environ)
 
 
 def fork(module: str, handle: int, printed: int, variables: Mapping[str, str]) -> Fork:
@@ -57,21 +57,21 @@ def fork(module: str, handle: int, printed: int, variables: Mapping[str, str]) -
         variables: The environment variables.
 
     """
-    return _template(module, variables).fork((handle, printed), variables)
+    return _server_of(module, variables).fork((handle, printed), variables)
 
 
 class Fork:
-    """A process that a template forked."""
+    """A process that a server forked."""
 
-    def __init__(self, template: _Template) -> None:
-        self._template = template
+    def __init__(self, server: _ForkServer) -> None:
+        self._server = server
         self.process = 0
         """Its id; 0 as long as it is not known, and where there is none."""
         self._code: int | None = None
 
     def pid(self) -> int:
-        """Return its id, once the template has imported its module; 0 if there is no process."""
-        self._template.settle()
+        """Return its id, once the server has imported its module; 0 if there is no process."""
+        self._server.settle()
         return self.process
 
     def poll(self) -> int | None:
@@ -88,13 +88,13 @@ class Fork:
     def _end(self, flags: int) -> int | None:
         if self._code is None:
             process = self.pid()
-            reply = self._template.ask(process, flags) if process else b""
-            # Of a process whose template is gone nothing is known.
+            reply = self._server.ask(process, flags) if process else b""
+            # Of a process whose server is gone nothing is known.
             self._code = int(reply) if reply.strip() else None if reply else -signal.SIGKILL
         return self._code
 
 
-class _Template:
+class _ForkServer:
     """The process, and the socket to it; the end of the socket ends it."""
 
     def __init__(self, module: str, variables: Mapping[str, str]) -> None:
@@ -144,7 +144,7 @@ class _Template:
         return forked
 
     def ask(self, process: int, flags: int) -> bytes:
-        """Wait for a process; return its exit code, empty: it runs, or b"": the template ended."""
+        """Wait for a process; return its exit code, empty: it runs, or b"": the server ended."""
         with self._lock:
             self.settle()
             with suppress(OSError):
@@ -165,32 +165,32 @@ class _Template:
             return b""
 
 
-_templates: dict[str, _Template] = {}
+_servers: dict[str, _ForkServer] = {}
 _starting = threading.Lock()
 
 
 def forget_templates() -> None:
-    """Fork no more from the templates so far: new ones hash texts in another way.
+    """Fork no more from the servers so far: new ones hash texts in another way.
 
     Each ends with its last fork.
     """
-    _templates.clear()
+    _servers.clear()
 
 
 # A forked copy would read what its original is told.
 os.register_at_fork(after_in_child=forget_templates)
 
 
-def _template(module: str, variables: Mapping[str, str]) -> _Template:
+def _server_of(module: str, variables: Mapping[str, str]) -> _ForkServer:
     with _starting:
-        template = _templates.get(module)
-        if template is None or not template.can_fork(variables):
-            template = _templates[module] = _Template(module, variables)
-        return template
+        server = _servers.get(module)
+        if server is None or not server.can_fork(variables):
+            server = _servers[module] = _ForkServer(module, variables)
+        return server
 
 
 def _end(process: subprocess.Popen[bytes], has_forked: threading.Event, *sockets: Any) -> None:
-    """End a template that nobody refers to any more, or at the end of this process."""
+    """End a server that nobody refers to any more, or at the end of this process."""
     for one in sockets:
         one.close()
     if not has_forked.is_set():
@@ -218,7 +218,7 @@ def fill_standard() -> None:
 
 
 def serve(handle: int, module: str) -> None:
-    """Be the template: fork, and wait for forks, until the socket ends."""
+    """Be the server: fork, and wait for forks, until the socket ends."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # those that a starting run blocks
     control = socket.socket(fileno=handle)
     main = importlib.import_module(module).main
@@ -280,7 +280,7 @@ def _forked() -> int:
 def _become(
     variables: dict[str, str], path: list[str], directory: str, handle: int, printed: int
 ) -> int:
-    """Make a forked copy of the template what a new process would be; return its socket."""
+    """Turn a forked copy of the server into what a new process would be; return its socket."""
     os.setsid()
     with suppress(OSError):  # the parent's directory may be gone
         os.chdir(directory)

@@ -1,4 +1,4 @@
-"""What runs in a verifier worker: it scores the records that it is sent, one after another.
+"""The main program of a verifier worker, which scores the records that it is sent.
 
 Code of others runs in one event loop for the life of the process, and may raise anything.
 """
@@ -13,19 +13,27 @@ import select
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Literal, NamedTuple, Protocol, cast
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from gymcli import errors
 from gymcli.environment.contract import Environment
 from gymcli.environment.tool import EnvironmentOptions, Task
-from gymcli.errors import GymError, VerifierError, described, frames_of, leave_copy
+from gymcli.errors import (
+    AttemptError,
+    GymError,
+    VerifierError,
+    described,
+    frames_of,
+    leave_copy,
+)
 from gymcli.rollout.isolation import IsolatedProcesses
 from gymcli.rollout.verify_context import VerifyContext, scores_of
-from gymcli.rollout.worker_pool import READY, Place, load_place
+from gymcli.rollout.worker_pool import READY, CodeReference, load_code
 from gymcli.types import Rollout, Score
 
 __all__ = [
@@ -34,6 +42,7 @@ __all__ = [
     "ErrorReply",
     "Method",
     "ScoreReply",
+    "as_error",
     "as_reply",
     "call_verifier",
     "main",
@@ -42,7 +51,7 @@ __all__ = [
 
 
 _CALLS_SECONDS = 2.5
-"""After so many seconds a verifier is no longer called in vain."""
+"""After so many seconds a verifier is no longer called for nothing."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,25 +59,43 @@ Method = Literal["verify", "verify_group"]
 
 
 class Definition(msgspec.Struct, omit_defaults=True):
-    """What the records of a subject have in common."""
+    """What the records of one kind have in common."""
 
     method: Literal["verify", "verify_group", "rescore"]
-    place: Place | None = None
+    code: CodeReference | None = None
     options: str = ""
     """As JSON."""
     job: msgspec.Raw = msgspec.Raw(b"null")
     """A `RescoreJob`."""
     calls_before: int = 0
-    """How often the verifier is called in vain with the first record."""
+    """How often the verifier is called for nothing with the first record."""
 
 
 class ErrorReply(NamedTuple):
     """An error of ours, by the name of its class."""
 
     error_class: str
-    text: str
+    message: str
     frames: list[str] = []  # never changed
     """Where the verifier's own code failed."""
+
+
+def as_reply(error: GymError) -> ErrorReply:
+    """Return an error as it is sent: by the nearest of its classes that is one of ours."""
+    kinds = type(error).__mro__
+    known = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
+    # An exception may say what cannot be encoded.
+    message = str(error).encode(errors="replace").decode()
+    return ErrorReply(known.__name__, message, frames_of(error))
+
+
+def as_error(reply: ErrorReply) -> GymError:
+    """Return the error of a reply, to be raised here."""
+    kind = getattr(errors, reply.error_class, VerifierError)
+    error: GymError = kind(reply.message)
+    if isinstance(error, AttemptError):
+        error.frames = reply.frames
+    return error
 
 
 class ScoreReply(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -79,20 +106,12 @@ class ScoreReply(msgspec.Struct, array_like=True, omit_defaults=True):
     error: ErrorReply | None = None
 
 
-class _Subject(Protocol):
-    """Scores the records of one definition."""
-
-    async def score(self, record: bytes, channel: Channel) -> None:
-        """Score a record and send the reply, which may be several lines."""
-        ...
-
-
 class Channel:
     """The socket to the parent, and what verifiers share in this process."""
 
     def __init__(self, handle: int) -> None:
         self.calls_before = 0
-        """How often the next verifier is called in vain, before its score counts."""
+        """How often the next verifier is called for nothing, before its score counts."""
         self.isolated = IsolatedProcesses(1)
         """The process of `context.isolated`."""
         self._socket = socket.socket(fileno=handle)
@@ -130,40 +149,6 @@ class Channel:
                     yield line
 
 
-class _Verifying:
-    """Calls the verifier of one environment."""
-
-    def __init__(self, definition: Definition, place: Place) -> None:
-        self._environment = cast("type[Environment[Task]]", load_place(place))
-        self._options = self._environment.Options.model_validate_json(definition.options)
-        self._decoder: msgspec.json.Decoder[Rollout | list[Rollout]] = msgspec.json.Decoder(
-            Rollout if definition.method == "verify" else list[Rollout]
-        )
-        prepare(self._environment, self._options)
-
-    async def score(self, record: bytes, channel: Channel) -> None:
-        rollouts = self._decoder.decode(record)
-        started = time.perf_counter()
-        try:
-            scores = await call_verifier(self._environment, self._options, rollouts, channel)
-            reply = ScoreReply(scores)
-        except GymError as error:
-            reply = ScoreReply(error=as_reply(error))
-        reply.seconds = time.perf_counter() - started
-        channel.send(msgspec.json.encode(reply) + b"\n\n")
-
-
-class _Unusable:
-    """Replies with the error that an environment cannot be loaded here."""
-
-    def __init__(self, text: str) -> None:
-        self._reply = ScoreReply(error=as_reply(VerifierError(text)))
-
-    async def score(self, record: bytes, channel: Channel) -> None:
-        del record
-        channel.send(msgspec.json.encode(self._reply) + b"\n\n")
-
-
 async def call_verifier(
     environment: type[Environment[Task]],
     options: EnvironmentOptions,
@@ -197,49 +182,71 @@ async def call_verifier(
             task.uncancel()
 
 
-def as_reply(error: GymError) -> ErrorReply:
-    """Return an error as it is sent: by the nearest of its classes that is one of ours."""
-    kinds = type(error).__mro__
-    known = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
-    # An exception may say what cannot be encoded.
-    text = str(error).encode(errors="replace").decode()
-    return ErrorReply(known.__name__, text, frames_of(error))
-
-
 def prepare(environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
-    """Let an environment get ready; what it raises is logged, since the run itself has begun."""
+    """Prepare an environment; what it raises is logged, since the run itself has begun."""
     try:
         environment.prepare(options)
     except BaseException as error:  # noqa: BLE001  # it may raise anything
         _LOGGER.warning("prepare of %s in a worker: %s", environment.__name__, described(error))
 
 
-def _load(definition: Definition) -> _Subject:
-    if definition.place is None:
+_Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
+"""Scores a record and sends the reply, which may be several lines."""
+
+
+def _scorer(definition: Definition) -> _Scorer:
+    """Return what scores the records of a definition; it imports their environment."""
+    if definition.code is None:
         from gymcli.rollout.rescored import LineScorer, RescoreJob  # late: few need the files
 
-        return LineScorer(msgspec.json.decode(definition.job, type=RescoreJob))
+        return LineScorer(msgspec.json.decode(definition.job, type=RescoreJob)).score
     try:
-        return _Verifying(definition, definition.place)
+        environment = cast("type[Environment[Task]]", load_code(definition.code))
+        options = environment.Options.model_validate_json(definition.options)
     except BaseException as error:  # noqa: BLE001  # an import may raise anything
-        name = definition.place.qualname
-        return _Unusable(f"{name} cannot be loaded in a worker: {described(error)}")
+        text = f"{definition.code.qualname} cannot be loaded in a worker: {described(error)}"
+        return partial(_refuse, as_reply(VerifierError(text)))
+    prepare(environment, options)
+    kind = Rollout if definition.method == "verify" else list[Rollout]
+    return partial(_score, environment, options, kind)
+
+
+async def _refuse(error: ErrorReply, record: bytes, channel: Channel) -> None:
+    del record
+    channel.send(msgspec.json.encode(ScoreReply(error=error)) + b"\n\n")
+
+
+async def _score(
+    environment: type[Environment[Task]],
+    options: EnvironmentOptions,
+    kind: type[Rollout | list[Rollout]],
+    record: bytes,
+    channel: Channel,
+) -> None:
+    rollouts = msgspec.json.decode(record, type=kind)
+    started = time.perf_counter()
+    try:
+        reply = ScoreReply(await call_verifier(environment, options, rollouts, channel))
+    except GymError as error:
+        reply = ScoreReply(error=as_reply(error))
+    reply.seconds = time.perf_counter() - started
+    channel.send(msgspec.json.encode(reply) + b"\n\n")
 
 
 async def _serve(handle: int) -> None:
     channel = Channel(handle)
     process = os.getpid()
-    subjects: list[_Subject] = []
+    scorers: list[_Scorer] = []
     async for line in channel.lines():
         if line.startswith(b"{"):
             definition = msgspec.json.decode(line, type=Definition)
-            subjects.append(_load(definition))
+            scorers.append(_scorer(definition))
             leave_copy(process)
             channel.calls_before = definition.calls_before
             channel.send(READY + b"\n")
         else:
             number, _, record = line.partition(b" ")
-            await subjects[int(number)].score(record, channel)
+            await scorers[int(number)](record, channel)
     await channel.isolated.close()
 
 

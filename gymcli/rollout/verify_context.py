@@ -1,8 +1,7 @@
-"""What a verifier may use beside the record, and what it may give."""
+"""What a verifier may use beside the record, and what it may return."""
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -32,8 +31,6 @@ __all__ = ["SEARCH_TIMEOUT", "VerifyContext", "scores_of"]
 
 
 T = TypeVar("T")
-
-_NOTHING: dict[str, object] = {}
 
 SEARCH_TIMEOUT = 1.0
 """Seconds that a row's regular expression may take."""
@@ -141,7 +138,7 @@ class VerifyContext:
 
         """
         try:
-            compiled = _compiled(pattern, flags)
+            compiled = regex.compile(pattern, flags=flags)
             matches = compiled.finditer(text, timeout=SEARCH_TIMEOUT)
             return [match.group(1 if compiled.groups else 0) or "" for match in matches]
         except (regex.error, RecursionError) as error:
@@ -183,12 +180,6 @@ class _Unasked:
         raise RoleError(f"{self._role}: a replay asks no role; read what it said from the record")
 
 
-@functools.lru_cache(256)
-def _compiled(pattern: str, flags: int) -> regex.Pattern[str]:
-    # The library keeps patterns too, but looks one up in 2 µs: as long as a short search takes.
-    return regex.compile(pattern, flags=flags)
-
-
 async def scores_of(
     environment: type[Environment[Task]],
     rollouts: Rollout | list[Rollout],
@@ -226,8 +217,6 @@ def checked_score(environment: type[Environment[Task]], method: str, found: obje
     """
     if not isinstance(found, Score):
         raise wrong_return(environment, method, f"{named(found)}, not a Score")
-    if is_plain(found):
-        return found
     try:
         plain = msgspec.structs.replace(
             found,
@@ -241,24 +230,6 @@ def checked_score(environment: type[Environment[Task]], method: str, found: obje
         raise wrong_return(environment, method, text) from error
 
 
-def is_plain(found: object) -> bool:
-    """Return whether a score is nothing but a number and a text, which need no second look.
-
-    Most scores are, and the others cost ten times as much.
-    """
-    if type(found) is not Score:
-        return False
-    reward, answer = found.reward, found.answer
-    return (
-        type(reward) is float
-        and -LARGEST <= reward <= LARGEST
-        and (answer is None or (type(answer) is str and answer.isascii()))
-        and found.components == _NOTHING
-        and found.metrics == _NOTHING
-        and found.details == _NOTHING
-    )
-
-
 def _finite(name: str, value: object) -> float:
     if not (isinstance(value, Real) and math.isfinite(value)):
         raise ValueError(f"{name} = {value!r}, not a finite number")
@@ -269,7 +240,7 @@ def _finite(name: str, value: object) -> float:
 
 
 def _turns(rollout: Rollout) -> Iterator[tuple[Message, list[Message]]]:
-    """Give every model message after the prompt with what the environment answered to it."""
+    """Yield every model message after the prompt with what the environment answered to it."""
     turn: Message | None = None
     answers: list[Message] = []
     for message in rollout.responses:

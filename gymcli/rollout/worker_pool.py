@@ -1,6 +1,14 @@
-"""A child process, seen from the parent: its start, the socket to it, and its end.
+"""A pool of warm processes: a queue in the parent, and a request after another for each process.
 
-The event loop reads the socket and what the child prints; there is no thread. Messages are lines.
+A process answers each request before it begins with the next, so that the parent knows what it is
+doing, and since when. One that is late, dead or too large is killed with everything it started, and
+only the request that it was doing fails. It has more than one at a time only where they take so
+little that to wake it, and to be woken by it, would take longer. The event loop reads the socket to
+each process and what it prints; there is no thread.
+
+Messages are lines. A process gets a definition once, `{...}`, and then requests, `NUMBER RECORD`,
+where the number is that of the definition. It answers a definition with `READY`, and a request with
+any number of lines and an empty one.
 """
 
 from __future__ import annotations
@@ -16,7 +24,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -25,14 +33,333 @@ from gymcli.environment.registry import FILE_MODULE_PREFIX, module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
 from gymcli.rollout.template import fill_standard, fork
 
-__all__ = ["READY", "ChildProcess", "Place", "ProcessPool", "Subject", "find_place", "load_place"]
+__all__ = [
+    "READY",
+    "ChildProcess",
+    "CodeReference",
+    "ProcessPool",
+    "RequestKind",
+    "code_reference",
+    "load_code",
+]
 
 
-LEAVE_SECONDS = 2.0
-"""Seconds that an idle child is given to leave by itself."""
+READY = b"ready"
+"""What a process answers when it has loaded a definition."""
 
+_START_SECONDS = 60.0
+"""Seconds that a process may take to start and to import what a definition names."""
+_LEAVE_SECONDS = 2.0
+"""Seconds that an idle process is given to leave by itself."""
+_SLOW_SECONDS = 1.0
+_WATCH_SECONDS = 0.2
+_GATHER_SECONDS = 0.002
+"""For so long quick requests are gathered, and a process gets as many as it does in that time."""
+_MAX_GATHERED = 16
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
+_MEGABYTE = 2**20
+
+
+class RequestKind(NamedTuple):
+    """What requests have in common."""
+
+    definition: bytes
+    """A JSON object, which a process is sent once."""
+    name: str
+    """What error messages call it."""
+    seconds: float
+    """How long a request may take between two lines of its reply."""
+    memory_mb: float = math.inf
+    """How much the resident memory of the process may grow."""
+    option: str = ""
+    """What sets `seconds`, for the error message."""
+
+
+class ProcessPool:
+    """At most `num_workers` processes, started as they are needed and used in one event loop.
+
+    Args:
+        module: What the processes run: its `main` gets the handle of the socket.
+        num_workers: How many there may be.
+        variables: Returns their environment variables.
+        now: The clock of the limits.
+
+    """
+
+    def __init__(
+        self,
+        module: str,
+        num_workers: int,
+        *,
+        variables: Callable[[], Mapping[str, str]],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.num_workers = num_workers
+        self.now = now
+        self._module = module
+        self._variables = variables
+        self.seconds: dict[str, float] = {}
+        """How long the last request took, by the name of its kind."""
+        self._queue: deque[_Request] = deque()
+        self._workers: list[_Worker] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._gathering: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def warm(self, kind: RequestKind) -> None:
+        """Start the first process and let it load a definition; return at once."""
+        if not self._is_closed:
+            self._start(1)
+            for worker in self._workers:
+                if not worker.requests:
+                    worker.load(kind)
+
+    async def run(
+        self,
+        kind: RequestKind,
+        record: bytes,
+        take: Callable[[list[bytes]], None],
+        *,
+        when_slow: Callable[[], None] | None = None,
+    ) -> float:
+        """Send a process a request, and return the seconds that it took.
+
+        A process whose caller is cancelled is killed.
+
+        Args:
+            kind: What the request is about.
+            record: The request, without a newline.
+            take: Called with the lines of the reply as they come.
+            when_slow: Called once if the request has not ended within a second.
+
+        Raises:
+            VerifierTimeoutError: It took too long.
+            VerifierCrashedError: The process died, or needed too much memory.
+            VerifierError: The pool is closed.
+
+        """
+        if self._is_closed:
+            raise VerifierError(f"{kind.name} was not called: the workers were closed")
+        self._start(1)
+        request = _Request(kind, record, take, when_slow, self.now() + _SLOW_SECONDS)
+        self._queue.append(request)
+        if self.seconds.get(kind.name, math.inf) > _GATHER_SECONDS:
+            self.pump()
+        elif self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(_GATHER_SECONDS, self.pump)
+        try:
+            return await request.ended
+        except BaseException:
+            if request in self._queue:
+                self._queue.remove(request)
+            for worker in [one for one in self._workers if one.doing is request]:
+                self.lose(worker)
+            raise
+
+    def pump(self) -> None:
+        """Send idle processes the requests that wait."""
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        for worker in list(self._workers):
+            if self._queue and not worker.requests:
+                worker.begin(self._next())
+        if self._timer is None and any(worker.requests for worker in self._workers):
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
+
+    def _next(self) -> list[_Request]:
+        """Take from the queue what a process is sent at once."""
+        requests = [self._queue.popleft()]
+        kind = requests[0].kind
+        most = _GATHER_SECONDS / max(self.seconds.get(kind.name, math.inf), 1e-6)
+        while (
+            self._queue
+            and self._queue[0].kind.definition == kind.definition
+            and len(requests) < min(most, _MAX_GATHERED)
+        ):
+            requests.append(self._queue.popleft())
+        return requests
+
+    def _start(self, num_workers: int) -> None:
+        while len(self._workers) < min(num_workers, self.num_workers):
+            self._workers.append(_Worker(self, self._module, self._variables()))
+
+    def _watch(self) -> None:
+        """Look at every busy process, several times a second."""
+        self._timer = None
+        for worker in list(self._workers):
+            worker.child.read()
+            if worker.doing is not None:
+                self._check(worker, worker.doing.kind)
+        now = self.now()
+        begun = [request for worker in self._workers for request in worker.requests]
+        for request in (*self._queue, *begun):
+            if now >= request.slow_at:
+                request.tell_slow()
+        if self._queue and all(worker.is_ready for worker in self._workers):
+            self._start(len(self._workers) + len(self._queue))
+        self.pump()
+
+    def _check(self, worker: _Worker, kind: RequestKind) -> None:
+        """Kill a process that is dead, late or too large."""
+        limit, option = kind.seconds, kind.option
+        if not worker.is_ready:
+            limit, option = _START_SECONDS, "to be imported"
+        if worker.child.has_ended():
+            self.lose(worker)
+        elif self.now() - worker.since > limit:
+            text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
+            self.lose(worker, VerifierTimeoutError(text))
+        elif worker.is_ready and kind.memory_mb < math.inf:
+            grown = worker.child.resident_bytes() - worker.resident_bytes
+            if grown > kind.memory_mb * _MEGABYTE:
+                limit_text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
+                error = VerifierCrashedError(f"{kind.name} needed more than {limit_text}")
+                self.lose(worker, error)
+
+    def lose(self, worker: _Worker, error: VerifierError | None = None) -> None:
+        """Kill a process, and fail the request that it still does after its last replies."""
+        if worker not in self._workers:
+            return
+        self._workers.remove(worker)
+        how = worker.child.kill()
+        request, *others = worker.requests or (None,)
+        worker.requests.clear()
+        self._queue.extendleft(reversed(others))
+        if request is not None and worker.has_served and worker.child.has_unread and not error:
+            self._queue.appendleft(request)  # it died while it was idle
+        elif request is not None:
+            text = f"{request.kind.name}: its process died ({how})"
+            request.fail(error or VerifierCrashedError(text))
+        if self._queue:
+            self._start(1)
+            self.pump()
+
+    async def close(self) -> None:
+        """End all processes, busy ones in the middle of a request."""
+        self._is_closed = True
+        for timer in (self._timer, self._gathering):
+            if timer is not None:
+                timer.cancel()
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            request, *others = worker.requests or (None,)
+            if request is not None or not worker.is_ready:
+                worker.child.kill()
+            if request is not None:
+                text = f"{request.kind.name} was not called to its end: the workers were closed"
+                request.fail(VerifierError(text))
+            self._queue.extend(others)
+        for request in self._queue:
+            text = f"{request.kind.name} was not called: the workers were closed"
+            request.fail(VerifierError(text))
+        self._queue.clear()
+        await asyncio.gather(*(worker.child.leave() for worker in workers))
+
+
+class _Request:
+    """A request; `ended` gets the seconds that it took."""
+
+    def __init__(
+        self,
+        kind: RequestKind,
+        record: bytes,
+        take: Callable[[list[bytes]], None],
+        when_slow: Callable[[], None] | None,
+        slow_at: float,
+    ) -> None:
+        self.kind = kind
+        self.record = record
+        self.take = take
+        self.when_slow = when_slow
+        self.slow_at = slow_at
+        self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    def tell_slow(self) -> None:
+        """Call `when_slow` once; an error of that ends the request."""
+        when_slow, self.when_slow = self.when_slow, None
+        if when_slow is None or self.ended.done():
+            return
+        try:
+            when_slow()
+        except Exception as error:  # noqa: BLE001  # the disk may be full
+            self.ended.set_exception(error)
+
+    def fail(self, error: VerifierError) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+
+class _Worker:
+    """One process and the requests that it was sent."""
+
+    def __init__(self, pool: ProcessPool, module: str, variables: Mapping[str, str]) -> None:
+        self._pool = pool
+        self.requests: deque[_Request] = deque()
+        """It does the first, and has not begun with the others."""
+        self.began = self.since = pool.now()
+        """When it began with the first request, and with the part of it that is under way."""
+        self.is_ready = True
+        """False while it loads a definition."""
+        self.has_served = False
+        self.resident_bytes = 0
+        """Its memory after the last import."""
+        self._numbers: dict[bytes, int] = {}
+        self.child = ChildProcess(
+            module,
+            variables=variables,
+            take_lines=self._take_lines,
+            end=lambda: pool.lose(self),
+        )
+
+    @property
+    def doing(self) -> _Request | None:
+        """The request that it does; None: it is idle."""
+        return self.requests[0] if self.requests else None
+
+    def begin(self, requests: list[_Request]) -> None:
+        """Send requests of one kind to a process that is idle."""
+        self.requests.extend(requests)
+        self.began = self.since = self._pool.now()
+        self.load(requests[0].kind)
+        number = self._numbers[requests[0].kind.definition]
+        self.child.write(b"".join([b"%d %b\n" % (number, one.record) for one in requests]))
+
+    def load(self, kind: RequestKind) -> None:
+        """Send a definition, unless the process has it."""
+        if kind.definition not in self._numbers:
+            self._numbers[kind.definition] = len(self._numbers)
+            self.is_ready = False
+            self.child.write(kind.definition + b"\n")
+
+    def _take_lines(self, lines: list[bytes]) -> None:
+        self.since = now = self._pool.now()
+        if lines[0] == READY:
+            self.is_ready = True
+            self.resident_bytes = self.child.resident_bytes()
+            lines = lines[1:]
+        reply: list[bytes] = []
+        for line in lines:
+            if line:
+                reply.append(line)
+            elif self.requests:
+                self.has_served = True
+                request = self.requests[0]
+                request.take(reply)
+                reply = []
+                self.requests.popleft()
+                seconds, self.began = now - self.began, now
+                self._pool.seconds[request.kind.name] = seconds
+                if not request.ended.done():
+                    request.ended.set_result(seconds)
+        if self.requests and reply:
+            self.has_served = True
+            self.requests[0].take(reply)
+        elif not self.requests:
+            self._pool.pump()
 
 
 class ChildProcess:
@@ -153,7 +480,7 @@ class ChildProcess:
         """
         if not self._is_open:
             return ""
-        self._end = _do_nothing
+        self._end = lambda: None  # the end of what is killed is no news
         code = self._process.kill()
         with suppress(BlockingIOError):  # a process that left the group holds the socket
             while data := self._receive():
@@ -164,13 +491,13 @@ class ChildProcess:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     async def leave(self) -> None:
-        """Let an idle process end itself, and kill it where it does not."""
+        """Wait for an idle process to end itself, and kill it where it does not."""
         if not self._is_open:
             return
-        self._end = _do_nothing
+        self._end = lambda: None
         try:
             self._socket.shutdown(socket.SHUT_WR)
-            ends = self._loop.time() + LEAVE_SECONDS
+            ends = self._loop.time() + _LEAVE_SECONDS
             while not self.has_ended() and self._loop.time() < ends:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0.005)
         except OSError:  # its end of the socket is closed already
@@ -215,25 +542,7 @@ class ChildProcess:
             self._printed = -1
 
 
-def _do_nothing() -> None:
-    """The end of a process that was killed is no news."""
-
-
-READY = b"ready"
-"""What a process answers when it has loaded a definition."""
-
-_START_SECONDS = 60.0
-"""Seconds that a process may take to start and to import what a definition names."""
-
-_WATCH_SECONDS = 0.2
-_SLOW_SECONDS = 1.0
-_GATHER_SECONDS = 0.002
-"""For so long quick requests are gathered, and a process gets as many as it does in that time."""
-_MAX_GATHERED = 16
-_MEGABYTE = 2**20
-
-
-class Place(NamedTuple):
+class CodeReference(NamedTuple):
     """Where another process finds a class or a function."""
 
     module: str
@@ -242,7 +551,7 @@ class Place(NamedTuple):
     qualname: str
 
 
-def find_place(item: object) -> Place | None:
+def code_reference(item: object) -> CodeReference | None:
     """Return where another process finds a class or a function; None where it cannot."""
     module = getattr(item, "__module__", None) or ""
     qualname = getattr(item, "__qualname__", None) or ""
@@ -252,310 +561,13 @@ def find_place(item: object) -> Place | None:
     if found is not item or not qualname or module == "__main__":
         return None
     file = str(sys.modules[module].__file__) if module.startswith(FILE_MODULE_PREFIX) else ""
-    return Place(module, file, qualname)
+    return CodeReference(module, file, qualname)
 
 
-def load_place(place: Place) -> object:
+def load_code(code: CodeReference) -> object:
     """Import a class or a function."""
-    if place.file:
-        module = module_of_file(Path(place.file), place.file)
+    if code.file:
+        module = module_of_file(Path(code.file), code.file)
     else:
-        module = importlib.import_module(place.module)
-    return operator.attrgetter(place.qualname)(module)
-
-
-class Subject(NamedTuple):
-    """What requests have in common."""
-
-    definition: bytes
-    """A JSON object, which a process is sent once."""
-    name: str
-    """What error messages call it."""
-    seconds: float
-    """How long a request may take between two lines of its reply."""
-    memory_mb: float = math.inf
-    """How much the resident memory of the process may grow."""
-    option: str = ""
-    """What sets `seconds`, for the error message."""
-
-
-class _Job:
-    """A request; `ended` gets the seconds that it took."""
-
-    def __init__(
-        self,
-        subject: Subject,
-        record: bytes,
-        take: Callable[[list[bytes]], None],
-        when_slow: Callable[[], None] | None,
-        slow_at: float,
-    ) -> None:
-        self.subject = subject
-        self.record = record
-        self.take = take
-        self.when_slow = when_slow
-        self.slow_at = slow_at
-        self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-
-    def look(self, now: float) -> None:
-        """Say once that it is slow; an error of who is told ends the request."""
-        if self.when_slow is None or now < self.slow_at or self.ended.done():
-            return
-        when_slow, self.when_slow = self.when_slow, None
-        try:
-            when_slow()
-        except Exception as error:  # noqa: BLE001  # the disk may be full
-            self.ended.set_exception(error)
-
-    def fail(self, error: VerifierError) -> None:
-        if not self.ended.done():
-            self.ended.set_exception(error)
-
-
-class _Worker:
-    """One process and the jobs that it was sent."""
-
-    def __init__(self, pool: ProcessPool, module: str, variables: Mapping[str, str]) -> None:
-        self._pool = pool
-        self.jobs: deque[_Job] = deque()
-        """It does the first, and has not begun with the others."""
-        self.began = self.since = pool.now()
-        """When it began with the first job, and with the part of it that is under way."""
-        self.is_ready = True
-        """False while it loads a definition."""
-        self.has_served = False
-        self.resident_bytes = 0
-        """Its memory after the last import."""
-        self._numbers: dict[bytes, int] = {}
-        self.child = ChildProcess(
-            module,
-            variables=variables,
-            take_lines=self._take_lines,
-            end=lambda: pool.lose(self),
-        )
-
-    def begin(self, jobs: Sequence[_Job]) -> None:
-        """Send jobs of one subject to a process that is idle."""
-        self.jobs.extend(jobs)
-        self.began = self.since = self._pool.now()
-        self.load(jobs[0].subject)
-        number = self._numbers[jobs[0].subject.definition]
-        self.child.write(b"".join([b"%d %b\n" % (number, job.record) for job in jobs]))
-
-    def load(self, subject: Subject) -> None:
-        if subject.definition not in self._numbers:
-            self._numbers[subject.definition] = len(self._numbers)
-            self.is_ready = False
-            self.child.write(subject.definition + b"\n")
-
-    def _take_lines(self, lines: list[bytes]) -> None:
-        self.since = now = self._pool.now()
-        if lines[0] == READY:
-            self.is_ready = True
-            self.resident_bytes = self.child.resident_bytes()
-            lines = lines[1:]
-        reply: list[bytes] = []
-        for line in lines:
-            if line:
-                reply.append(line)
-            elif self.jobs:
-                self._end_first(reply, now)
-                reply = []
-        if self.jobs and reply:
-            self.has_served = True
-            self.jobs[0].take(reply)
-        elif not self.jobs and lines:
-            self._pool.pump()
-
-    def _end_first(self, reply: list[bytes], now: float) -> None:
-        self.has_served = True
-        job = self.jobs[0]
-        job.take(reply)
-        self.jobs.popleft()
-        seconds, self.began = now - self.began, now
-        self._pool.seconds[job.subject.name] = seconds
-        if not job.ended.done():
-            job.ended.set_result(seconds)
-
-
-class ProcessPool:
-    """At most `num_workers` processes, started as they are needed and used in one event loop.
-
-    Args:
-        module: What the processes run: its `main` gets the handle of the socket.
-        num_workers: How many there may be.
-        variables: Returns their environment variables.
-        now: The clock of the limits.
-
-    """
-
-    def __init__(
-        self,
-        module: str,
-        num_workers: int,
-        *,
-        variables: Callable[[], Mapping[str, str]],
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.num_workers = num_workers
-        self.now = now
-        self._module = module
-        self._variables = variables
-        self._queue: deque[_Job] = deque()
-        self.seconds: dict[str, float] = {}
-        """How long the last request took, by what it was about."""
-        self._workers: list[_Worker] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._gathering: asyncio.TimerHandle | None = None
-        self._is_closed = False
-
-    def warm(self, subject: Subject) -> None:
-        """Start the first process and let it load a definition; return at once."""
-        if not self._is_closed:
-            self._start(1)
-            for worker in self._workers:
-                if not worker.jobs:
-                    worker.load(subject)
-
-    async def run(
-        self,
-        subject: Subject,
-        record: bytes,
-        take: Callable[[list[bytes]], None],
-        *,
-        when_slow: Callable[[], None] | None = None,
-    ) -> float:
-        """Let a process do a request, and return the seconds that it took.
-
-        A process whose caller is cancelled is killed.
-
-        Args:
-            subject: What the request is about.
-            record: The request, without a newline.
-            take: Called with the lines of the reply as they come.
-            when_slow: Called once if the request has not ended within a second.
-
-        Raises:
-            VerifierTimeoutError: It took too long.
-            VerifierCrashedError: The process died, or needed too much memory.
-            VerifierError: The pool is closed.
-
-        """
-        if self._is_closed:
-            raise VerifierError(f"{subject.name} was not called: the workers were closed")
-        self._start(1)
-        job = _Job(subject, record, take, when_slow, self.now() + _SLOW_SECONDS)
-        self._queue.append(job)
-        if self.seconds.get(subject.name, math.inf) > _GATHER_SECONDS:
-            self.pump()
-        elif self._gathering is None:
-            loop = asyncio.get_running_loop()
-            self._gathering = loop.call_later(_GATHER_SECONDS, self._end_gathering)
-        try:
-            return await job.ended
-        except BaseException:
-            if job in self._queue:
-                self._queue.remove(job)
-            for worker in [one for one in self._workers if one.jobs and one.jobs[0] is job]:
-                self.lose(worker)
-            raise
-
-    def _end_gathering(self) -> None:
-        self._gathering = None
-        self.pump()
-
-    def pump(self) -> None:
-        """Let idle processes do what waits."""
-        for worker in list(self._workers):
-            if self._queue and not worker.jobs:
-                worker.begin(self._next())
-        if self._timer is None and any(worker.jobs for worker in self._workers):
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
-
-    def _next(self) -> list[_Job]:
-        """Take from the queue what a process is sent at once."""
-        jobs = [self._queue.popleft()]
-        subject = jobs[0].subject
-        most = _GATHER_SECONDS / max(self.seconds.get(subject.name, math.inf), 1e-6)
-        while (
-            self._queue
-            and self._queue[0].subject.definition == subject.definition
-            and len(jobs) < min(most, _MAX_GATHERED)
-        ):
-            jobs.append(self._queue.popleft())
-        return jobs
-
-    def _start(self, num_workers: int) -> None:
-        while len(self._workers) < min(num_workers, self.num_workers):
-            self._workers.append(_Worker(self, self._module, self._variables()))
-
-    def _watch(self) -> None:
-        """Look at every busy process, several times a second."""
-        self._timer = None
-        for worker in list(self._workers):
-            worker.child.read()
-            if worker.jobs:
-                self._check(worker, worker.jobs[0].subject)
-        for job in (*self._queue, *(job for worker in self._workers for job in worker.jobs)):
-            job.look(self.now())
-        self.pump()
-        if self._queue and all(worker.is_ready for worker in self._workers):
-            self._start(len(self._workers) + len(self._queue))
-            self.pump()
-
-    def _check(self, worker: _Worker, subject: Subject) -> None:
-        """Kill a process that is dead, late or too large."""
-        limit, option = subject.seconds, subject.option
-        if not worker.is_ready:
-            limit, option = _START_SECONDS, "to be imported"
-        if worker.child.has_ended():
-            self.lose(worker)
-        elif self.now() - worker.since > limit:
-            text = f"{subject.name} took longer than {limit:g} seconds {option}".rstrip()
-            self.lose(worker, VerifierTimeoutError(text))
-        elif worker.is_ready and subject.memory_mb < math.inf:
-            grown = worker.child.resident_bytes() - worker.resident_bytes
-            if grown > subject.memory_mb * _MEGABYTE:
-                limit_text = f"{subject.memory_mb:g} MB of memory (verify_memory_mb)"
-                error = VerifierCrashedError(f"{subject.name} needed more than {limit_text}")
-                self.lose(worker, error)
-
-    def lose(self, worker: _Worker, error: VerifierError | None = None) -> None:
-        """Kill a process, and fail the job that it still does after its last replies."""
-        if worker not in self._workers:
-            return
-        self._workers.remove(worker)
-        how = worker.child.kill()
-        job, *others = worker.jobs or (None,)
-        worker.jobs.clear()
-        self._queue.extendleft(reversed(others))
-        if job is not None and worker.has_served and worker.child.has_unread and not error:
-            self._queue.appendleft(job)  # it died while it was idle
-        elif job is not None:
-            text = f"{job.subject.name}: its process died ({how})"
-            job.fail(error or VerifierCrashedError(text))
-        if self._queue:
-            self._start(1)
-            self.pump()
-
-    async def close(self) -> None:
-        """End all processes, busy ones in the middle of a request."""
-        self._is_closed = True
-        for timer in (self._timer, self._gathering):
-            if timer is not None:
-                timer.cancel()
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            if worker.jobs or not worker.is_ready:
-                worker.child.kill()
-            if worker.jobs:
-                job = worker.jobs.popleft()
-                text = f"{job.subject.name} was not called to its end: the workers were closed"
-                job.fail(VerifierError(text))
-                self._queue.extend(worker.jobs)
-        while self._queue:
-            job = self._queue.popleft()
-            text = f"{job.subject.name} was not called: the workers were closed"
-            job.fail(VerifierError(text))
-        await asyncio.gather(*(worker.child.leave() for worker in workers))
+        module = importlib.import_module(code.module)
+    return operator.attrgetter(code.qualname)(module)

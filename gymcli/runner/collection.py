@@ -33,7 +33,7 @@ from gymcli.errors import (
 )
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import check_missing
-from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan, play
+from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.runner.attempts import POLICY, Attempt, Outcome, Shared, failure_of
@@ -349,7 +349,7 @@ class Collection:
             return
         text = f"the process of the run died twice in this attempt, in the end alone: {death.how}"
         error = CrashedAttemptError(f"{text}\n{death.stack}" if death.stack else text)
-        directory.append_failure(failure_of(Episode(plan).rollout, error))
+        directory.append_failure(failure_of(plan.new_record(), error))
         supervised.tell(Tag.RECORDED)
 
     def _compare(self, directory: RunDirectory) -> None:

@@ -19,7 +19,6 @@ from gymcli.models.api_errors import is_unreachable
 from gymcli.runner.attempts import (
     POLICY,
     Attempt,
-    Ended,
     Outcome,
     Shared,
     cause_of,
@@ -30,7 +29,7 @@ from gymcli.runner.attempts import (
 )
 from gymcli.types import Failure, Rollout
 
-__all__ = ["RunOutcomes", "run_attempts", "run_together"]
+__all__ = ["FailFast", "RunOutcomes", "run_attempts", "run_together"]
 
 _MAX_TASKS_IN_A_ROW = 20
 
@@ -100,7 +99,7 @@ class RunOutcomes:
         self.num_ended = 0
         self._stopping = shared.stopping
         self._keep = keep
-        self._fuse = Fuse(concurrency, shared.answered) if gives_up else None
+        self._fail_fast = FailFast(concurrency, shared.answered) if gives_up else None
         self._waiting: asyncio.Queue[Outcome | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(concurrency)
 
@@ -110,7 +109,7 @@ class RunOutcomes:
         for outcome in outcomes:
             self.num_ended += 1
             kept.append(self._keep(outcome))
-            cause = None if self._fuse is None else self._fuse.burnt_by(outcome)
+            cause = None if self._fail_fast is None else self._fail_fast.check(outcome)
             if cause is not None:
                 self._stopping.stop(cause, grace=0.0)
         for outcome in kept:
@@ -134,7 +133,11 @@ class RunOutcomes:
                 self._room.release()
                 yield outcome.record
             await working
-            if stopping.cause is None and self._fuse and (cause := self._fuse.unanswered()):
+            if (
+                stopping.cause is None
+                and self._fail_fast
+                and (cause := self._fail_fast.unanswered())
+            ):
                 stopping.stop(cause)
         finally:
             stopping.close()
@@ -161,7 +164,8 @@ class _Work:
         self._shared = shared
         self._outcomes = outcomes
         self._concurrency = concurrency
-        self._groups = _Groups()
+        self._groups: dict[tuple[str, str], list[tuple[Attempt, Rollout | Outcome]]] = {}
+        """Attempts that wait for the others of their task, with which they are scored."""
         self._clock = clock
         self._turned_at = clock()
         self._longest_turn = _FIRST_TURN
@@ -170,7 +174,7 @@ class _Work:
     async def do_all(self) -> None:
         """Run every attempt, then end the groups that never became complete."""
         await run_together(self._do() for _ in range(self._concurrency))
-        for members in self._groups.left():
+        for members in self._groups.values():
             await self._outcomes.add(await score_members(members, self._shared))
         assert self._outcomes.num_ended == self._num_begun, (
             f"{self._num_begun} attempts were begun, {self._outcomes.num_ended} have an outcome"
@@ -188,17 +192,19 @@ class _Work:
             if attempt is None:
                 break
             self._num_begun += not attempt.is_done
-            one = await play_attempt(attempt, shared)
-            if one.is_saved and attempt.plan is not None and shared.written is not None:
-                await shared.written()
-            if one.outcome is not None:
-                await self._outcomes.add([one.outcome])
+            played = await play_attempt(attempt, shared)
+            if isinstance(played, Outcome):
+                await self._outcomes.add([played])
+            elif not attempt.group_size:
+                await self._outcomes.add([await score_attempt(attempt, played, shared)])
             if attempt.group_size:
-                members = self._groups.add(one)
-                if members:
+                group = attempt.key.env, attempt.key.task_id
+                members = self._groups.setdefault(group, [])
+                members.append((attempt, played))
+                if len(members) == attempt.group_size:
+                    del self._groups[group]
+                    members.sort(key=lambda member: member[0].key.attempt)
                     await self._outcomes.add(await score_members(members, shared))
-            elif one.outcome is None:
-                await self._outcomes.add([await score_attempt(one, shared)])
 
     async def _let_loop_turn(self) -> None:
         """Wait where thousands of workers start: what the first ones began would time out unseen.
@@ -222,27 +228,7 @@ async def run_together(working: Iterable[Coroutine[object, object, None]]) -> No
         raise errors.exceptions[0] from None
 
 
-class _Groups:
-    """Attempts that wait for the others of their task."""
-
-    def __init__(self) -> None:
-        self._members: dict[tuple[str, str], list[Ended]] = {}
-
-    def add(self, ended: Ended) -> list[Ended]:
-        """Take an attempt whose conversation is over; give its group once that is complete."""
-        key = (ended.record.env, ended.record.task_id)
-        members = self._members.setdefault(key, [])
-        members.append(ended)
-        if len(members) < ended.attempt.group_size:
-            return []
-        return sorted(self._members.pop(key), key=lambda member: member.record.attempt)
-
-    def left(self) -> Iterator[list[Ended]]:
-        """Yield the groups that never became complete."""
-        yield from self._members.values()
-
-
-class Fuse:
+class FailFast:
     """Ends a run that has no prospect: an endpoint refuses all tasks, or the key from now on.
 
     A task that is refused proves nothing: many endpoints refuse a conversation for what it says, by
@@ -267,8 +253,8 @@ class Fuse:
         """The first refusal, until anything is scored."""
         self._is_scored = False
 
-    def burnt_by(self, outcome: Outcome) -> FatalEndpointError | None:
-        """Take notice of an outcome; give why there is no use in going on, if there is none."""
+    def check(self, outcome: Outcome) -> FatalEndpointError | None:
+        """Count an outcome; return why there is no use in going on, if there is none."""
         record, fatal = outcome.record, outcome.fatal
         cause = None if fatal is None else cause_of(fatal)
         answered = {role for role, use in record.role_usage.items() if use.num_calls}
@@ -297,8 +283,8 @@ class Fuse:
         refused[record.env, record.task_id] += 1
         if not has_answered:
             self._first = self._first or fatal
-            is_burnt = len(refused) > 1 and refused.total() >= self._concurrency
-            return _ended_by(fatal) if is_burnt else None
+            is_refused = len(refused) > 1 and refused.total() >= self._concurrency
+            return _ended_by(fatal) if is_refused else None
         if len(refused) != _MAX_TASKS_IN_A_ROW:
             return None
         return _ended_by(fatal, f" ({len(refused)} tasks in a row met this)")
@@ -311,7 +297,7 @@ class Fuse:
 
 
 def _is_about_account(cause: BaseException | None) -> bool:
-    """Say whether an error after answers holds for all: no key, no money, or no count of tokens."""
+    """Return whether an error after answers holds for all: no key, no money, no count of tokens."""
     if isinstance(cause, UnknownUsageError):
         return True
     return isinstance(cause, ModelError) and cause.status in (401, 402, 429)

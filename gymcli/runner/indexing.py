@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gymcli.environment.registry import Registry
 from gymcli.errors import EnvironmentImportError, UnknownNameError
-from gymcli.metrics.records import EnvironmentFacts
+from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.store.run_index import RunIndex
 
 __all__ = ["index_run"]

@@ -12,9 +12,8 @@ import msgspec
 
 from gymcli.errors import EnvironmentImportError, RunFileError, UnknownNameError
 from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
-from gymcli.metrics.records import LAST_ATTEMPT
-from gymcli.metrics.slices import FieldValues
-from gymcli.metrics.slicing import field_of
+from gymcli.metrics.scored_lines import LAST_ATTEMPT
+from gymcli.metrics.slicing import FieldValues, field_of
 from gymcli.store.lines import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
 from gymcli.store.rollout_files import (
@@ -46,7 +45,7 @@ class _Line(ScoredLine, gc=False):
     verifier: Verifier = msgspec.field(default_factory=Verifier)
 
     def take_row(self) -> Mapping[str, object]:
-        """Give the task row, as far as it was asked for."""
+        """Return the task row, as far as it was asked for."""
         return {}
 
 
@@ -56,7 +55,7 @@ class _TaskLine(_Line, gc=False):
     task: dict[str, msgspec.Raw] = {}
 
     def take_row(self) -> Mapping[str, object]:
-        """Give the task row and forget it: it is there until the next block is read."""
+        """Return the task row once: it is there until the next block is read."""
         row, self.task = self.task, {}
         return row
 
@@ -106,7 +105,7 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     if manifest is not None:
         facts = {name: _recorded(record) for name, record in manifest.environments.items()}
     else:
-        facts = {found.name: _told(found) for found in known.values()}
+        facts = {found.name: _declared(found) for found in known.values()}
     return RunReading(manifest, facts, file, failures, reading, known)
 
 
@@ -186,10 +185,10 @@ def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterat
         by_version.setdefault((env, version), {})[source_hash] = count
     for (env, version), counts in by_version.items():
         if any(is_other_source(one, other) for one, other in combinations(counts, 2)):
-            told = ", ".join(f"{n} scored by {source or '?'}" for source, n in counts.items())
+            counted = ", ".join(f"{n} scored by {source or '?'}" for source, n in counts.items())
             yield (
                 f"environment {env}: its code changed during this run, but its version is still "
-                f"{version}: {told}. gym verify {path} --out DIR scores all by the present code"
+                f"{version}: {counted}. gym verify {path} --out DIR scores all by the present code"
             )
 
 
@@ -212,7 +211,7 @@ def _field_values(row: Mapping[str, object], fields: Sequence[str]) -> FieldValu
 def _one_by_one(
     block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[_Line]
 ) -> Iterator[tuple[ScoredLine | FailureLine, Mapping[str, object]]]:
-    """Give lines that could not be decoded together, each with its task row."""
+    """Yield lines that could not be decoded together, each with its task row."""
     for line in without_torn(block.lines(file)):
         try:
             scored = decoder.decode(line.data)
@@ -226,7 +225,7 @@ def _one_by_one(
 
 
 def measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
-    """Give the numbers of a rollout of others; where their verifier failed it counts as failed.
+    """Return the numbers of a rollout of others; where their verifier failed it counts as failed.
 
     Raises:
         RunFileError: It has no reward, or numbers that are too large.
@@ -267,7 +266,7 @@ def _recorded(record: EnvironmentRecord) -> EnvironmentFacts:
     )
 
 
-def _told(found: Found) -> EnvironmentFacts:
+def _declared(found: Found) -> EnvironmentFacts:
     environment = found.environment
     return EnvironmentFacts(
         max_reward=environment.max_reward,
@@ -277,7 +276,7 @@ def _told(found: Found) -> EnvironmentFacts:
 
 
 def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
-    """Give what environments compute themselves, and why some cannot.
+    """Return what environments compute themselves, and why some cannot.
 
     Of a run directory their code is looked for only where the manifest says that there is some to
     find, or where it is given: finding it takes longer than measuring a small run.

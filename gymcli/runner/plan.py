@@ -21,10 +21,9 @@ from gymcli.errors import (
 from gymcli.models.roles import ORACLE, check_declared
 from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
-from gymcli.runner.group_sizes import GroupSizes
 from gymcli.runner.identity import declared_sources, merged_params
 from gymcli.runner.options import CollectOptions
-from gymcli.runner.survey import Survey
+from gymcli.runner.survey import GroupSizes, Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.run_directory import FAILURES, Done, DoneTasks, Waiting, read_structs

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 import aiohttp
 import msgspec
 
-from gymcli import __version__
+from gymcli.version import __version__
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Found, Registry, environment_options, prepare, split_name
 from gymcli.environment.tool import EnvironmentOptions

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import msgspec
 
-from gymcli import __version__
+from gymcli.version import __version__
 from gymcli.errors import (
     EngineError,
     EpisodeError,
@@ -42,7 +42,6 @@ from gymcli.errors import (
 )
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ModelSource
-from gymcli.rollout.episode import Episode
 from gymcli.runner.attempts import Attempt, Outcome, Shared, failure_of
 from gymcli.runner.episodes import RunOutcomes, run_together
 from gymcli.runner.judging import Judges
@@ -411,7 +410,7 @@ class Assignment:
         found = []
         for attempt in self.attempts.values():
             if attempt.plan is not None:
-                record = Episode(attempt.plan).rollout
+                record = attempt.plan.new_record()
                 found.append(Outcome(failure_of(record, EpisodeError(f"{text}{error}"))))
             elif attempt.generation is not None and not attempt.is_done:
                 failed = VerifierError(f"{text}{error}")

@@ -15,11 +15,15 @@ from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import TasksError
 from gymcli.models.roles import check_missing, declared_roles
 from gymcli.rollout.rescored import Rescored
-from gymcli.runner.flips import Counting, RescoringReport
 from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judging import Judges
 from gymcli.runner.measure import measure, open_run
-from gymcli.runner.repeats import RepeatReport, Repeats
+from gymcli.runner.rescoring_report import (
+    RepeatReport,
+    Repeats,
+    RescoringCounter,
+    RescoringReport,
+)
 from gymcli.runner.verifying import find_recorded, iterated, recorded_environments, rescore_run
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import rollouts_file
@@ -105,7 +109,7 @@ class Rescoring:
         """
         watch = watch or _watch_nothing
         report = RescoringReport()
-        counting = Counting(report, lambda: open_run(self._run, env=self._env))
+        counting = RescoringCounter(report, lambda: open_run(self._run, env=self._env))
         num_lines: Counter[str] = Counter()
         with ExitStack() as stack:
             directory = self._opened_out(stack)

@@ -27,7 +27,7 @@ from gymcli.errors import (
 )
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ORACLE, RoleSource
-from gymcli.rollout.flight import Flight
+from gymcli.rollout.episode import Episode
 from gymcli.runner.options import CollectOptions
 from gymcli.store.run_directory import FAILURES, GENERATIONS, ROLLOUTS, read_structs
 from gymcli.types import AttemptKey, RecordNumbers, RoleUse, Usage
@@ -58,7 +58,7 @@ class Stopping:
         self._is_cut = False
         self._is_hurried = False
         self._in_flight: set[UnderWay] = set()
-        self._closing: set[Flight] = set()
+        self._closing: set[Episode] = set()
         """Attempts that have their record, and whose environments still close."""
         self._cut_at = math.inf
         self._timer: asyncio.Handle | None = None
@@ -89,8 +89,8 @@ class Stopping:
         """
         if is_hurried:
             self._is_hurried = True
-            for flight in self._closing:
-                flight.hurry(_HURRIED_SECONDS)
+            for episode in self._closing:
+                episode.hurry(_HURRIED_SECONDS)
         if self.cause is None or _gravity(cause) > _gravity(self.cause):
             self.cause = cause
         if self._is_cut:
@@ -134,18 +134,18 @@ class Stopping:
             self._timer.cancel()
             self._timer, self._cut_at = None, math.inf
 
-    def add_closing(self, flight: Flight) -> None:
+    def add_closing(self, episode: Episode) -> None:
         """Take an attempt that has its record while its environment still closes."""
-        self._closing.add(flight)
+        self._closing.add(episode)
         if self._is_hurried:
-            flight.hurry(_HURRIED_SECONDS)
+            episode.hurry(_HURRIED_SECONDS)
 
     async def closed(self) -> None:
         """Wait until every attempt that was cut off has closed its environment, or was left."""
         while self._closing:
-            flight = next(iter(self._closing))
-            await flight.gone()
-            self._closing.discard(flight)
+            episode = next(iter(self._closing))
+            await episode.gone()
+            self._closing.discard(episode)
 
     def _cut(self) -> None:
         # An endpoint that is gone keeps no conversation from its score.

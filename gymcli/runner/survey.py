@@ -14,14 +14,13 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Found, Registry, own_options
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import TasksError, UnknownNameError
-from gymcli.runner.group_sizes import GroupSizes
 from gymcli.runner.task_source import TaskSource, file_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import file_sha256
 from gymcli.store.tasks import IgnoredParameter, RowProblem, told_apart
 from gymcli.types import JSONObject, TaskRow
 
-__all__ = ["Problems", "Survey", "row_problems", "survey"]
+__all__ = ["GroupSizes", "Problems", "Survey", "row_problems", "survey"]
 
 
 _MAX_LISTED = 20
@@ -98,6 +97,31 @@ _MAX_COMPARED = 10_000
 """Ids among which a mistyped one is looked for."""
 
 _UNWRITABLE = "holds a key in use, which is never written; give it another"
+
+
+class GroupSizes:
+    """Planned attempts of each task, in environments that score those of one task together."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, Counter[str]] = {}
+
+    def watch(self, env: str) -> None:
+        """Count the attempts of an environment from now on."""
+        self._sizes[env] = Counter()
+
+    def add(self, env: str, task_id: str, num_attempts: int) -> None:
+        """Count attempts of a task, where its environment is watched."""
+        if env in self._sizes:
+            self._sizes[env][task_id] += num_attempts
+
+    def of(self, env: str, task_id: str) -> int:
+        """Return how many attempts of a task are scored together; 0: each is scored by itself."""
+        return self._sizes[env][task_id] if env in self._sizes else 0
+
+    def clear(self) -> None:
+        """Start counting again, in the same environments."""
+        for sizes in self._sizes.values():
+            sizes.clear()
 
 
 class Survey:

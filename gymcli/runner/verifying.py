@@ -29,7 +29,6 @@ from gymcli.errors import UnknownNameError
 from gymcli.models.roles import RoleSource, check_declared, declared_roles
 from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.rescored import (
-    AttemptErrorText,
     Rescored,
     RescoreJob,
     calls_before,
@@ -42,6 +41,7 @@ from gymcli.rollout.rescored import (
 )
 from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.rollout.template import forget_templates
+from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.attempts import Attempt, Outcome, Shared
 from gymcli.runner.episodes import run_attempts
@@ -188,7 +188,7 @@ def _group_sizes(lines: Iterable[Line], job: JudgedJob) -> Counter[tuple[str, st
 def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Rescored:
     if isinstance(record, Failure):
         error = record.error
-        text = AttemptErrorText(error.error_class, error.message, error.frames)
+        text = ErrorReply(error.error_class, error.message, error.frames)
         return unscored(before.rollout, text, keeps_line=job.keeps_lines)
     result = compared(before.rollout, record)
     if job.keeps_lines:

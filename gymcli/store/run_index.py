@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, overload
 import msgspec
 
 from gymcli.errors import FilterError, RunFileError, UsageError
-from gymcli.metrics.records import EnvironmentFacts
+from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.store.attempt_table import (
     MAX_ANSWER_CHARACTERS,
     STATUSES,

@@ -7,7 +7,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from gymcli.metrics.comparison import Comparison
+from gymcli.metrics.comparison_results import Comparison
 from tests.commands.running import HOSTILE, UNSAFE, clean_environment, gym, gym_process
 from tests.runner.compared import line, mixed, nemo, write_lines, write_run
 

@@ -8,15 +8,14 @@ import pytest
 from scipy.stats import binom
 
 from gymcli.commands.compare import EXIT_CODES
-from gymcli.metrics.comparison import Comparison, DriftKind, compare, doubts
-from gymcli.metrics.comparison.results import Change, TestName
-from gymcli.metrics.comparison.sign_flip import NUM_FLIPS
-from gymcli.metrics.comparison.verdict import DEFAULT_MARGIN
+from gymcli.metrics.comparison_results import Change, Comparison, DriftKind, TestName
+from gymcli.metrics.paired_tests import NUM_FLIPS
+from gymcli.metrics.run_comparison import DEFAULT_MARGIN, compare, doubts
 from gymcli.metrics.slicing import MAX_SLICES
-from gymcli.runner.comparing import compare_runs
+from gymcli.runner.paired_runs import compare_runs
 from tests.commands.running import gym, gym_line
 from tests.docs.pages import page, shown_commands, table_rows
-from tests.metrics.comparison.tasks import compared, paired
+from tests.metrics.paired_tasks import compared, paired
 from tests.runner.compared import line, write_run
 
 TEXT = page("compare.md")

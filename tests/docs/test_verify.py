@@ -3,8 +3,13 @@
 import re
 
 from gymcli.metrics.results import Effect
-from gymcli.runner.flips import EnvironmentFlips, RescoringReport
-from gymcli.runner.repeats import Disagreement, EnvironmentAgreement, RepeatReport
+from gymcli.runner.rescoring_report import (
+    Disagreement,
+    EnvironmentAgreement,
+    EnvironmentFlips,
+    RepeatReport,
+    RescoringReport,
+)
 from tests.docs.pages import missing_lines, page, shown_commands, table_rows
 
 TEXT = page("verify.md")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli import Judge, Message, RoleError, Verdict
+from gymcli.environment.judge import StandIn
 from tests.environment.scripted import Scripted, failing
 
 EQUALITY = {"equal": "[[A=B]]", "different": "[[A!=B]]"}
@@ -403,3 +404,12 @@ def test_neutralise_gives_a_field_as_it_stands_in_the_prompt():
     assert "<" not in safe
     assert judge.parse(safe)[0] is None
     assert judge.parse(f"{safe}\n<verdict>no</verdict>")[0] == "no"
+
+
+def test_stand_in_answers_from_the_conversation():
+    stand_in = StandIn(lambda messages: str(len(messages)))
+    asked = [Message(role="user", content="How many?")]
+    answer = asyncio.run(stand_in.complete(asked, schema={}, params={}, cache="1"))
+    assert answer == Message(role="assistant", content="1")
+    assert not stand_in.is_scalar
+    assert StandIn(lambda messages: "0.5", is_scalar=True).is_scalar

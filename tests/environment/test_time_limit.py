@@ -1,4 +1,4 @@
-"""A limit around somebody else's coroutine, which runs as it was written."""
+"""Calls within a time limit, one or many at once."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gymcli.environment.time_limit import LateError, UnaskedCancellationError, within
+from gymcli.environment.time_limit import LateError, UnaskedCancellationError, gather_all, within
 
 
 def limited(coroutine, *, seconds=0.02, close_timeout=5.0, **options):
@@ -143,3 +143,45 @@ def test_within_ends_a_forked_copy_that_comes_back():
         return "a copy"
 
     assert limited(fork()) == 0
+
+
+async def _said(text, *, after=0, ended=None):
+    """Give a text after some turns of the loop; note that it came to its end."""
+    for _ in range(after):
+        await asyncio.sleep(0)
+    if ended is not None:
+        ended.append(text)
+    return text
+
+
+async def _failing(text, *, after=0):
+    await _said(text, after=after)
+    raise ValueError(text)
+
+
+def test_gather_all_gives_results_in_order():
+    calls = (_said(str(n), after=5 - n) for n in range(5))
+    assert asyncio.run(gather_all(calls)) == ["0", "1", "2", "3", "4"]
+
+
+def test_gather_all_raises_the_first_error_when_all_have_ended():
+    """The first in order, also where a later one failed earlier."""
+    ended = []
+    calls = [_failing("a", after=3), _failing("b"), _said("c", after=9, ended=ended)]
+    with pytest.raises(ValueError, match="a"):
+        asyncio.run(gather_all(calls))
+    assert ended == ["c"]
+
+
+def test_gather_all_that_is_cancelled_cancels_its_calls():
+    ended = []
+
+    async def run():
+        task = asyncio.create_task(gather_all([_said("a", after=1_000, ended=ended)]))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert ended == []

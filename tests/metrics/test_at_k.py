@@ -5,23 +5,41 @@ import math
 import statistics
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gymcli.metrics.at_k import (
     MAX_SUBSETS,
-    avg_at_k,
-    best_of_k,
+    METRICS,
+    TaskRewards,
     majority_at_k,
     pass_at_k,
     pass_hat_k,
+    values_of_k,
 )
 from gymcli.metrics.estimators import mean
 
 rewards = st.floats(0.0, 1.0)
 any_rewards = st.floats(-1e6, 1e6)
+
+
+def group(rewards, *, threshold=None, answers=None, seeds=()):
+    """The rewards of tasks that have equally many attempts."""
+    numbers = None if answers is None else np.array(answers)
+    return TaskRewards(np.array(rewards, dtype=float), threshold, numbers, seeds)
+
+
+def avg_at_k(rewards, k):
+    """The mean of the first k rewards of a task."""
+    return METRICS["avg_at_k"].of_tasks(group([rewards]), k).item()
+
+
+def best_of_k(rewards, k):
+    """The expected best of k rewards of a task."""
+    return METRICS["best_of_k"].of_tasks(group([rewards]), k).item()
 
 
 @st.composite
@@ -77,8 +95,8 @@ def test_pass_hat_k_is_at_most_pass_at_1_is_at_most_pass_at_k(case):
 def test_no_estimator_extrapolates_beyond_its_attempts():
     assert pass_at_k(3, 3, 4) is None
     assert pass_hat_k(3, 0, 4) is None
-    assert avg_at_k([1.0, 0.0], 3) is None
-    assert best_of_k([1.0, 0.0], 3) is None
+    tasks = group([[1.0, 0.0]], threshold=1.0, answers=[[1, 0]])
+    assert all(metric.of_tasks(tasks, 3) is None for metric in METRICS.values())
     assert majority_at_k([1.0], ["a"], 2, seed="") is None
 
 
@@ -159,3 +177,79 @@ def test_majority_at_k_by_random_subsets_is_repeatable_and_near_the_truth():
     assert found == [majority_at_k(values, answers, 9, seed=f"task {i}") for i in range(20)]
     assert len(set(found)) > 1
     assert mean(found) == pytest.approx(truth, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(0, []), (1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (10, [1, 2, 4, 8, 10])],
+)
+def test_values_of_k_are_powers_of_two_and_the_most(most, expected):
+    assert values_of_k(most) == expected
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda size: st.lists(
+            st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=size, max_size=size),
+            min_size=1,
+            max_size=8,
+        )
+    ),
+    st.integers(1, 5),
+)
+def test_metrics_of_tasks_are_those_of_each_task_alone(tasks, k):
+    for metric in METRICS.values():
+        found = metric.of_tasks(group(tasks, threshold=0.3), k)
+        alone = [metric.of_tasks(group([task], threshold=0.3), k) for task in tasks]
+        assert (found is None) == (alone[0] is None)
+        assert found is None or found.tolist() == [value.item() for value in alone]
+
+
+def test_pass_metrics_count_the_attempts_that_reach_the_threshold():
+    tasks = group([[0.3, 0.0, 1.0], [0.0, 0.1, 0.2]], threshold=0.3)
+    assert METRICS["pass_at_k"].of_tasks(tasks, 2).tolist() == [pass_at_k(3, 2, 2), 0.0]
+    assert METRICS["pass_hat_k"].of_tasks(tasks, 2).tolist() == [pass_hat_k(3, 2, 2), 0.0]
+
+
+answer_numbers = st.sampled_from([0, 1, 2, 7])
+
+
+@given(
+    st.sampled_from([2, 3, 5, 12]).flatmap(
+        lambda size: st.lists(
+            st.lists(
+                st.tuples(st.sampled_from([0.0, 0.5, 1.0]), answer_numbers),
+                min_size=size,
+                max_size=size,
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    ),
+    st.integers(1, 12),
+)
+@settings(max_examples=50, deadline=None)
+def test_majority_of_tasks_is_that_of_each_task(tasks, k):
+    """Also where subsets are drawn, by the seed of each task."""
+    assume(k <= len(tasks[0]))
+    values = [[reward for reward, _ in task] for task in tasks]
+    answers = [[answer for _, answer in task] for task in tasks]
+    seeds = [f"quiz/{number}" for number in range(len(tasks))]
+
+    found = METRICS["majority_at_k"].of_tasks(group(values, answers=answers, seeds=seeds), k)
+
+    assert found.tolist() == [
+        majority_at_k(own, [answer or None for answer in given], k, seed=seed)
+        for own, given, seed in zip(values, answers, seeds, strict=True)
+    ]
+
+
+def test_metrics_have_no_value_without_a_threshold_or_answers():
+    tasks = group([[1.0, 0.0]])
+    for metric in METRICS.values():
+        has_value = not metric.needs_threshold and metric.key != "majority_at_k"
+        assert (metric.of_tasks(tasks, 1) is not None) == has_value
+
+
+def test_every_metric_has_its_key():
+    assert all(key == metric.key for key, metric in METRICS.items())

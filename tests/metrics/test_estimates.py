@@ -1,14 +1,264 @@
-"""Numbers with their intervals: against statsmodels and scipy, and by their laws."""
+"""Every number with its estimate, and what follows: against scipy and statsmodels, by laws."""
+
+import itertools
+import math
 
 import numpy as np
 import pytest
 import scipy.stats
 import statsmodels.api as sm
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from gymcli.metrics.estimates import estimate_of, interval_of, moments_of
+from gymcli.metrics import EnvironmentFacts, FailureLine, Interval, Metrics, ScoredLine, aggregate
+from gymcli.metrics.at_k import pass_at_k, pass_hat_k
+from gymcli.metrics.estimates import advice_of, best_num_attempts, estimate_of
+from gymcli.metrics.intervals import interval_of, wilson_effective_interval
+from gymcli.metrics.results import Bounds, Variance
+from gymcli.types import LARGEST, ErrorRecord
+
+UNIT = {"quiz": EnvironmentFacts(max_reward=1.0)}
+
+groups = st.lists(
+    st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=1, max_size=6), min_size=1, max_size=8
+)
+
+
+def lines_of(rewards, **fields):
+    """Give lines of tasks t0, t1, ... with these rewards."""
+    return [
+        ScoredLine(env="quiz", task_id=f"t{number}", attempt=attempt, reward=reward, **fields)
+        for number, task in enumerate(rewards)
+        for attempt, reward in enumerate(task)
+    ]
+
+
+def failed(task_id, attempt):
+    """Give a failure line of an attempt."""
+    error = ErrorRecord(error_class="ServerError", phase="model")
+    return FailureLine(env="quiz", task_id=task_id, attempt=attempt, error=error)
+
+
+def test_estimates_have_the_names_of_gates():
+    rewards = [[1.0, 0.0, 1.0], [0.0, 0.0]]
+    lines = lines_of(rewards, components={"style": 0.5}, metrics={"seconds": 2.0}, answer="x")
+    found = aggregate(lines, facts=UNIT).estimates
+    assert set(found) == {
+        *("mean_reward", "micro_mean_reward", "strict_mean_reward"),
+        *(
+            f"{name}{k}"
+            for name in ("pass@", "pass^", "avg@", "majority@", "best@")
+            for k in (1, 2, 3)
+        ),
+        *("components.style", "metrics.seconds"),
+    }
+    assert all(estimate.estimator for estimate in found.values())
+
+
+@given(groups)
+@settings(max_examples=60)
+def test_estimates_are_the_plain_numbers(rewards):
+    metrics = aggregate(lines_of(rewards), facts=UNIT)
+    found = metrics.estimates
+    assert found["mean_reward"].value == metrics.mean_reward
+    assert found["mean_reward"].standard_error == metrics.standard_error
+    assert found["mean_reward"].interval == metrics.interval
+    assert found["micro_mean_reward"].value == metrics.micro_mean_reward
+    assert found["micro_mean_reward"].standard_error == metrics.micro_standard_error
+    assert found["strict_mean_reward"].value == metrics.strict_mean_reward
+    for k, num_tasks in metrics.num_tasks_at_k.items():
+        for name, curve in (
+            ("pass@", metrics.pass_at_k),
+            ("pass^", metrics.pass_hat_k),
+            ("avg@", metrics.avg_at_k),
+            ("best@", metrics.best_of_k),
+        ):
+            assert found[f"{name}{k}"].value == curve[k]
+            assert found[f"{name}{k}"].num_clusters == num_tasks
+
+
+@given(groups)
+@settings(max_examples=60)
+def test_estimates_of_curves_are_over_tasks_with_k_attempts(rewards):
+    """Mean and standard error of the tasks' own values, as numpy and scipy have them."""
+    found = aggregate(lines_of(rewards), facts=UNIT).estimates
+    most = max(map(len, rewards))
+    for k in {1, most}:
+        tasks = [task for task in rewards if len(task) >= k]
+        counts = [(len(task), sum(reward >= 1.0 for reward in task)) for task in tasks]
+        for name, values, num_attempts in (
+            ("pass@", [pass_at_k(n, c, k) for n, c in counts], sum(map(len, tasks))),
+            ("pass^", [pass_hat_k(n, c, k) for n, c in counts], sum(map(len, tasks))),
+            ("avg@", [float(np.mean(task[:k])) for task in tasks], k * len(tasks)),
+        ):
+            estimate = found[f"{name}{k}"]
+            assert estimate.value == pytest.approx(np.mean(values))
+            assert estimate.num_values == num_attempts
+            if len(tasks) > 1:
+                assert estimate.standard_error == pytest.approx(scipy.stats.sem(values), abs=1e-12)
+                expected = wilson_effective_interval(
+                    estimate.value,
+                    estimate.standard_error,
+                    num_clusters=len(tasks),
+                    num_values=num_attempts,
+                )
+                found_ends = (estimate.interval.low, estimate.interval.high)
+                assert found_ends == pytest.approx(expected)
+
+
+@given(groups)
+@settings(max_examples=60)
+def test_estimates_lie_in_their_intervals_within_the_range(rewards):
+    for estimate in aggregate(lines_of(rewards), facts=UNIT).estimates.values():
+        if estimate.interval is not None:
+            assert 0.0 <= estimate.interval.low <= estimate.value <= estimate.interval.high <= 1.0
+            assert estimate.interval.method == "wilson-neff"
+
+
+@given(groups, st.randoms(use_true_random=False))
+@settings(max_examples=40)
+def test_estimates_do_not_depend_on_the_order_of_lines(rewards, shuffling):
+    lines = lines_of(rewards, components={"style": 0.1}, answer="x")
+    shuffled = shuffling.sample(lines, len(lines))
+    assert aggregate(lines, facts=UNIT) == aggregate(shuffled, facts=UNIT)
+
+
+@given(groups, st.randoms(use_true_random=False))
+@settings(max_examples=40)
+def test_pass_estimates_do_not_depend_on_the_order_of_attempts(rewards, shuffling):
+    mixed = [shuffling.sample(task, len(task)) for task in rewards]
+    one, other = (aggregate(lines_of(tasks), facts=UNIT).estimates for tasks in (rewards, mixed))
+    for name in one:
+        if not name.startswith("avg@"):
+            assert one[name] == other[name]
+
+
+@given(groups)
+@settings(max_examples=40)
+def test_pass_at_k_and_pass_hat_k_are_dual(rewards):
+    """What passes exchanged with what fails: one is 1 minus the other, with the same error."""
+    passes = [[float(reward >= 1.0) for reward in task] for task in rewards]
+    fails = [[1.0 - reward for reward in task] for task in passes]
+    one, other = (aggregate(lines_of(tasks), facts=UNIT).estimates for tasks in (passes, fails))
+    for k in (name.removeprefix("pass@") for name in one if name.startswith("pass@")):
+        at, hat = one[f"pass@{k}"], other[f"pass^{k}"]
+        assert at.value == pytest.approx(1.0 - hat.value, abs=1e-12)
+        if at.standard_error is not None:
+            assert at.standard_error == pytest.approx(hat.standard_error, abs=1e-9)
+        if at.interval is not None:
+            assert at.interval.low == pytest.approx(1.0 - hat.interval.high, abs=1e-9)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.data())
+def test_pass_estimates_grow_with_the_passes(num_attempts, k, data):
+    num_passes = data.draw(st.integers(0, num_attempts - 1))
+    for estimator in (pass_at_k, pass_hat_k):
+        fewer, more = (estimator(num_attempts, c, k) for c in (num_passes, num_passes + 1))
+        assert (fewer is None and more is None) if k > num_attempts else fewer <= more
+
+
+@given(groups, st.integers(2, 5))
+@settings(max_examples=40)
+def test_clustered_errors_do_not_shrink_by_attempts_that_repeat(rewards, times):
+    """The same attempts again say nothing new: errors stay as they are."""
+    again = [task * times for task in rewards]
+    one, other = (aggregate(lines_of(tasks), facts=UNIT).estimates for tasks in (rewards, again))
+    for name in ("mean_reward", "micro_mean_reward", "strict_mean_reward", "pass@1"):
+        first, second = one[name].standard_error, other[name].standard_error
+        assert first == second or second == pytest.approx(first, abs=1e-12)
+
+
+def test_micro_mean_error_is_that_of_a_clustered_regression():
+    """Unequally many attempts: OLS on a constant, CR1 without statsmodels' (N-1)/(N-k)."""
+    rewards = [[1.0, 0.0, 1.0], [0.0], [1.0, 1.0, 1.0, 0.0], [0.0, 0.0]]
+    flat = np.array(list(itertools.chain.from_iterable(rewards)))
+    tasks = np.repeat(np.arange(4), [len(task) for task in rewards])
+    fitted = sm.OLS(flat, np.ones(len(flat))).fit(cov_type="cluster", cov_kwds={"groups": tasks})
+    found = aggregate(lines_of(rewards), facts=UNIT).estimates["micro_mean_reward"]
+    assert found.value == pytest.approx(fitted.params[0])
+    assert found.standard_error == pytest.approx(fitted.bse[0])
+    assert (found.num_values, found.num_clusters) == (10, 4)
+
+
+def test_estimates_scale_with_the_best_reward():
+    rewards = [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
+    tens = [[10.0 * reward for reward in task] for task in rewards]
+    one = aggregate(lines_of(rewards), facts=UNIT).estimates
+    ten = aggregate(lines_of(tens), facts={"quiz": EnvironmentFacts(max_reward=10.0)}).estimates
+    for name in ("mean_reward", "avg@2", "best@2", "micro_mean_reward"):
+        assert ten[name].interval.high == pytest.approx(10.0 * one[name].interval.high)
+        assert ten[name].interval.method == "wilson-neff"
+    assert ten["pass@2"].interval == one["pass@2"].interval
+
+
+def test_estimates_of_unbounded_rewards_are_by_t():
+    rewards = [[3.0], [-1.0], [5.0]]
+    found = aggregate(lines_of(rewards)).estimates
+    expected = scipy.stats.t.interval(0.95, 2, np.mean(rewards), scipy.stats.sem(rewards)[0])
+    for name in ("mean_reward", "avg@1", "best@1"):
+        assert found[name].interval.method == "t"
+        assert (found[name].interval.low, found[name].interval.high) == pytest.approx(expected)
+    assert not any(name.startswith("pass") for name in found)
+    assert "strict_mean_reward" not in found
+
+
+def test_estimates_of_named_numbers_are_shares_or_by_t():
+    """Only what lies between 0 and 1 throughout is taken for a share."""
+    lines = lines_of([[1.0], [0.0], [1.0]])
+    for line, style, seconds in zip(lines, (0.5, 1.0, 0.0), (0.5, 30.0, 2.0), strict=True):
+        line.components = {"style": style}
+        line.metrics = {"seconds": seconds}
+    found = aggregate(lines, facts=UNIT).estimates
+    assert found["components.style"].interval.method == "wilson-neff"
+    assert found["metrics.seconds"].interval.method == "t"
+    expected = scipy.stats.t.interval(0.95, 2, 32.5 / 3, scipy.stats.sem([0.5, 30.0, 2.0]))
+    interval = found["metrics.seconds"].interval
+    assert (interval.low, interval.high) == pytest.approx(expected)
+
+
+def test_strict_mean_counts_known_failures_by_task():
+    """Tasks 1/2, 1, 0 with their absent attempts as 0: sd over the three tasks."""
+    failures = [failed("t0", 1), failed("t2", 0)]
+    found = aggregate(lines_of([[1.0], [1.0]]), failures, facts=UNIT).estimates
+    strict = found["strict_mean_reward"]
+    assert strict.value == pytest.approx(0.5)
+    assert strict.standard_error == pytest.approx(scipy.stats.sem([0.5, 1.0, 0.0]))
+    assert (strict.num_values, strict.num_clusters) == (4, 3)
+    assert strict.interval.low >= 0.0
+
+
+def test_strict_mean_of_attempts_without_a_record_is_the_mean_times_the_coverage():
+    facts = {"quiz": EnvironmentFacts(max_reward=1.0, num_expected=8)}
+    metrics = aggregate(lines_of([[1.0, 1.0], [1.0, 0.0]]), facts=facts)
+    strict = metrics.estimates["strict_mean_reward"]
+    assert strict.value == pytest.approx(metrics.micro_mean_reward / 2)
+    assert strict.standard_error == pytest.approx(metrics.micro_standard_error / 2)
+    assert (strict.num_values, strict.num_clusters) == (8, 2)
+
+
+def test_strict_mean_of_failures_alone_is_0():
+    facts = {"quiz": EnvironmentFacts(max_reward=1.0, num_expected=3)}
+    failures = [failed(f"t{number}", 0) for number in range(3)]
+    found = aggregate([], failures, facts=facts).estimates
+    assert list(found) == ["strict_mean_reward"]
+    assert found["strict_mean_reward"].value == 0.0
+    assert found["strict_mean_reward"].interval.low == 0.0
+
+
+def test_estimates_of_the_largest_rewards_are_finite():
+    """`LARGEST` is what a line may have."""
+    found = aggregate(lines_of([[LARGEST], [-LARGEST], [LARGEST]])).estimates
+    assert found["best@1"].value == pytest.approx(LARGEST / 3)
+    assert all(math.isfinite(found[name].standard_error) for name in ("avg@1", "mean_reward"))
+
+
+def test_advice_follows_from_the_numbers():
+    advice = aggregate(lines_of([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]), facts=UNIT).advice
+    text = "\n".join(advice)
+    for part in ("fewer than 10 tasks", "lies between tasks", "pass@2 takes", "1 of 3 tasks"):
+        assert part in text
+
 
 means = st.lists(st.just(0.0) | st.floats(1e-100, 1), min_size=2, max_size=40)
 LEVEL = 0.95
@@ -16,8 +266,13 @@ LEVEL = 0.95
 
 def of(values, *, best, num_attempts=4):
     """Give the estimate of tasks' values."""
-    moments = moments_of((value, num_attempts, 1) for value in values)
-    return estimate_of(moments, estimator="mean of task means", best=best, level=LEVEL)
+    return estimate_of(
+        np.array(values),
+        estimator="mean of task means",
+        num_values=num_attempts * len(values),
+        best=best,
+        level=LEVEL,
+    )
 
 
 @given(means, st.floats(0.01, 1e6))
@@ -73,10 +328,6 @@ def test_estimate_of_one_task_has_no_interval(best):
     assert (found.standard_error, found.interval) == (None, None)
 
 
-def test_estimate_of_nothing_is_none():
-    assert of([], best=1.0) is None
-
-
 def test_interval_of_t_without_width_is_none():
     assert interval_of(3.0, 0.0, best=None, num_values=9, num_clusters=3, level=LEVEL) is None
 
@@ -88,3 +339,111 @@ def test_estimate_is_no_surer_by_attempts_that_repeat_one_another(values, times)
     once, again = of(passes, best=1.0, num_attempts=1), of(passes, best=1.0, num_attempts=times)
     assert once.standard_error == again.standard_error
     assert once.interval == again.interval
+
+
+def numbers(*, num_tasks=50, between=0.1, within=0.1, **fields):
+    """Give the numbers of a run that nothing is to be said of but where to spend."""
+    total = between + within
+    parts = Variance(
+        between=between,
+        within=within,
+        intraclass_correlation=between / total if total else None,
+        design_effect=None,
+    )
+    given = {"variance": parts, "num_clusters": num_tasks, "num_tasks": num_tasks, **fields}
+    return Metrics(**given)
+
+
+def told(metrics, *, num_attempts=1.0):
+    """Give the advice as one text."""
+    return "\n".join(advice_of(metrics, num_attempts=num_attempts))
+
+
+def test_advice_of_nothing_is_nothing():
+    assert advice_of(Metrics(), num_attempts=0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("between", "within", "num_attempts", "expected"),
+    [
+        (0.2, 0.0, 4, "100% of the variance lies between tasks: take more tasks rather than"),
+        (0.18, 0.02, 4, "90% of the variance lies between tasks: take more tasks rather than"),
+        (0.1, 0.1, 1, "50% of the variance lies between tasks: more tasks narrow the interval"),
+        (0.01, 0.25, 2, "(about 5 where a task costs as much as an attempt)"),
+        (0.01, 0.25, 2, "4% of the variance lies between tasks: more attempts of each task pay"),
+        (0.0, 0.25, 8, "(no number is too many where a task costs as much as an attempt)"),
+    ],
+)
+def test_advice_says_where_to_spend(between, within, num_attempts, expected):
+    metrics = numbers(between=between, within=within)
+    assert expected in told(metrics, num_attempts=num_attempts)
+
+
+def test_advice_says_nothing_of_a_variance_that_is_0():
+    assert told(numbers(between=0.0, within=0.0)) == ""
+
+
+def test_advice_asks_for_a_second_attempt():
+    assert "--repeats 2 would tell" in told(numbers(variance=None))
+
+
+@given(st.floats(0.001, 1.0), st.floats(0.0, 1.0), st.integers(1, 30))
+def test_best_num_attempts_makes_the_most_of_a_budget(between, within, other):
+    """The variance at a given cost, (1 + K) * (between + within/K), is smallest there."""
+    best = best_num_attempts(between, within)
+
+    def variance_at(num_attempts):
+        return (1 + num_attempts) * (between + within / num_attempts)
+
+    if best >= 1e-6:
+        assert variance_at(best) <= variance_at(other) * (1 + 1e-9)
+
+
+def test_best_num_attempts_of_tasks_that_agree_is_infinite():
+    assert math.isinf(best_num_attempts(0.0, 0.1))
+
+
+def test_advice_on_few_tasks():
+    interval = Interval(low=0.1, high=0.9, level=0.95, method="wilson-neff")
+    rough = "fewer than 10 tasks: the interval is rough"
+    assert rough in told(numbers(num_tasks=9, interval=interval))
+    assert rough not in told(numbers(num_tasks=10, interval=interval))
+    assert "one task says nothing about others" in told(numbers(num_tasks=1, variance=None))
+
+
+def test_advice_on_unscored_attempts_gives_their_bounds():
+    metrics = numbers(num_expected=1000, num_scored=900, bounds=Bounds(low=0.45, high=0.55))
+    assert (
+        "100 of 1,000 attempts are not scored: whatever they would have got, the mean lies in "
+        "0.450 .. 0.550"
+    ) in told(metrics)
+    unbounded = told(numbers(num_present=10, num_scored=9))
+    assert unbounded.startswith("1 of 10 attempts are not scored\n")
+
+
+@pytest.mark.parametrize(
+    ("rate", "num_tasks", "expected"),
+    [
+        (1.0, 100, "all 100 tasks passed at every attempt: up to 3.0% failures would still fit"),
+        (0.0, 10, "all 10 tasks failed at every attempt: up to 25.9% passes would still fit"),
+        (1.0, 1, "the only task passed at every attempt: up to 95.0% failures would still fit"),
+    ],
+)
+def test_advice_gives_the_rule_of_three(rate, num_tasks, expected):
+    """1 - 0.05^(1/n): of 100 tasks 2.95 %, where the rule says 3/100."""
+    metrics = numbers(num_tasks=num_tasks, between=0.0, within=0.0, pass_at_k={"1": rate})
+    assert expected in told(metrics)
+
+
+def test_advice_on_the_largest_k():
+    metrics = numbers(num_tasks_at_k={"1": 50, "8": 50}, pass_at_k={"1": 0.5, "8": 0.9})
+    assert "pass@8 takes all attempts" in told(metrics)
+    assert "trust k up to 4, or make 16 attempts" in told(metrics)
+
+
+@pytest.mark.parametrize(
+    ("num_flaky", "expected"),
+    [(1, "1 of 50 tasks passes at some"), (7, "7 of 50 tasks pass at some"), (None, "")],
+)
+def test_advice_on_flaky_tasks(num_flaky, expected):
+    assert expected in told(numbers(num_flaky_tasks=num_flaky))

@@ -1,5 +1,6 @@
 """Each estimator against its definition, scipy or statsmodels, and against its laws."""
 
+import math
 import statistics
 
 import numpy as np
@@ -9,15 +10,18 @@ import statsmodels.api
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gymcli.metrics.alike import Alike
 from gymcli.metrics.estimators import (
     clustered_standard_error,
     mean,
-    mean_of_means,
-    mean_with_absent,
+    mean_of,
+    mean_of_attempts,
+    percentile,
+    row_means,
+    row_sums,
     standard_error,
-    task_means,
+    sum_of,
     variance,
+    variance_of,
     variance_parts,
 )
 
@@ -29,9 +33,10 @@ square_groups = st.integers(1, 5).flatmap(
 )
 
 
-def each(tasks):
-    """Give tasks one by one, as those of which no two are alike."""
-    return [Alike(rewards) for rewards in tasks]
+def groups_of(tasks):
+    """Rewards of tasks as matrices, one for those with equally many attempts."""
+    sizes = sorted({len(task) for task in tasks})
+    return [np.array([task for task in tasks if len(task) == size]) for size in sizes]
 
 
 @given(st.lists(any_rewards, min_size=1, max_size=30))
@@ -52,13 +57,6 @@ def test_mean_does_not_depend_on_the_order(values, random):
     assert mean(shuffled) == mean(values)
 
 
-@given(groups)
-def test_mean_of_means_weighs_groups_equally(tasks):
-    expected = statistics.mean(statistics.mean(task) for task in tasks)
-
-    assert mean_of_means(tasks) == pytest.approx(expected)
-
-
 @given(st.lists(any_rewards, min_size=2, max_size=20))
 def test_variance_agrees_with_numpy(values):
     expected = np.var(values, ddof=1)
@@ -73,14 +71,14 @@ def test_standard_error_agrees_with_scipy(means):
 
 def test_standard_errors_need_two_tasks():
     assert standard_error([0.5]) is None
-    assert clustered_standard_error(each([[0.0, 1.0]])) is None
+    assert clustered_standard_error(groups_of([[0.0, 1.0]])) is None
 
 
 @given(square_groups)
 def test_clustered_standard_error_is_that_of_task_means_where_attempts_are_equally_many(tasks):
     over_tasks = standard_error([mean(task) for task in tasks])
 
-    assert clustered_standard_error(each(tasks)) == pytest.approx(over_tasks, abs=1e-12)
+    assert clustered_standard_error(groups_of(tasks)) == pytest.approx(over_tasks, abs=1e-12)
 
 
 def test_clustered_standard_error_agrees_with_statsmodels():
@@ -92,12 +90,12 @@ def test_clustered_standard_error_agrees_with_statsmodels():
         cov_type="cluster", cov_kwds={"groups": np.array(labels)}
     )
 
-    assert clustered_standard_error(each(tasks)) == pytest.approx(fit.bse[0])
+    assert clustered_standard_error(groups_of(tasks)) == pytest.approx(fit.bse[0])
 
 
 @given(square_groups)
 def test_variance_parts_add_up_to_the_variance_of_task_means(tasks):
-    parts = variance_parts(each(tasks))
+    parts = variance_parts(groups_of(tasks))
     assume(parts is not None and parts.between > 0.0)
     size = len(tasks[0])
 
@@ -110,7 +108,7 @@ def test_variance_parts_add_up_to_the_variance_of_task_means(tasks):
 
 def test_variance_parts_by_hand():
     """Means 1, 0, 1/2; within 0, 0, 1/2, so 1/6; between 1/4 - 1/12."""
-    parts = variance_parts(each([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]))
+    parts = variance_parts(groups_of([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]))
 
     assert parts.within == pytest.approx(1 / 6)
     assert parts.between == pytest.approx(1 / 6)
@@ -119,35 +117,57 @@ def test_variance_parts_by_hand():
 
 
 def test_variance_parts_without_any_variance_have_no_correlation():
-    parts = variance_parts(each([[1.0, 1.0], [1.0, 1.0]]))
+    parts = variance_parts(groups_of([[1.0, 1.0], [1.0, 1.0]]))
 
     assert parts == (0.0, 0.0, None, None)
 
 
 @pytest.mark.parametrize("tasks", [[[1.0, 0.0]], [[1.0], [0.0]]])
 def test_variance_parts_need_two_tasks_and_two_attempts(tasks):
-    assert variance_parts(each(tasks)) is None
+    assert variance_parts(groups_of(tasks)) is None
 
 
-def test_mean_with_absent_by_hand():
-    """(1 + 0)/3 and 1/2: with absent as 0, 5/12; as 1, (2/3 + 1)/2."""
-    tasks = [Alike([1.0, 0.0], 1), Alike([1.0], 1)]
+@given(st.lists(any_rewards, min_size=2, max_size=20))
+def test_arrays_have_the_numbers_of_sequences(values):
+    array = np.array(values)
 
-    assert mean_with_absent(tasks, absent_reward=0.0) == pytest.approx(5 / 12)
-    assert mean_with_absent(tasks, absent_reward=1.0) == pytest.approx(5 / 6)
-    assert mean_with_absent([], absent_reward=0.0) is None
+    assert (mean_of(array), variance_of(array)) == (mean(values), variance(values))
+    assert sum_of(array) == math.fsum(values)
 
 
-@given(groups, st.integers(1, 4))
-def test_tasks_that_are_alike_count_as_often_as_there_are_some(tasks, num_tasks):
-    together = [Alike(rewards, 1, num_tasks) for rewards in tasks]
-    apart = [Alike(rewards, 1) for rewards in tasks for _ in range(num_tasks)]
+@given(square_groups)
+def test_rows_have_the_numbers_of_sequences(tasks):
+    matrix = np.array(tasks)
 
-    assert len(task_means(together)) == len(task_means(apart))
-    assert task_means(together).mean == task_means(apart).mean
-    assert task_means(together).variance == task_means(apart).variance
-    assert clustered_standard_error(together) == clustered_standard_error(apart)
-    assert variance_parts(together) == variance_parts(apart)
-    assert mean_with_absent(together, absent_reward=0.5) == mean_with_absent(
-        apart, absent_reward=0.5
-    )
+    assert row_sums(matrix).tolist() == [math.fsum(task) for task in tasks]
+    assert row_means(matrix).tolist() == [mean(task) for task in tasks]
+
+
+def test_rows_of_more_tasks_than_are_summed_at_once():
+    matrix = np.arange(40_000.0).reshape(20_000, 2)
+
+    assert row_sums(matrix).tolist() == matrix.sum(axis=1).tolist()
+
+
+@given(groups)
+def test_mean_of_attempts_weighs_each_attempt_alike(tasks):
+    flat = [reward for task in tasks for reward in task]
+
+    assert mean_of_attempts(groups_of(tasks)) == mean(flat)
+
+
+def test_variance_of_values_that_hardly_differ():
+    values = [1e8 + 0.25, 1e8, 1e8 + 0.5]
+
+    assert variance(values) == variance_of(np.array(values)) == 0.0625
+
+
+values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
+fractions = st.floats(0.0, 1.0)
+
+
+@given(values, fractions)
+def test_percentile_agrees_with_numpy(values, fraction):
+    expected = np.quantile(values, fraction)
+
+    assert percentile(sorted(values), fraction) == pytest.approx(expected, rel=1e-9, abs=1e-6)

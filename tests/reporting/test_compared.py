@@ -1,7 +1,7 @@
 """A comparison says what is not alike, by how much the runs differ, and which tasks changed."""
 
 from gymcli.metrics import Estimate, Interval
-from gymcli.metrics.comparison import Comparison, Difference, Drift, RunSide
+from gymcli.metrics.comparison_results import Comparison, Difference, Drift, RunSide
 from gymcli.reporting.markdown import Spans, comparison_blocks
 
 SPANS = Spans(lambda text: text)

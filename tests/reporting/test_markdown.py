@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine
-from gymcli.metrics.comparison import Comparison, Difference, Drift, RunSide
+from gymcli.metrics.comparison_results import Comparison, Difference, Drift, RunSide
 from gymcli.metrics.gates import GateProblem
 from gymcli.reporting.markdown import MAX_CHARACTERS, comparison_markdown, markdown
 from gymcli.types import ErrorRecord

@@ -7,8 +7,8 @@ import sys
 import msgspec
 import pytest
 
-from gymcli.runner.comparing import compare_runs
 from gymcli.runner.measure import measure
+from gymcli.runner.paired_runs import compare_runs
 from tests.reporting.viewer_runs import Shown, failure, lines, rollout, said, write_run
 
 

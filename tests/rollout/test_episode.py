@@ -30,6 +30,7 @@ from gymcli.rollout.episode import (
     attempt_seed,
     play,
 )
+from gymcli.rollout.event_loop import Watchdog
 from gymcli.types import (
     Answer,
     FunctionCall,
@@ -587,15 +588,16 @@ def test_the_time_of_an_episode_hides_no_cancellation_of_the_same_moment():
 
     async def main():
         nonlocal outer
-        outer = asyncio.create_task(play(plan, Cancelled(), episode))
-        await asyncio.wait([outer])
-        await episode.flight.gone()
+        async with Watchdog() as watchdog:
+            episode = Episode(plan, Cancelled(), watchdog)
+            outer = asyncio.create_task(episode.play())
+            await asyncio.wait([outer])
+            await episode.gone()
         return outer.cancelled()
 
     outer = None
     environment, instances = world()
     plan = plan_of(environment, limits=EpisodeLimits(max_seconds=0.2))
-    episode = Episode(plan)
     assert asyncio.run(main())
     assert [instance.num_closed for instance in instances] == [1]
 

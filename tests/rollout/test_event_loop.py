@@ -1,21 +1,25 @@
-"""A loop that no background task ends, and whose threads delay no end."""
+"""The event loop of a run: how it ends, what is late, what blocks, and what was stopped."""
 
 import asyncio
+import logging
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from gymcli.rollout.event_loop import new_event_loop, run
+from gymcli.rollout.event_loop import Watchdog, new_event_loop, run
 
 
-@pytest.fixture(params=[True, False], autouse=True)
+@pytest.fixture(params=[True, False])
 def _with_and_without_uvloop(request, monkeypatch):
     if not request.param:
         monkeypatch.setitem(sys.modules, "uvloop", None)
 
 
+@pytest.mark.usefixtures("_with_and_without_uvloop")
 def test_a_background_task_cannot_end_it():
     async def leave():
         sys.exit(0)
@@ -31,6 +35,7 @@ def test_a_background_task_cannot_end_it():
     assert run(main()) == 7
 
 
+@pytest.mark.usefixtures("_with_and_without_uvloop")
 def test_the_main_task_may_leave():
     async def main():
         sys.exit(3)
@@ -40,6 +45,7 @@ def test_the_main_task_may_leave():
     assert error.value.code == 3
 
 
+@pytest.mark.usefixtures("_with_and_without_uvloop")
 def test_an_interrupt_cancels_what_runs():
     ended = []
 
@@ -59,6 +65,7 @@ def test_an_interrupt_cancels_what_runs():
     assert ended == ["main"]
 
 
+@pytest.mark.usefixtures("_with_and_without_uvloop")
 def test_threads_are_used_again():
     async def main():
         names = set()
@@ -69,6 +76,7 @@ def test_threads_are_used_again():
     assert run(main()) < 10
 
 
+@pytest.mark.usefixtures("_with_and_without_uvloop")
 def test_calls_run_at_once_in_a_limited_number_of_threads():
     release = threading.Event()
     lock = threading.Lock()
@@ -88,6 +96,7 @@ def test_calls_run_at_once_in_a_limited_number_of_threads():
     assert all(run(main()))
 
 
+@pytest.mark.usefixtures("_with_and_without_uvloop")
 def test_generators_are_closed():
     closed = []
 
@@ -107,6 +116,7 @@ def test_generators_are_closed():
     assert closed == [True]
 
 
+@pytest.mark.usefixtures("_with_and_without_uvloop")
 def test_idle_threads_end_with_the_loop():
     loop = new_event_loop()
     thread = loop.run_until_complete(loop.run_in_executor(None, threading.current_thread))
@@ -116,6 +126,7 @@ def test_idle_threads_end_with_the_loop():
     assert not thread.is_alive()
 
 
+@pytest.mark.usefixtures("_with_and_without_uvloop")
 def test_a_stuck_thread_delays_no_end():
     program = """
 import asyncio, threading
@@ -132,3 +143,123 @@ print("over")
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "over\n"
+
+
+class Late:
+    """Something with a deadline, which says when that is over."""
+
+    def __init__(self, deadline):
+        self.deadline = deadline
+        self.is_late = asyncio.Event()
+
+    def expire(self):
+        self.deadline = float("inf")
+        self.is_late.set()
+
+
+def block(seconds):
+    """Compute."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        pass
+
+
+def test_watchdog_tells_what_is_late():
+    async def run():
+        async with Watchdog() as watchdog:
+            one, forgotten = Late(watchdog.now()), Late(watchdog.now())
+            watchdog.watch(one)
+            watchdog.watch(forgotten)
+            watchdog.forget(forgotten)
+            await one.is_late.wait()
+            return forgotten.is_late.is_set()
+
+    assert asyncio.run(run()) is False
+
+
+def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
+    async def run():
+        async with Watchdog() as watchdog:
+            await asyncio.sleep(0.3)
+            began = watchdog.now()
+            one = Late(began + 0.5)
+            watchdog.watch(one)
+            block(1.6)
+            await one.is_late.wait()
+            return watchdog.now() - began, time.monotonic() - began
+
+    counted, passed = asyncio.run(run())
+    assert counted < 1.6 < passed
+
+
+def test_watchdog_names_the_function_that_blocks(caplog):
+    async def run():
+        async with Watchdog():
+            await asyncio.sleep(0)
+            block(2.0)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    [text] = [record.getMessage() for record in caplog.records]
+    assert "test_event_loop.py:" in text
+    assert "has computed for a second without awaiting anything" in text
+
+
+BLOCKED = """
+import asyncio, re, sys
+from gymcli.rollout.event_loop import Watchdog
+async def main():
+    with open(sys.argv[1], "w") as stack:
+        async with Watchdog(blocking_timeout=1.0, stack_file=stack):
+            await asyncio.sleep(0)
+            print("begun", flush=True)
+            re.match(r"(a+)+$", "a" * 40 + "!")
+asyncio.run(main())
+"""
+
+
+def test_watchdog_ends_a_process_whose_pattern_explodes_and_writes_the_stack(tmp_path):
+    """No thread of Python gets its turn while `re` searches."""
+    stack = tmp_path / "stack"
+    child = subprocess.run([sys.executable, "-c", BLOCKED, stack], timeout=30, check=False)
+    assert child.returncode == 1
+    assert "in main" in stack.read_text()
+
+
+STOPPED = """
+import asyncio, sys
+from gymcli.rollout.event_loop import Watchdog
+async def main():
+    async with Watchdog() as watchdog:
+        await asyncio.sleep(0.3)
+        began = watchdog.now()
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        await asyncio.sleep(0.3)
+        print(watchdog.now() - began, flush=True)
+asyncio.run(main())
+"""
+
+
+def test_watchdog_counts_no_time_in_which_the_process_was_stopped():
+    child = subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGSTOP)
+    time.sleep(3.0)  # it is what the test is about
+    child.send_signal(signal.SIGCONT)
+    output, _ = child.communicate("go on\n", timeout=30)
+    assert float(output) < 2.0
+
+
+def test_nothing_is_named_where_nobody_computes(caplog):
+    """A process that gets no processor stands between two calls of its loop."""
+
+    async def main():
+        async with Watchdog():
+            asyncio.get_running_loop().call_soon(time.sleep, 2.2)
+            await asyncio.sleep(0.1)
+
+    asyncio.run(main())
+    assert not caplog.messages

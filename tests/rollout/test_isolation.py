@@ -17,8 +17,7 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registry
 from gymcli.environment.tool import Task
 from gymcli.errors import VerifierError, VerifierTimeoutError
-from gymcli.rollout.scoring import score
-from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.scoring import Workers, score
 from gymcli.rollout.verify_context import VerifyContext
 from gymcli.types import Rollout, Score, Verifier
 from tests.rollout import isolated
@@ -53,7 +52,9 @@ class Pool(Workers):
 
 
 def called(workers, function, *args, timeout=20.0, memory_mb=1024, imports=()):
-    call = workers.call(function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports)
+    call = workers.isolated.call(
+        function, *args, timeout=timeout, memory_mb=memory_mb, imports=imports
+    )
     return workers.run(call)
 
 
@@ -87,7 +88,9 @@ def test_call_reuses_processes(shared):
 
 def test_call_runs_at_most_so_many_at_once_and_all_in_the_end():
     async def all_called(workers):
-        calls = (workers.call(isolated.process, timeout=20, memory_mb=512) for _ in range(12))
+        calls = (
+            workers.isolated.call(isolated.process, timeout=20, memory_mb=512) for _ in range(12)
+        )
         return await asyncio.gather(*calls)
 
     with Pool(2) as workers:
@@ -99,10 +102,12 @@ def test_call_runs_at_most_so_many_at_once_and_all_in_the_end():
 def test_call_is_not_held_up_by_another_that_hangs(tmp_path):
     async def beside(workers):
         hanging = asyncio.create_task(
-            workers.call(isolated.sleep_for_ever, tmp_path / "pid", timeout=60, memory_mb=512)
+            workers.isolated.call(
+                isolated.sleep_for_ever, tmp_path / "pid", timeout=60, memory_mb=512
+            )
         )
         await wait_for((tmp_path / "pid").exists)
-        given = await workers.call(isolated.add, 1, 2, timeout=20, memory_mb=512)
+        given = await workers.isolated.call(isolated.add, 1, 2, timeout=20, memory_mb=512)
         assert not hanging.done()
         hanging.cancel()
         return given
@@ -127,7 +132,9 @@ def test_call_kills_what_takes_too_long(function, tmp_path):
 
 def test_call_kills_what_the_function_started(tmp_path):
     async def timed_out(workers):
-        call = workers.call(isolated.start_another, tmp_path / "pid", timeout=60, memory_mb=2048)
+        call = workers.isolated.call(
+            isolated.start_another, tmp_path / "pid", timeout=60, memory_mb=2048
+        )
         task = asyncio.create_task(call)
         await wait_for((tmp_path / "pid").exists)
         task.cancel()
@@ -142,7 +149,7 @@ def test_call_kills_what_the_function_started(tmp_path):
 def test_call_counts_neither_waiting_nor_importing_as_time():
     async def in_line(workers):
         slow = {"timeout": 0.9, "memory_mb": 512, "imports": ("tests.rollout.slow_import",)}
-        calls = [workers.call(isolated.add, number, 0, **slow) for number in range(3)]
+        calls = [workers.isolated.call(isolated.add, number, 0, **slow) for number in range(3)]
         return await asyncio.gather(*calls)
 
     with Pool(1) as workers:
@@ -173,13 +180,13 @@ def test_call_keeps_to_a_limit_that_is_in_force():
     """As in a shell where `ulimit -v` was set."""
     code = """
     import asyncio, resource
-    from gymcli.rollout.verifier_workers import Workers
+    from gymcli.rollout.scoring import Workers
     from tests.rollout import isolated
 
     resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
     async def main():
         async with Workers(1) as workers:
-            return await workers.call(isolated.limit, timeout=1000, memory_mb=10**6)
+            return await workers.isolated.call(isolated.limit, timeout=1000, memory_mb=10**6)
 
     assert asyncio.run(main()) == 4 * 2**30
     """
@@ -280,8 +287,8 @@ def test_call_refuses_a_function_of_a_script(tmp_path):
     """To import a script would run it once more in every worker."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import asyncio\nfrom gymcli.rollout.verifier_workers import Workers\ndef f(): pass\n"
-        "asyncio.run(Workers(1).call(f, timeout=9, memory_mb=99))\n"
+        "import asyncio\nfrom gymcli.rollout.scoring import Workers\ndef f(): pass\n"
+        "asyncio.run(Workers(1).isolated.call(f, timeout=9, memory_mb=99))\n"
     )
     ran = subprocess.run(
         [sys.executable, str(script)],
@@ -310,14 +317,14 @@ def test_call_says_what_cannot_be_imported(shared, missing):
 
 def test_call_says_that_no_worker_can_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    monkeypatch.setattr("gymcli.rollout.template._templates", {})
+    monkeypatch.setattr("gymcli.rollout.template._servers", {})
     with Pool(1) as workers, pytest.raises(FileNotFoundError, match="/no/such/python"):
         called(workers, isolated.add, 1, 2)
 
 
 def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/no/such/folder"])
-    monkeypatch.setattr("gymcli.rollout.template._templates", {})
+    monkeypatch.setattr("gymcli.rollout.template._servers", {})
     with Pool(1) as workers, pytest.raises(VerifierError, match=r"^add: its process died"):
         called(workers, isolated.add, 1, 2)
 
@@ -325,11 +332,13 @@ def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
 def test_call_kills_the_worker_of_a_caller_that_leaves(tmp_path):
     async def leaving(workers):
         task = asyncio.create_task(
-            workers.call(isolated.spin, tmp_path / "pid", timeout=60, memory_mb=512)
+            workers.isolated.call(isolated.spin, tmp_path / "pid", timeout=60, memory_mb=512)
         )
         await wait_for((tmp_path / "pid").exists)
-        waiting = asyncio.create_task(workers.call(isolated.add, 1, 2, timeout=9, memory_mb=99))
-        left = asyncio.create_task(workers.call(isolated.spin, timeout=60, memory_mb=512))
+        waiting = asyncio.create_task(
+            workers.isolated.call(isolated.add, 1, 2, timeout=9, memory_mb=99)
+        )
+        left = asyncio.create_task(workers.isolated.call(isolated.spin, timeout=60, memory_mb=512))
         await asyncio.sleep(0)
         left.cancel()
         task.cancel()
@@ -347,17 +356,17 @@ def test_close_ends_idle_and_busy_workers(tmp_path):
     async def closing():
         workers = Workers(2)
         path = tmp_path / "pid"
-        call = workers.call(isolated.spin, path, timeout=60, memory_mb=512)
+        call = workers.isolated.call(isolated.spin, path, timeout=60, memory_mb=512)
         busy = asyncio.create_task(call)
         await wait_for(path.exists)
-        idle = await workers.call(isolated.process, timeout=20, memory_mb=512)
+        idle = await workers.isolated.call(isolated.process, timeout=20, memory_mb=512)
         await workers.close()
         with pytest.raises(VerifierError, match=r"^spin was not called to its end"):
             await busy
         assert not is_running(idle)
         assert not is_running(int(path.read_text()))
         with pytest.raises(VerifierError, match="the workers were closed"):
-            await workers.call(isolated.process, timeout=20, memory_mb=512)
+            await workers.isolated.call(isolated.process, timeout=20, memory_mb=512)
         await workers.close()
 
     asyncio.run(closing())
@@ -366,10 +375,12 @@ def test_close_ends_idle_and_busy_workers(tmp_path):
 def test_close_refuses_calls_that_still_wait(tmp_path):
     async def closing():
         workers = Workers(1)
-        spin = workers.call(isolated.spin, tmp_path / "pid", timeout=60, memory_mb=512)
+        spin = workers.isolated.call(isolated.spin, tmp_path / "pid", timeout=60, memory_mb=512)
         busy = asyncio.create_task(spin)
         await wait_for((tmp_path / "pid").exists)
-        waiting = asyncio.create_task(workers.call(isolated.add, 1, 2, timeout=9, memory_mb=99))
+        waiting = asyncio.create_task(
+            workers.isolated.call(isolated.add, 1, 2, timeout=9, memory_mb=99)
+        )
         await asyncio.sleep(0)
         await workers.close()
         ended = await asyncio.gather(busy, waiting, return_exceptions=True)
@@ -387,12 +398,12 @@ def test_worker_ends_with_its_parent(function, sent, tmp_path):
     code = f"""
     import asyncio
     from pathlib import Path
-    from gymcli.rollout.verifier_workers import Workers
+    from gymcli.rollout.scoring import Workers
     from tests.rollout import isolated
 
     workers = Workers(1)
     path = Path({str(tmp_path / "pid")!r})
-    asyncio.run(workers.call(isolated.{function}, path, timeout=100, memory_mb=512))
+    asyncio.run(workers.isolated.call(isolated.{function}, path, timeout=100, memory_mb=512))
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)]) as parent:
         asyncio.run(wait_for((tmp_path / "pid").exists))
@@ -407,10 +418,10 @@ def test_idle_worker_ends_with_a_parent_that_closes_nothing(tmp_path):
     code = f"""
     import asyncio
     from pathlib import Path
-    from gymcli.rollout.verifier_workers import Workers
+    from gymcli.rollout.scoring import Workers
     from tests.rollout import isolated
 
-    asyncio.run(Workers(1).call(isolated.tell, Path({str(tmp_path / "pid")!r}), timeout=20,
+    asyncio.run(Workers(1).isolated.call(isolated.tell, Path({str(tmp_path / "pid")!r}), timeout=20,
                                 memory_mb=512))
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)

@@ -24,7 +24,7 @@ def told(tmp_path, monkeypatch):
         "        channel.sendall(repr(eval(line)).encode() + b'\\n')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("gymcli.rollout.template._templates", {})
+    monkeypatch.setattr("gymcli.rollout.template._servers", {})
     return Telling
 
 

@@ -26,7 +26,7 @@ def turns_of_starts(num_workers, clock):
             starts.append(turn)
 
         shared = Shared(None, None, None, lambda _: None, Stopping(1.0), None)
-        work = _Work(iter(()), shared, lambda outcome: outcome, num_workers, clock)
+        work = _Work(iter(()), shared, None, num_workers, clock)
         count()
         await asyncio.gather(*(start() for _ in range(num_workers)))
 

@@ -101,7 +101,7 @@ def test_import_loads_nothing_that_only_environments_need():
     """Who measures a run directory waits for none of it."""
     command = (
         "import sys; from gymcli.runner.measure import measure; print([name for name in "
-        "('gymcli.environment.registry', 'asyncio', 'pydantic') if name in sys.modules])"
+        "('gymcli.environment.registry', 'asyncio', 'pydantic', 'numpy') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
     assert found.stdout.decode().strip() == "[]"

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.scoring import Workers
 from gymcli.secrets import Scrubber
 
 
@@ -22,7 +22,7 @@ def tell(text):
 def called(function, *arguments, scrubber):
     async def run():
         async with Workers(1, scrubber=scrubber) as workers:
-            return await workers.call(function, *arguments, timeout=60, memory_mb=1024)
+            return await workers.isolated.call(function, *arguments, timeout=60, memory_mb=1024)
 
     return asyncio.run(run())
 

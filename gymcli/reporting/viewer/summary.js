@@ -196,7 +196,9 @@ function numbersOf(title, found) {
 
 /** Gives the numbers of a run that carry no estimate of their own. */
 function plain(found) {
-  const curves = ["pass_at_k", "pass_hat_k", "avg_at_k", "majority_at_k", "best_of_k"];
+  const curves = Object.keys(found).filter(
+    (key) => key.endsWith("_k") && key !== "num_tasks_at_k",
+  );
   const pairs = curves.flatMap((title) =>
     Object.entries(found[title] ?? {}).map(([k, number]) => [
       `${title.replace("_k", "")} ${k}`,

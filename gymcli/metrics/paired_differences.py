@@ -1,0 +1,514 @@
+"""What tasks are worth in two runs, or by two verifiers, and how sure the difference is."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from gymcli.errors import UsageError
+from gymcli.metrics.at_k import METRICS, Metric, TaskRewards, values_of_k
+from gymcli.metrics.attempts import Attempts, SameSize, rows_by_task
+from gymcli.metrics.estimators import mean_of, row_means, row_sums, sum_of, variance_of
+from gymcli.metrics.intervals import t_interval
+from gymcli.metrics.results import Effect, Estimate, Interval
+from gymcli.metrics.scored_lines import EnvironmentFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "Measure",
+    "PairedAttempts",
+    "PairedEstimate",
+    "RescoredAttempts",
+    "TaskValues",
+    "difference_interval",
+    "is_sure",
+    "number_effect",
+    "paired_estimate",
+    "parse_measure",
+    "reward_effects",
+]
+
+_PAIRED_DIFFERENCES = "mean of paired task differences"
+_MICRO_DIFFERENCES = "mean of paired attempt differences, errors clustered by task"
+_ROUNDING = 1e-12
+"""Of the largest value: as much as equal means may differ by, or equal differences."""
+
+
+class Measure(NamedTuple):
+    """What is compared, and how a task's value of it comes from those of its attempts."""
+
+    name: str
+    """By the names that gates use."""
+    source: Literal["reward", "components", "metrics"]
+    """Where an attempt's value is from."""
+    key: str
+    """The name of the component or number; empty for the reward."""
+    of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None]
+    """Returns the value of each of some tasks; None where their attempts are too few."""
+    scale: Literal["reward", "share", "none"]
+    """What the value lies within: 0 and the best reward, 0 and 1, or nothing that is known."""
+    is_mean: bool
+    """Whether it is the mean of all attempts, so that more of them make it surer."""
+
+    @property
+    def needs_threshold(self) -> bool:
+        """Whether it counts successes."""
+        return self.scale == "share"
+
+
+def parse_measure(name: str) -> Measure:
+    """Find what is compared by its name.
+
+    Raises:
+        UsageError: There is no such thing, or it has no value of a task by itself.
+
+    """
+    if name == _MEAN_REWARD.name:
+        return _MEAN_REWARD
+    known = {metric.name: metric for metric in METRICS.values() if not metric.needs_answers}
+    found = re.fullmatch(r"([a-z]+[@^])([1-9][0-9]{0,5})", name)
+    if found is not None and found[1] in known:
+        return _measure_at_k(known[found[1]], int(found[2]))
+    source, _, key = name.partition(".")
+    if key and source == "components":
+        return Measure(name, "components", key, _means, "none", is_mean=True)
+    if key and source == "metrics":
+        return Measure(name, "metrics", key, _means, "none", is_mean=True)
+    at_k = "".join(f"{prefix}K, " for prefix in known)
+    raise UsageError(
+        f"--metric {name}: cannot be compared task by task; what can: mean_reward, {at_k}"
+        "components.NAME and metrics.NAME"
+    )
+
+
+def _means(tasks: TaskRewards) -> NDArray[np.float64]:
+    return row_means(tasks.rewards)
+
+
+_MEAN_REWARD = Measure("mean_reward", "reward", "", _means, "reward", is_mean=True)
+
+
+def _measure_at_k(metric: Metric, k: int) -> Measure:
+    name = f"{metric.name}{k}"
+    return Measure(
+        name,
+        "reward",
+        "",
+        lambda tasks: metric.of_tasks(tasks, k),
+        "share" if metric.needs_threshold else "reward",
+        is_mean=name in ("pass@1", "pass^1"),
+    )
+
+
+class PairedAttempts:
+    """The attempts of one environment in two runs; a task has one number in both.
+
+    Args:
+        env: Its name.
+        num_fields: How many fields the tasks are sliced by.
+
+    """
+
+    def __init__(self, env: str, num_fields: int = 0) -> None:
+        self.env = env
+        self.task_numbers: dict[str, int] = {}
+        self.a = Attempts(env, self.task_numbers)
+        self.b = Attempts(env, self.task_numbers)
+        self.slices: list[list[str]] = [[] for _ in range(num_fields)]
+        """Of each field, the value that each task has."""
+
+    def values(self, measure: Measure, threshold: float | None) -> tuple[TaskValues, TaskValues]:
+        """Return what either run gives of each task.
+
+        Raises:
+            RunFileError: An attempt is there twice in one run.
+
+        """
+        return (
+            _task_values(self.a, self.a.by_task(), self.a.rewards, measure, threshold),
+            _task_values(self.b, self.b.by_task(), self.b.rewards, measure, threshold),
+        )
+
+
+class TaskValues(NamedTuple):
+    """What one run gives of tasks, each in the place of its number."""
+
+    value: NDArray[np.float64]
+    """nan where the attempts are too few."""
+    num_attempts: NDArray[np.int64]
+    """Those that have what is compared."""
+    num_passes: NDArray[np.int64]
+    """0 without a threshold of success."""
+    variance: NDArray[np.float64]
+    """Of one attempt around the task's mean; nan for a single one."""
+    is_there: NDArray[np.bool_]
+    """Whether the run has a scored attempt of the task, with what is compared or without."""
+
+    def at(self, places: NDArray[np.int64]) -> TaskValues:
+        """Return the same of some tasks only."""
+        return TaskValues(
+            self.value[places],
+            self.num_attempts[places],
+            self.num_passes[places],
+            self.variance[places],
+            self.is_there[places],
+        )
+
+
+def _task_values(
+    attempts: Attempts,
+    rows: list[SameSize],
+    numbers: array[float],
+    measure: Measure,
+    threshold: float | None,
+) -> TaskValues:
+    """Return what tasks are worth by a number of each attempt, nan where it has none."""
+    num_tasks = len(attempts.task_numbers)
+    found = TaskValues(
+        np.full(num_tasks, np.nan),
+        np.zeros(num_tasks, np.int64),
+        np.zeros(num_tasks, np.int64),
+        np.full(num_tasks, np.nan),
+        np.zeros(num_tasks, np.bool_),
+    )
+    found.is_there[np.asarray(attempts.tasks)] = True
+    values = np.asarray(numbers)
+    if np.isnan(values).any():
+        known = np.flatnonzero(~np.isnan(values))
+        own_tasks = np.array(attempts.tasks, np.intp)[known]
+        rows = rows_by_task(own_tasks, np.array(attempts.attempts, np.int64)[known])
+        rows = [SameSize(tasks, known[lines]) for tasks, lines in rows]
+    for tasks, lines in rows:
+        own = values[lines]
+        num_attempts = own.shape[1]
+        found.num_attempts[tasks] = num_attempts
+        if (value := measure.of_tasks(TaskRewards(own, threshold))) is not None:
+            found.value[tasks] = value
+        counted = own
+        if threshold is not None:
+            passes = own >= threshold
+            found.num_passes[tasks] = passes.sum(axis=1)
+            # What pass@1 is the mean of is whether an attempt passes, not its reward.
+            counted = passes.astype(np.float64) if measure.needs_threshold else own
+        if num_attempts > 1:
+            deviations = counted - row_means(counted)[:, None]
+            found.variance[tasks] = row_sums(deviations**2) / (num_attempts - 1)
+    return found
+
+
+class PairedEstimate(NamedTuple):
+    """How much the tasks' values differ between A and B."""
+
+    mean_a: float
+    mean_b: float
+    difference: Estimate
+    """B - A, with its interval over tasks."""
+    differences: NDArray[np.float64]
+    """Of each task; what rounding leaves of two equal values is 0."""
+    spread: float
+    """The variance of the differences; 0 of a single one."""
+
+
+def paired_estimate(
+    values_a: NDArray[np.float64],
+    values_b: NDArray[np.float64],
+    *,
+    num_values: int,
+    largest: float | None,
+    level: float,
+    estimator: str = _PAIRED_DIFFERENCES,
+) -> PairedEstimate:
+    """Return the mean of the tasks' differences, of at least one task.
+
+    Args:
+        values_a: What each task is worth in A.
+        values_b: What it is worth in B.
+        num_values: The scores that these were made of.
+        largest: The top of the values' range, which begins at 0; None where they have none.
+        level: The share of such intervals that contain the true difference.
+        estimator: What the estimate is said to be.
+
+    """
+    num_tasks = len(values_a)
+    noise = _ROUNDING * float(max(np.abs(values_a).max(), np.abs(values_b).max()))
+    differences = values_b - values_a
+    differences[np.abs(differences) <= noise] = 0.0
+    centre = mean_of(differences)
+    difference = Estimate(
+        value=0.0 if abs(centre) <= noise else centre,
+        estimator=estimator,
+        num_values=num_values,
+        num_clusters=num_tasks,
+    )
+    spread = 0.0
+    if num_tasks > 1:
+        spread = variance_of(differences)
+        spread = 0.0 if spread <= noise**2 else spread
+        difference.standard_error = math.sqrt(spread / num_tasks)
+        if is_sure(difference, level):
+            difference.interval = difference_interval(difference, largest=largest, level=level)
+    return PairedEstimate(mean_of(values_a), mean_of(values_b), difference, differences, spread)
+
+
+def difference_interval(difference: Estimate, *, largest: float | None, level: float) -> Interval:
+    """Return Student's interval of a mean of differences, of at least two tasks.
+
+    No end lies beyond `largest`, where values lie between 0 and that.
+    """
+    error, num_tasks = difference.standard_error, difference.num_clusters
+    assert error is not None
+    low, high = t_interval(difference.value, error, num_clusters=num_tasks, level=level)
+    if largest is not None:
+        low, high = max(low, -largest), min(high, largest)
+    return Interval(low=low, high=high, level=level, method="t")
+
+
+def is_sure(difference: Estimate, level: float) -> bool:
+    """Return whether an interval of two tasks or more says something, though it have no width.
+
+    It does where no task differs at all, or where so many differ by the same that chance would
+    hardly give all of them the same sign.
+    """
+    if difference.standard_error or difference.value == 0.0:
+        return True
+    return bool(0.5**difference.num_clusters <= 1.0 - level)
+
+
+class RescoredAttempts:
+    """The attempts of one environment by two verifiers, in columns."""
+
+    def __init__(self, env: str) -> None:
+        self.both = Attempts(env)
+        """Those that have both scores, with the old ones."""
+        self.after = array("d")
+        """The new ones."""
+        self.others = Attempts(env, self.both.task_numbers)
+        """Those that lack one; nan, where it is the old one, or both."""
+        self.others_after = array("d")
+
+    def extend(
+        self,
+        task_ids: Sequence[str],
+        attempts: Sequence[int],
+        before: Sequence[float],
+        after: Sequence[float],
+    ) -> None:
+        """Add attempts that have both scores."""
+        self.both.extend(task_ids, attempts, before)
+        self.after.extend(after)
+
+    def add_unscored(
+        self, task_id: str, attempt: int, before: float | None, after: float | None
+    ) -> None:
+        """Add an attempt that lacks a score."""
+        self.others.extend([task_id], [attempt], [math.nan if before is None else before])
+        self.others_after.append(math.nan if after is None else after)
+
+    def add_failures(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Add attempts, by task and number, of which there is no rollout; others are left out."""
+        numbers = self.both.task_numbers
+        missing = {
+            (numbers.setdefault(task_id, len(numbers)), attempt): task_id
+            for task_id, attempt in keys
+        }
+        for table in (self.both, self.others):
+            for key in zip(table.tasks, table.attempts, strict=True):
+                missing.pop(key, None)
+        for (_, attempt), task_id in missing.items():
+            self.add_unscored(task_id, attempt, None, None)
+
+    def means(self) -> tuple[float, float] | None:
+        """Return both mean rewards over the attempts that have both scores; None without any.
+
+        Raises:
+            RunFileError: One of these is there twice.
+
+        """
+        rows = self.both.by_task()
+        if not rows:
+            return None
+        before, after = (
+            mean_of(np.concatenate([row_means(rewards[lines]) for _, lines in rows]))
+            for rewards in (np.asarray(self.both.rewards), np.asarray(self.after))
+        )
+        return before, after
+
+
+def reward_effects(
+    scores: RescoredAttempts, facts: EnvironmentFacts, *, level: float = 0.95
+) -> dict[str, Effect]:
+    """Return the effect on every number that rewards alone make, by the names that gates use.
+
+    They are `mean_reward`, `micro_mean_reward` and those of `METRICS` over attempts that have
+    both scores, and `strict_mean_reward`, which counts what is unscored by one of the verifiers,
+    or by both, as 0. Left out are `majority@K`, which takes answers, `pass^1`, which is `pass@1`,
+    and `best@1`, which is `mean_reward`.
+
+    Args:
+        scores: The attempts.
+        facts: What is known of the environment.
+        level: Of the intervals.
+
+    """
+    rows, rewards = scores.both.by_task(), (scores.both.rewards, scores.after)
+    columns = [np.asarray(own) for own in (*rewards, scores.others.rewards, scores.others_after)]
+    lowest = min(own.min(initial=0.0, where=~np.isnan(own)) for own in columns)
+    highest = max(own.max(initial=0.0, where=~np.isnan(own)) for own in columns)
+    best = facts.max_reward
+    if lowest < 0.0 or (best is not None and highest > best):
+        best = None
+    found: dict[str, Effect] = {}
+
+    def add(
+        name: str,
+        sides: _Sides | None,
+        *,
+        num_values: int | None = None,
+        largest: float | None = best,
+        estimator: str = _PAIRED_DIFFERENCES,
+    ) -> None:
+        if sides is not None:
+            found[name] = _effect(
+                paired_estimate(
+                    sides.before,
+                    sides.after,
+                    num_values=2 * int(sides.sizes.sum()) if num_values is None else num_values,
+                    largest=largest,
+                    level=level,
+                    estimator=estimator,
+                )
+            )
+
+    means = _sides(rows, rewards, _means)
+    add("mean_reward", means)
+    add("micro_mean_reward", means and _by_attempt(means), estimator=_MICRO_DIFFERENCES)
+    if not facts.can_be_negative and lowest >= 0.0:
+        num_scores = sum(int((~np.isnan(own)).sum()) for own in columns)
+        add("strict_mean_reward", _strict_sides(scores, facts, means), num_values=num_scores)
+    for metric in METRICS.values():
+        for k in values_of_k(max((row.lines.shape[1] for row in rows), default=0)):
+            measure = _measure_at_k(metric, k)
+            if metric.needs_answers or measure.name in ("pass^1", "best@1"):
+                continue
+            sides = _sides(rows, rewards, measure.of_tasks, facts.success_threshold)
+            add(
+                measure.name,
+                sides,
+                num_values=2 * k * len(sides.sizes) if sides and metric.takes_first else None,
+                largest=1.0 if metric.needs_threshold else best,
+            )
+    return found
+
+
+def number_effect(before: Attempts, after: array[float], *, level: float = 0.95) -> Effect:
+    """Return the effect on the mean over tasks of a component or another number.
+
+    Args:
+        before: The attempts with the number by the old verifier; nan where it gave none.
+        after: The numbers of the same attempts by the new one.
+        level: Of the interval.
+
+    """
+    rows = before.by_task()
+    values_before, values_after = sides = [
+        _task_values(before, rows, numbers, _MEAN_REWARD, None)
+        for numbers in (before.rewards, after)
+    ]
+    is_in_both = ~np.isnan(values_before.value) & ~np.isnan(values_after.value)
+    if not is_in_both.any():
+        means = [
+            mean_of(own) if len(own := side.value[~np.isnan(side.value)]) else None
+            for side in sides
+        ]
+        return Effect(before=means[0], after=means[1])
+    a, b = (side.at(np.flatnonzero(is_in_both)) for side in sides)
+    # What never leaves 0 to 1 is taken for a share, as in `gym metrics`.
+    is_share = all(((side.value >= 0.0) & (side.value <= 1.0)).all() for side in (a, b))
+    return _effect(
+        paired_estimate(
+            a.value,
+            b.value,
+            num_values=int(a.num_attempts.sum() + b.num_attempts.sum()),
+            largest=1.0 if is_share else None,
+            level=level,
+        )
+    )
+
+
+def _effect(found: PairedEstimate) -> Effect:
+    return Effect(before=found.mean_a, after=found.mean_b, difference=found.difference)
+
+
+class _Sides(NamedTuple):
+    """What tasks are worth by both verifiers."""
+
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+    sizes: NDArray[np.int64]
+    """Attempts of each task."""
+
+
+def _sides(
+    rows: Sequence[SameSize],
+    rewards: tuple[Sequence[float], Sequence[float]],
+    of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None],
+    threshold: float | None = None,
+) -> _Sides | None:
+    """Return what tasks are worth by both verifiers; None where no task has a value."""
+    parts = []
+    for tasks, lines in rows:
+        before, after = (
+            of_tasks(TaskRewards(np.asarray(own)[lines], threshold)) for own in rewards
+        )
+        if before is not None and after is not None:
+            parts.append((before, after, np.full(len(tasks), lines.shape[1])))
+    if not parts:
+        return None
+    return _Sides(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _by_attempt(means: _Sides) -> _Sides:
+    """Return values whose mean is that of all attempts, with its error clustered by task.
+
+    The mean of attempts is a ratio of sums over tasks, linear in first order: with c the ratio and
+    n of N attempts, each of G tasks counts as c + G n / N (mean - c). The standard error of these
+    is the one of Miller 2024 (arXiv 2411.00640) with the CR1 factor of Liang and Zeger 1986.
+    """
+    num_attempts = int(means.sizes.sum())
+    shares: NDArray[np.float64] = means.sizes * len(means.sizes) / num_attempts
+    before, after = (
+        shares * values + (1.0 - shares) * (sum_of(values * means.sizes) / num_attempts)
+        for values in (means.before, means.after)
+    )
+    return _Sides(before, after, means.sizes)
+
+
+def _strict_sides(
+    scores: RescoredAttempts, facts: EnvironmentFacts, means: _Sides | None
+) -> _Sides | None:
+    """Return what tasks are worth where what is not scored counts as 0, from the mean rewards."""
+    both, others = scores.both, scores.others
+    num_present = len(both) + len(others)
+    is_whole = facts.num_expected is None or num_present >= facts.num_expected
+    if is_whole and not others:
+        return means
+    rows = rows_by_task(
+        np.concatenate([both.tasks, others.tasks], dtype=np.intp),
+        np.concatenate([both.attempts, others.attempts], dtype=np.int64),
+    )
+    rewards = (
+        np.nan_to_num(np.concatenate([both.rewards, others.rewards])),
+        np.nan_to_num(np.concatenate([scores.after, scores.others_after])),
+    )
+    if is_whole or facts.num_expected is None:
+        return _sides(rows, rewards, _means)
+    # Attempts that never came are of no task: all that are expected weigh the same.
+    weight = sum(len(row.tasks) for row in rows) / facts.num_expected
+    return _sides(rows, rewards, lambda tasks: weight * row_sums(tasks.rewards))

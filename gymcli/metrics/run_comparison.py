@@ -1,0 +1,562 @@
+"""Two runs against each other, task by task: how much they differ, how sure that is, a verdict.
+
+A run passes unless it may be worse by the margin, and fails only where it is worse: that no
+difference was found says nothing, since too few tasks find none. Piaggio et al. 2012, "Reporting
+of noninferiority and equivalence randomized trials", JAMA 308(24); numbers of tasks and attempts
+by Miller 2024, arXiv 2411.00640, section 5.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
+
+import msgspec
+import numpy as np
+
+from gymcli.errors import UsageError
+from gymcli.metrics.comparison_results import (
+    Change,
+    Comparison,
+    Difference,
+    RunSide,
+    TaskDifference,
+    Unmatched,
+    Verdict,
+)
+from gymcli.metrics.estimators import mean_of, variance_of
+from gymcli.metrics.intervals import normal_quantile, student_t_cdf, student_t_quantile
+from gymcli.metrics.paired_differences import (
+    Measure,
+    PairedAttempts,
+    PairedEstimate,
+    TaskValues,
+    difference_interval,
+    is_sure,
+    paired_estimate,
+)
+from gymcli.metrics.paired_tests import correlation, holm, mcnemar_mid_p, sign_flip
+from gymcli.metrics.planning import CHANCE, Needed
+from gymcli.metrics.results import Bounds, Estimate, Interval
+from gymcli.metrics.scored_lines import EnvironmentFacts
+from gymcli.metrics.slicing import MAX_SLICES, slice_order
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["DEFAULT_MARGIN", "Rule", "among", "compare", "doubts", "equivalence_p", "verdict_of"]
+
+DEFAULT_MARGIN = 0.02
+"""Share of the range of rewards that B may be worse by, where no margin is given."""
+
+_MAX_NAMED = 20
+"""Tasks of each kind of change that are named."""
+_MAX_TASKS = 1e9
+"""Beyond so many no difference is told from none."""
+_FEW_TASKS = 10
+_GOOD_COVERAGE = 0.95
+_CHANGES: tuple[Change, ...] = get_args(Change)
+_NOT_KNOWN = -1
+"""The change of a task without a threshold of success."""
+
+T = TypeVar("T")
+
+
+class Rule(NamedTuple):
+    """How the verdict is reached."""
+
+    margin: float | None = None
+    """How much worse B may be; None: `DEFAULT_MARGIN` of the range, 0 where that is not known."""
+    level: float = 0.95
+    """1 - alpha: of the intervals shown; the verdict is by the interval of level 1 - 2 alpha."""
+    is_strict: bool = False
+    """Fail only what is worse than the margin."""
+
+
+def compare(
+    environments: Sequence[PairedAttempts],
+    *,
+    a: RunSide,
+    b: RunSide,
+    facts: Mapping[str, EnvironmentFacts],
+    measure: Measure,
+    rule: Rule,
+    fields: Sequence[str] = (),
+    with_tasks: bool = False,
+) -> Comparison:
+    """Compare two runs task by task.
+
+    Args:
+        environments: The attempts of either run, of each environment; at least one.
+        a: The run that is compared with.
+        b: The run that is judged.
+        facts: What is known of each environment, by its name.
+        measure: What of a task is compared.
+        rule: How the verdict is reached.
+        fields: The fields that `PairedAttempts.slices` are the values of.
+        with_tasks: Whether every task is returned as well.
+
+    Raises:
+        UsageError: The metric takes a threshold of success that no environment has, or a field
+            has more than `MAX_SLICES` values.
+        RunFileError: An attempt is there twice in one run.
+
+    """
+    unmatched = Unmatched()
+    pairs = [_paired_tasks(one, facts, measure, unmatched) for one in environments]
+    tasks = pairs[0] if len(pairs) == 1 else _joined(pairs)
+    # A component or number that never leaves 0 to 1 counts as a share, as in `gym metrics`.
+    is_share = measure.scale == "share" or (measure.scale == "none" and tasks.lie_within(1.0))
+
+    def difference(part: _PairedTasks, name: str) -> Difference:
+        best = part.best_rewards(facts)
+        if not _is_one_scale(best):
+            found = _counted(part)
+            found.way_out = "the best rewards of its environments differ; each is judged by itself"
+            return found
+        largest = 1.0 if is_share else None
+        if measure.scale == "reward" and len(set(best.values())) == 1:
+            largest = next(iter(best.values()))
+        return _difference_of(part, rule, largest=largest, is_mean=measure.is_mean, name=name)
+
+    whole = difference(tasks, measure.name)
+    names = sorted(facts if len(facts) == 1 else set(tasks.env.tolist()))
+    if len(names) == 1:
+        found = dict.fromkeys(names, whole)
+    else:
+        parts = {env: tasks.at(np.flatnonzero(tasks.env == env)) for env in names}
+        found = {env: difference(part, f"{measure.name}/{env}") for env, part in parts.items()}
+    found = among(found, rule.level)
+    if not _is_one_scale(tasks.best_rewards(facts)):
+        whole.verdict, whole.way_out = _verdict_of_all(found)
+    comparison = Comparison(
+        **{field: getattr(whole, field) for field in whole.__struct_fields__},
+        metric=measure.name,
+        level=rule.level,
+        is_strict=rule.is_strict,
+        a=a,
+        b=b,
+        bounds=_bounds(a, b),
+        environments=found,
+        unmatched=unmatched,
+        tasks=_task_differences(tasks) if with_tasks else [],
+    )
+    slices = {
+        (field, value): difference(part, f"{measure.name}/{field}/{value}")
+        for field, values in zip(fields, tasks.slices, strict=True)
+        for value, part in _slices_of(tasks, field, values)
+    }
+    for (field, value), part in among(slices, rule.level).items():
+        comparison.slices.setdefault(field, {})[value] = part
+    return comparison
+
+
+class _PairedTasks(NamedTuple):
+    """The tasks that have a value in both runs, in columns."""
+
+    env: NDArray[np.object_]
+    task_id: NDArray[np.object_]
+    name: NDArray[np.object_]
+    """What it is called among the tasks of all environments."""
+    a: TaskValues
+    b: TaskValues
+    change: NDArray[np.int64]
+    """Its place in `_CHANGES`."""
+    slices: list[NDArray[np.object_]]
+    """Its value of each field."""
+
+    def at(self, places: NDArray[np.int64]) -> _PairedTasks:
+        """Return some of the tasks."""
+        return _PairedTasks(
+            self.env[places],
+            self.task_id[places],
+            self.name[places],
+            self.a.at(places),
+            self.b.at(places),
+            self.change[places],
+            [values[places] for values in self.slices],
+        )
+
+    def lie_within(self, largest: float) -> bool:
+        """Return whether no value of either run is below 0 or above `largest`."""
+        both = (self.a.value, self.b.value)
+        return all(bool(((own >= 0.0) & (own <= largest)).all()) for own in both)
+
+    def best_rewards(self, facts: Mapping[str, EnvironmentFacts]) -> dict[str, float | None]:
+        """Return the best reward of each environment that the tasks are of."""
+        return {env: facts[env].max_reward for env in set(self.env.tolist())}
+
+
+def _joined(pairs: Sequence[_PairedTasks]) -> _PairedTasks:
+    """Return the tasks of several environments together."""
+    columns = list(zip(*pairs, strict=True))
+    env, task_id, name, change = (np.concatenate(columns[place]) for place in (0, 1, 2, 5))
+    a, b = (TaskValues(*map(np.concatenate, zip(*columns[place], strict=True))) for place in (3, 4))
+    slices = [np.concatenate(values) for values in zip(*columns[6], strict=True)]
+    return _PairedTasks(env, task_id, name, a, b, change, slices)
+
+
+def _paired_tasks(
+    attempts: PairedAttempts,
+    facts: Mapping[str, EnvironmentFacts],
+    measure: Measure,
+    unmatched: Unmatched,
+) -> _PairedTasks:
+    """Pair the tasks of an environment, and count those that are left out.
+
+    Raises:
+        UsageError: The metric takes a threshold of success, and the environment has none.
+        RunFileError: An attempt is there twice in one run.
+
+    """
+    env = attempts.env
+    threshold = facts[env].success_threshold if measure.source == "reward" else None
+    a, b = attempts.values(measure, threshold)
+    ids = np.array(list(attempts.task_numbers), dtype=np.object_)
+    names = ids
+    if len(facts) > 1:
+        names = np.array([f"{env}/{task_id}" for task_id in ids], dtype=np.object_)
+    only_a, only_b, is_in_both = (
+        a.is_there & ~b.is_there,
+        b.is_there & ~a.is_there,
+        a.is_there & b.is_there,
+    )
+    unmatched.num_only_a += int(only_a.sum())
+    unmatched.num_only_b += int(only_b.sum())
+    unmatched.only_a = heapq.nsmallest(_MAX_NAMED, [*unmatched.only_a, *names[only_a]])
+    unmatched.only_b = heapq.nsmallest(_MAX_NAMED, [*unmatched.only_b, *names[only_b]])
+    if measure.needs_threshold and threshold is None and is_in_both.any():
+        raise UsageError(
+            f"--metric {measure.name}: of environment {env!r} no reward is known from which an "
+            "attempt passes; compare mean_reward"
+        )
+    has_values = ~np.isnan(a.value) & ~np.isnan(b.value)
+    unmatched.num_too_few_attempts += int((is_in_both & ~has_values).sum())
+    places = np.flatnonzero(has_values)
+    a, b = a.at(places), b.at(places)
+    return _PairedTasks(
+        np.full(len(places), env, dtype=np.object_),
+        ids[places],
+        names[places],
+        a,
+        b,
+        np.full(len(places), _NOT_KNOWN) if threshold is None else _changes(a, b),
+        [np.array(values, dtype=np.object_)[places] for values in attempts.slices],
+    )
+
+
+def _changes(a: TaskValues, b: TaskValues) -> NDArray[np.int64]:
+    """Return what became of each task, by its place in `_CHANGES`."""
+    some_pass_a, some_pass_b = a.num_passes > 0, b.num_passes > 0
+    all_pass_a, all_pass_b = a.num_passes == a.num_attempts, b.num_passes == b.num_attempts
+    is_flaky = (some_pass_a & ~all_pass_a) | (some_pass_b & ~all_pass_b)
+    return np.select(
+        [is_flaky, some_pass_a & some_pass_b, some_pass_a, some_pass_b],
+        [_CHANGES.index(change) for change in ("flaky", "passed", "broken", "fixed")],
+        _CHANGES.index("failed"),
+    )
+
+
+def _slices_of(
+    tasks: _PairedTasks, field: str, values: NDArray[np.object_]
+) -> Iterator[tuple[str, _PairedTasks]]:
+    """Yield the tasks with each value of a field, by its name."""
+    found, number_of = np.unique(values, return_inverse=True)
+    names: list[str] = found.tolist()
+    if len(names) > MAX_SLICES:
+        raise UsageError(
+            f"--by {field}: has more than {MAX_SLICES:,} values; give a field of which "
+            "many tasks have the same"
+        )
+    for number in sorted(range(len(names)), key=lambda number: slice_order(names[number])):
+        yield names[number], tasks.at(np.flatnonzero(number_of == number))
+
+
+def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
+    """Return every task, by environment and id."""
+    a, b = tasks.a, tasks.b
+    columns = (tasks.env, tasks.task_id, tasks.change)
+    numbers = (a.num_attempts, b.num_attempts, a.num_passes, b.num_passes, a.value, b.value)
+    found = []
+    for row in zip(*(column.tolist() for column in (*columns, *numbers)), strict=True):
+        env, task_id, change, num_a, num_b, num_passes_a, num_passes_b, value_a, value_b = row
+        is_known = change != _NOT_KNOWN
+        found.append(
+            TaskDifference(
+                env=env,
+                task_id=task_id,
+                num_attempts_a=num_a,
+                num_attempts_b=num_b,
+                num_passes_a=num_passes_a if is_known else None,
+                num_passes_b=num_passes_b if is_known else None,
+                value_a=value_a,
+                value_b=value_b,
+                difference=value_b - value_a,
+                change=_CHANGES[change] if is_known else None,
+            )
+        )
+    return sorted(found, key=lambda task: (task.env, task.task_id))
+
+
+def _is_one_scale(best: Mapping[str, float | None]) -> bool:
+    """Return whether a task of one environment weighs the same as one of another, everywhere."""
+    return len(best) < 2 or (len(set(best.values())) == 1 and None not in best.values())
+
+
+def _difference_of(
+    tasks: _PairedTasks, rule: Rule, *, largest: float | None, is_mean: bool, name: str
+) -> Difference:
+    """Return everything about the difference B - A of these tasks.
+
+    Args:
+        tasks: The tasks.
+        rule: How the verdict is reached.
+        largest: What values lie below, from 0 on; None where that is not known.
+        is_mean: Whether a task's value is the mean of its attempts.
+        name: Of the tasks and the metric, which seeds the flips.
+
+    """
+    found = _counted(tasks)
+    num_tasks = found.num_tasks
+    if not num_tasks:
+        found.way_out = "no task has a value in both runs"
+        return found
+    is_bounded = largest is not None and tasks.lie_within(largest)
+    bound = largest if is_bounded else None
+    pairs = paired_estimate(
+        tasks.a.value,
+        tasks.b.value,
+        num_values=found.num_attempts_a + found.num_attempts_b,
+        largest=bound,
+        level=rule.level,
+    )
+    found.mean_a, found.mean_b, found.difference = pairs.mean_a, pairs.mean_b, pairs.difference
+    margin = found.margin = rule.margin
+    if margin is None:
+        margin = found.margin = DEFAULT_MARGIN * max(largest or 0.0, 0.0)
+    _add_test(found, tasks, pairs, name)
+    if num_tasks < 2:
+        found.way_out = "one task says nothing of others; two or more have to be in both runs"
+        return found
+    deciding = None
+    if is_sure(pairs.difference, rule.level):
+        level = round(2.0 * rule.level - 1.0, 12)
+        deciding = difference_interval(pairs.difference, largest=bound, level=level)
+    found.deciding_interval = deciding
+    found.verdict = verdict_of(deciding, margin, is_strict=rule.is_strict)
+    found.is_equivalent = deciding is not None and -margin < deciding.low and deciding.high < margin
+    found.p_equivalent = equivalence_p(pairs.difference, margin)
+    found.correlation = correlation(tasks.a.value, tasks.b.value)
+    unpaired = variance_of(tasks.a.value) + variance_of(tasks.b.value)
+    if unpaired:
+        found.variance_reduction = 1.0 - pairs.spread / unpaired
+    if pairs.spread:
+        found.num_unpaired_tasks = num_tasks * unpaired / pairs.spread
+    if found.verdict == "INCONCLUSIVE":
+        needs = _needed(tasks, pairs, margin, rule, is_mean=is_mean)
+        found.tasks_needed, found.attempts_needed, found.way_out = needs
+    return found
+
+
+def _counted(tasks: _PairedTasks) -> Difference:
+    """Count tasks, attempts and changes, which takes no scale that all values are on."""
+    found = Difference(
+        num_tasks=len(tasks.name),
+        num_attempts_a=int(tasks.a.num_attempts.sum()),
+        num_attempts_b=int(tasks.b.num_attempts.sum()),
+    )
+    if (tasks.change != _NOT_KNOWN).all():
+        fixed, broken, flaky = (
+            tasks.name[tasks.change == _CHANGES.index(change)].tolist()
+            for change in ("fixed", "broken", "flaky")
+        )
+        found.num_fixed, found.num_broken, found.num_flaky = len(fixed), len(broken), len(flaky)
+        found.fixed, found.broken, found.flaky = (
+            heapq.nsmallest(_MAX_NAMED, names) for names in (fixed, broken, flaky)
+        )
+    return found
+
+
+def _add_test(found: Difference, tasks: _PairedTasks, pairs: PairedEstimate, name: str) -> None:
+    """Add the p-value, by McNemar's test where each run has one attempt and two kinds of values."""
+    sides = (tasks.a, tasks.b)
+    is_single = all(bool((side.num_attempts == 1).all()) for side in sides)
+    if is_single and len(np.unique([side.value for side in sides])) <= 2:
+        num_worse = int((pairs.differences < 0.0).sum())
+        num_better = int((pairs.differences > 0.0).sum())
+        found.test, found.p_value = "mcnemar-mid-p", mcnemar_mid_p(num_worse, num_better)
+        return
+    flipped = sign_flip(pairs.differences.tolist(), seed=name)
+    found.test = "sign-flip-exact" if flipped.is_exact else "sign-flip"
+    found.p_value = flipped.p_value
+
+
+def verdict_of(interval: Interval | None, margin: float, *, is_strict: bool) -> Verdict:
+    """Return the verdict from the 1 - 2 alpha interval of B - A."""
+    if interval is None:
+        return "INCONCLUSIVE"
+    if interval.low > -margin:
+        return "PASS"
+    return "FAIL" if interval.high < (-margin if is_strict else 0.0) else "INCONCLUSIVE"
+
+
+def equivalence_p(difference: Estimate, margin: float) -> float | None:
+    """Return the p-value of the two one-sided t tests that B - A lies within the margin.
+
+    Schuirmann 1987. None without an error.
+    """
+    error, degrees = difference.standard_error, difference.num_clusters - 1
+    if not error:
+        return None
+    above = student_t_cdf((difference.value + margin) / error, degrees)
+    below = student_t_cdf((difference.value - margin) / error, degrees)
+    return max(1.0 - above, below)
+
+
+def _needed(
+    tasks: _PairedTasks, pairs: PairedEstimate, margin: float, rule: Rule, *, is_mean: bool
+) -> Needed:
+    """Return what would decide, for at least two tasks that do not.
+
+    Args:
+        tasks: The tasks.
+        pairs: Their differences.
+        margin: The one in force.
+        rule: How the verdict is reached.
+        is_mean: Whether a task's value is the mean of its attempts.
+
+    """
+    difference, spread, num_tasks = pairs.difference.value, pairs.spread, len(pairs.differences)
+    to_fail = -difference - (margin if rule.is_strict else 0.0)
+    distance = max(difference + margin, to_fail)
+    if distance <= 0.0 or spread / distance > _MAX_TASKS * distance:
+        text = "the difference is just at the margin, where no number of tasks decides; another "
+        return Needed(None, None, f"{text}--margin may")
+    if not spread:
+        num = max(num_tasks + 1, math.ceil(-math.log2(1.0 - rule.level)))
+        return Needed(num, None, f"{num} tasks that all differ by the same would decide")
+    first = (normal_quantile(rule.level) + normal_quantile(CHANCE)) ** 2
+    # Student's t for so many tasks as the normal distribution asks for, or for those there are.
+    degrees = max(math.ceil(first * spread / distance**2), num_tasks) - 1
+    factor = (student_t_quantile(rule.level, degrees) + normal_quantile(CHANCE)) ** 2
+    most = max(num_tasks + 1, math.ceil(factor * spread / distance**2))
+    text = f"about {most:,} tasks such as these"
+    if not is_mean:
+        return Needed(most, None, f"{text} would decide")
+    factor = (student_t_quantile(rule.level, num_tasks - 1) + normal_quantile(CHANCE)) ** 2
+    return _with_attempts(tasks, spread, num_tasks * distance**2 / factor, most)
+
+
+def _with_attempts(
+    tasks: _PairedTasks, spread: float, largest_spread: float, num_tasks: int
+) -> Needed:
+    """Add the attempts a task that make the variance of the tasks' differences small enough.
+
+    It is omega^2 + (sigma_A^2 + sigma_B^2) / K, and only the second part shrinks with K.
+    """
+    text = f"about {num_tasks:,} tasks such as these"
+    within = [
+        mean_of(own) if len(own := side.variance[~np.isnan(side.variance)]) else None
+        for side in (tasks.a, tasks.b)
+    ]
+    known = [one for one in within if one is not None]
+    if not known:
+        why = "whether more attempts would cannot be told from one attempt a task"
+        return Needed(num_tasks, None, f"{text} would decide; {why}")
+    sigma_a, sigma_b = (known[0] if one is None else one for one in within)
+    inverse_a, inverse_b = (mean_of(1.0 / side.num_attempts) for side in (tasks.a, tasks.b))
+    share = sigma_a * inverse_a + sigma_b * inverse_b
+    rest = largest_spread - max(0.0, spread - share)
+    if rest <= 0.0:
+        why = "on these tasks alone no number of attempts does"
+        return Needed(num_tasks, None, f"{text} would decide; {why}")
+    attempts = max(2, math.ceil((sigma_a + sigma_b) / rest))
+    return Needed(num_tasks, attempts, f"{text}, or {attempts:,} attempts a task, would decide")
+
+
+def among(differences: Mapping[T, Difference], level: float) -> dict[T, Difference]:
+    """Return parts of a comparison with p-values adjusted for how many parts there are.
+
+    A part fails only where its adjusted p-value bears it out: of many parts that did not change
+    some look worse by chance. The 1 - 2 alpha interval is below 0 where p < 2 alpha.
+    """
+    tested = {part: d.p_value for part, d in differences.items() if d.p_value is not None}
+    adjusted = dict(zip(tested, holm([*tested.values()]), strict=True))
+    found = {}
+    for part, difference in differences.items():
+        p_adjusted = adjusted.get(part)
+        replaced = msgspec.structs.replace(difference, p_adjusted=p_adjusted)
+        is_doubtful = p_adjusted is None or p_adjusted >= 2.0 * (1.0 - level)
+        if len(differences) > 1 and difference.verdict == "FAIL" and is_doubtful:
+            replaced.verdict = "INCONCLUSIVE"
+            replaced.way_out = "worse, but among so many parts chance alone may do that"
+        found[part] = replaced
+    return found
+
+
+def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, str]:
+    """Return the verdict where there are only those of environments.
+
+    All have to pass, which needs no adjustment (Berger 1982, intersection-union tests); that one
+    fails is borne out by its adjusted p-value already.
+    """
+    verdicts = [found.verdict for found in environments.values()]
+    if "FAIL" in verdicts:
+        return "FAIL", ""
+    open_ = [f"{env}: {found.way_out}" for env, found in environments.items() if found.way_out]
+    return ("INCONCLUSIVE", "; ".join(open_)) if open_ else ("PASS", "")
+
+
+def _bounds(a: RunSide, b: RunSide) -> Bounds | None:
+    """Return where the difference lies whatever the absent attempts would have got."""
+    if (a.coverage == b.coverage == 1.0) or not (a.bounds and b.bounds):
+        return None
+    return Bounds(low=b.bounds.low - a.bounds.high, high=b.bounds.high - a.bounds.low)
+
+
+def doubts(comparison: Comparison, rule: Rule) -> list[str]:
+    """Return what may make the difference another one than it looks, one sentence each."""
+    found = []
+    if text := _coverage(comparison):
+        found.append(text)
+    unmatched = comparison.unmatched
+    if left_out := unmatched.num_only_a + unmatched.num_only_b:
+        found.append(
+            f"{left_out:,} tasks are in one run only and left out; those that are in both may be "
+            "easier or harder than all"
+        )
+    if comparison.num_tasks < _FEW_TASKS:
+        found.append(f"fewer than {_FEW_TASKS} tasks: interval and verdict are rough")
+    difference = comparison.difference
+    if difference is not None and difference.standard_error == 0.0:
+        # 0 of n that differ otherwise: the exact upper bound, Clopper and Pearson 1934.
+        share = 1.0 - (1.0 - comparison.level) ** (1.0 / comparison.num_tasks)
+        found.append(
+            f"all tasks differ by {difference.value:g}, so that the interval has no width; of "
+            f"other tasks up to {share:.0%} may differ by something else"
+        )
+    if comparison.margin == 0.0 and rule.margin is None:
+        found.append(
+            f"the range of {comparison.metric} is not known, so that the margin is 0, which only a "
+            "better run passes; give --margin"
+        )
+    return found
+
+
+def _coverage(comparison: Comparison) -> str:
+    """Return that attempts are missing, which may fake a difference; empty where hardly any are."""
+    both = comparison.a.coverage, comparison.b.coverage
+    known = [one for one in both if one is not None]
+    if min(known, default=1.0) >= _GOOD_COVERAGE and (len(known) < 2 or both[0] == both[1]):
+        return ""
+    one, other = ("unknown" if share is None else f"{share:.1%}" for share in both)
+    text = f"coverage is {one} in A and {other} in B: what is missing may fake a difference"
+    if comparison.bounds is None:
+        return text
+    low, high = comparison.bounds.low, comparison.bounds.high
+    return (
+        f"{text}; whatever it would have got, the difference of all mean rewards lies in "
+        f"{low:+.3f} .. {high:+.3f}"
+    )

@@ -1,0 +1,141 @@
+"""What metrics read of lines and know beside, and the groups that `Environment.metrics` gets.
+
+Decoding a line as one of these leaves the conversation undecoded, which is most of its bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from gymcli.errors import VerifierError
+from gymcli.types import JSON, LARGEST, ErrorRecord, RoleUse, Timing, Usage
+
+__all__ = [
+    "LAST_ATTEMPT",
+    "AttemptScore",
+    "EnvironmentFacts",
+    "FailureLine",
+    "Group",
+    "OwnMetrics",
+    "ScoredLine",
+    "ScoredTiming",
+]
+
+LAST_ATTEMPT = (1 << 63) - 1
+
+_Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+_Attempt = Annotated[int, msgspec.Meta(ge=0, le=LAST_ATTEMPT)]
+
+
+class ScoredTiming(msgspec.Struct, kw_only=True, gc=False):
+    """The two times that metrics read of an attempt's `Timing`, in seconds."""
+
+    model_seconds: float = 0.0
+    total_seconds: float = 0.0
+
+
+class ScoredLine(msgspec.Struct, kw_only=True, gc=False):
+    """A line of rollouts.jsonl, as far as metrics need it.
+
+    What most lines lack is None: five empty dicts a line would take a twelfth of the decoding.
+    """
+
+    env: str = ""
+    task_id: str
+    attempt: _Attempt = 0
+    reward: _Number
+    components: dict[str, _Number] | None = None
+    metrics: dict[str, _Number] | None = None
+    answer: str | None = None
+    stop_reason: str = "done"
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost: _Number | None = None
+    role_usage: dict[str, RoleUse] | None = None
+    timing: ScoredTiming = msgspec.field(default_factory=ScoredTiming)
+    tool_errors: dict[str, int] | None = None
+    retries: dict[str, int] | None = None
+
+
+class FailureLine(msgspec.Struct, kw_only=True):
+    """A line of failures.jsonl, as far as metrics need it."""
+
+    env: str = ""
+    task_id: str
+    attempt: _Attempt = 0
+    error: ErrorRecord
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost: _Number | None = None
+    role_usage: dict[str, RoleUse] = {}
+    timing: Timing = msgspec.field(default_factory=Timing)
+    retries: dict[str, int] = {}
+
+
+class EnvironmentFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be known of an environment beside its lines."""
+
+    max_reward: float | None = None
+    """The best reward that there can be; None: unbounded, relative, chance, or not known."""
+    pass_threshold: float | None = None
+    """The reward from which an attempt counts as a success; None: `max_reward`."""
+    can_be_negative: bool = False
+    """Rewards below 0 are possible, so that 0 is not the worst an absent attempt could have got."""
+    num_expected: int | None = None
+    """The attempts that the run was to make; None where that is not known: a bare file."""
+
+    @property
+    def success_threshold(self) -> float | None:
+        """The reward from which an attempt counts as a success; None where nothing says so."""
+        return self.max_reward if self.pass_threshold is None else self.pass_threshold
+
+
+class AttemptScore(NamedTuple):
+    """The score of one attempt."""
+
+    attempt: int
+    reward: float
+    components: dict[str, float]
+    metrics: dict[str, float]
+    answer: str | None
+
+
+class Group(NamedTuple):
+    """All scored attempts of one task."""
+
+    task_id: str
+    fields: dict[str, JSON]
+    """What the task row has of the class's `slice_fields`; None for what it lacks."""
+    scores: list[AttemptScore]
+    """In order of attempt; at least one."""
+
+
+class OwnMetrics(NamedTuple):
+    """What an environment computes over its groups itself."""
+
+    compute: Callable[[Iterator[Group]], Mapping[str, float]]
+    slice_fields: tuple[str, ...] = ()
+    """Fields of the task rows that it wants."""
+
+    def numbers(self, groups: Iterable[Group]) -> dict[str, float]:
+        """Return its numbers by name.
+
+        Raises:
+            GymError: Its code raises, or returns what is no finite number.
+
+        """
+        from gymcli.errors import boundary  # late: heavy, and few environments get here
+
+        wanted = self.slice_fields
+        own = (g._replace(fields={name: g.fields[name] for name in wanted}) for g in groups)
+        with boundary(VerifierError):
+            found: dict[str, object] = dict(self.compute(own))
+            numbers = {}
+            for name in sorted(found):
+                value = found[name]
+                if not isinstance(value, int | float) or not math.isfinite(value):
+                    raise ValueError(f"{name!r} is {value!r}, which is no finite number")
+                numbers[name] = float(value)
+        return numbers

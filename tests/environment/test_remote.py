@@ -1,0 +1,571 @@
+"""Environments of a resources server, in both dialects: what is sent, recorded and scored."""
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+
+from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
+from gymcli.environment.remote import checked_server_address as checked_address
+from gymcli.errors import EpisodeError, RunError, SetupError, UsageError, VerifierError
+from gymcli.rollout.episode import play
+from gymcli.types import Message, Rollout
+from tests.environment.remote_playing import (
+    ADD_AND_SAY,
+    TOOLS,
+    Counting,
+    counter_row,
+    failure,
+    game_row,
+    on_server,
+    plan_of,
+    played,
+    scored,
+)
+from tests.environment.remote_server import GameServer, ResourcesServer
+from tests.envs.episodes import calls, cut, says
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+def counter(server, **members):
+    environment = remote_environment("counter", server.base_url)
+    for name, value in members.items():
+        setattr(environment, name, value)
+    return environment
+
+
+def counted(server, *messages, row=None, **members):
+    """Play a counter episode on a server and score it."""
+
+    async def episode(server):
+        environment = counter(server, **members)
+        rollout = await played(environment, row or counter_row(), *(messages or ADD_AND_SAY))
+        return await scored(environment, rollout)
+
+    return on_server(server, episode)
+
+
+def failed(server, *messages, row=None, **members):
+    """Give the error with which a counter episode fails."""
+
+    async def episode(server):
+        environment = counter(server, **members)
+        return await failure(environment, row or counter_row(), *(messages or ADD_AND_SAY))
+
+    return on_server(server, episode)
+
+
+def results(rollout):
+    return [message.text for message in rollout.messages if message.role == "tool"]
+
+
+def test_episode_runs_in_one_session():
+    """Seed, tools and verify come in one session; the score is what the server said."""
+    server = ResourcesServer()
+    rollout = counted(server)
+    assert rollout.reward == 1.0
+    assert rollout.metrics == {"final_count": 7.0}
+    assert rollout.details == {}
+    assert results(rollout) == ['{"success":true}', '{"count":7}']
+    assert server.paths() == [
+        "/seed_session",
+        "/increment_counter",
+        "/get_counter_value",
+        "/verify",
+        "/reverify_mode",
+    ]
+    assert {received.session_id for received in server.requests} == {"session-1"}
+    assert rollout.final_state == {
+        "protocol": "seed",
+        "verify": {"reward": 1.0, "final_count": 7},
+        "reverify_mode": "unknown",
+    }
+
+
+def test_episode_of_a_wrong_model_scores_0():
+    assert counted(ResourcesServer(), says("No idea.")).reward == 0.0
+
+
+def test_two_hundred_episodes_at_once_are_not_mixed_up():
+    """Every episode finds its own counter, says its own number, and is scored on it."""
+    server = ResourcesServer()
+
+    async def one(environment, number):
+        row = counter_row(initial=1000 * number, expected=1001 * number, task_id=str(number))
+        row.messages = [Message(role="user", content=f"Add {number}")]
+        return await scored(environment, await play(plan_of(environment, row), Counting()))
+
+    async def episode(server):
+        environment = counter(server)
+        return await asyncio.gather(*(one(environment, number) for number in range(200)))
+
+    rollouts = on_server(server, episode)
+    assert [rollout.reward for rollout in rollouts] == [1.0] * 200
+    said = [f'{{"count":{1001 * number}}}' for number in range(200)]
+    assert [rollout.last_text for rollout in rollouts] == said
+    assert server.num_sessions == 200
+    sessions_of = {
+        received.body["id"]: received.session_id
+        for received in server.requests
+        if received.path == "/seed_session"
+    }
+    for received in server.requests:
+        if received.path == "/verify":
+            assert sessions_of[received.body["id"]] == received.session_id
+
+
+def test_session_lost_at_a_tool_call_fails_the_attempt():
+    """A server that does not find its cookie answers from an empty session: that shows."""
+    error = failed(ResourcesServer(cookies="ignored"))
+    assert isinstance(error, EpisodeError)
+    assert "another session" in str(error)
+    assert "/increment_counter" in str(error)
+
+
+def test_session_lost_at_verify_fails_the_attempt():
+    """Without any tool call it is the verdict that came from an empty session."""
+    error = failed(ResourcesServer(cookies="ignored"), says("Done."))
+    assert isinstance(error, VerifierError)
+    assert "CounterResourcesServer___counter" in str(error)
+
+
+def test_session_opened_late_fails_the_attempt():
+    """The cookie of `/seed_session` got lost; the first one that comes is of another session."""
+    error = failed(ResourcesServer(cookies="late"))
+    assert isinstance(error, EpisodeError)
+    assert "another session" in str(error)
+
+
+def test_session_without_any_cookie_is_noted():
+    """A server that sets no cookie may need none: the low score stays, and details say so."""
+    rollout = counted(ResourcesServer(cookies="none"))
+    assert rollout.reward == 0.0
+    assert rollout.details == {"session_cookie": "none"}
+    assert results(rollout)[-1] == '{"count":0}'
+
+
+def test_cookies_are_never_shown(caplog):
+    """Neither errors nor the log hold what a cookie says."""
+    with caplog.at_level(logging.DEBUG):
+        error = failed(ResourcesServer(cookies="ignored"))
+        rollout = counted(ResourcesServer())
+    shown = f"{error} {caplog.text} {msgspec.json.encode(rollout).decode()}"
+    assert "eyJ" not in shown  # how base64 of a JSON object begins
+
+
+def test_tool_answers_of_any_status_are_results():
+    """A refusal of the server is what the model sees; arguments are not checked here."""
+    row = counter_row(tools=[*TOOLS, {"type": "function", "function": {"name": "gone"}}])
+    asked = calls(("increment_counter", '{"count": "4"}'), ("gone", '{"self": 1, "name": 2}'))
+    server = ResourcesServer()
+    rollout = counted(server, asked, says("Oh."), row=row)
+    refused, missing = results(rollout)
+    assert '"int_type"' in refused
+    assert missing == '{"detail":"Not Found"}'
+    assert rollout.tool_errors == {}
+    assert server.bodies("/gone") == [{"self": 1, "name": 2}]
+
+
+def test_tool_answer_that_is_no_utf_8_is_read():
+    server = ResourcesServer(faults={"/get_counter_value": (500, b"caf\xe9")})
+    rollout = counted(server)
+    assert results(rollout)[1] == "caf\ufffd"
+
+
+@pytest.mark.parametrize("arguments", ["{", "[4]", '"{}"', "null"])
+def test_tool_arguments_that_are_no_object_are_not_posted(arguments):
+    server = ResourcesServer()
+    rollout = counted(server, calls(("increment_counter", arguments)), says("Oh."))
+    [result] = results(rollout)
+    assert "increment_counter" in result
+    assert sum(rollout.tool_errors.values()) == 1
+    assert "/increment_counter" not in server.paths()
+
+
+@pytest.mark.parametrize("name", ["verify", "seed_session", "step", "unheard_of", "../verify", ""])
+def test_tool_that_the_row_does_not_declare_is_not_posted(name):
+    server = ResourcesServer()
+    rollout = counted(server, calls((name, "{}")), says("Oh."))
+    assert results(rollout)[0].startswith("There is no tool")
+    assert server.paths() == ["/seed_session", "/verify", "/reverify_mode"]
+
+
+@pytest.mark.parametrize("name", ["verify", "reset", "close", "a/../verify", "..", ""])
+def test_row_that_declares_an_address_of_the_protocol_is_refused(name):
+    tools = [{"type": "function", "function": {"name": name}}]
+    error = failed(ResourcesServer(), row=counter_row(tools=tools))
+    assert isinstance(error, SetupError)
+    assert repr(name) in str(error)
+
+
+def test_tool_name_stays_one_segment_of_the_address():
+    """Whatever a row calls its tools, no name leads elsewhere."""
+    name = "verify?x=1#%2e%2e é"
+    tools = [{"type": "function", "function": {"name": name}}]
+    server = ResourcesServer()
+    counted(server, calls((name, "{}")), says("Oh."), row=counter_row(tools=tools))
+    assert server.paths()[1] == "/verify%3Fx%3D1%23%252e%252e%20%C3%A9"
+
+
+def test_tools_without_any_in_the_row_are_none():
+    """A row without tools shows none, and no call is posted."""
+    server = ResourcesServer()
+    asked = (calls(("increment_counter", '{"count": 4}')), says("Oh."))
+    rollout = counted(server, *asked, row=counter_row(tools=None))
+    assert rollout.tools == []
+    assert results(rollout) == ["There is no tool 'increment_counter'. Available tools: none."]
+    [row] = server.bodies("/seed_session")
+    assert "tools" not in row["responses_create_params"]
+
+
+def test_tool_call_that_breaks_fails_the_attempt_and_is_not_sent_again():
+    server = ResourcesServer(faults={"/increment_counter": 1})
+    error = failed(server)
+    assert isinstance(error, EpisodeError)
+    assert f"POST {server.base_url}/increment_counter: the connection broke" in str(error)
+    assert server.paths().count("/increment_counter") == 1
+
+
+def test_tool_call_that_takes_too_long_fails_the_attempt():
+    """What it did is unknown, so it is no result that the model could go on with."""
+    server = ResourcesServer(faults={"/increment_counter": "stall"})
+    error = failed(server, tool_timeout=0.05)
+    assert isinstance(error, EpisodeError)
+    assert str(error).endswith("/increment_counter: no answer within 0.05 seconds")
+
+
+def test_tool_calls_run_one_after_another():
+    """As in the reference: a result says what the calls before it did."""
+    asked = calls(*[("increment_counter", '{"count": 1}'), ("get_counter_value", "{}")] * 3)
+    rollout = counted(ResourcesServer(), asked, says("Done."))
+    assert results(rollout)[1::2] == ['{"count":4}', '{"count":5}', '{"count":6}']
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ((500, '"RuntimeError()"'), 'status 500: "RuntimeError()"'),
+        ((422, '{"detail": "no"}'), 'status 422: {"detail": "no"}'),
+        ((307, ""), "status 307; redirects are not followed: it is empty"),
+        ((200, "nothing"), "no JSON object: nothing"),
+        ((200, "[]"), "no JSON object: []"),
+    ],
+)
+def test_setup_that_the_server_refuses_fails(fault, words):
+    server = ResourcesServer(faults={"/seed_session": fault})
+    error = failed(server)
+    assert isinstance(error, SetupError)
+    assert str(error) == f"POST {server.base_url}/seed_session: {words}"
+
+
+def test_setup_in_the_dialect_of_aviary_is_refused():
+    server = ResourcesServer(faults={"/seed_session": (200, '{"env_id": "e", "obs": []}')})
+    error = failed(server)
+    assert isinstance(error, SetupError)
+    assert "not spoken here" in str(error)
+
+
+def test_setup_without_a_server_fails():
+    error = asyncio.run(failure(remote_environment("counter", NOWHERE), counter_row(), says("Hi")))
+    assert isinstance(error, SetupError)
+    assert str(error).startswith(f"POST {NOWHERE}/seed_session: ")
+    assert str(error).endswith("is the server running, and the address right?")
+
+
+def test_setup_takes_too_long():
+    server = ResourcesServer(faults={"/seed_session": "stall"})
+    error = failed(server, call_timeout=0.05)
+    assert isinstance(error, SetupError)
+    assert "no answer within 0.05 seconds" in str(error)
+
+
+def test_close_before_setup_does_nothing():
+    environment = remote_environment("counter", NOWHERE)
+    asyncio.run(environment(environment.Task()).close())
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ((500, '"KeyError()"'), 'status 500: "KeyError()"'),
+        (
+            (200, '{"reward": 0.0, "_ng_failure_class": "judge_failed"}'),
+            "the server's verifier failed: judge_failed",
+        ),
+        (
+            (200, '{"reward": 0, "mask_sample": true, "failure_reason": "a full disk"}'),
+            "its reward does not count: no kind given (a full disk)",
+        ),
+        ((200, '{"score": 1}'), 'no number "reward" (None)'),
+        (1, "the connection broke"),
+    ],
+)
+def test_verify_that_fails_leaves_the_attempt_unscored(fault, words):
+    """There is no reward, and the message says that the conversation is lost."""
+    error = failed(ResourcesServer(faults={"/verify": fault}))
+    assert isinstance(error, VerifierError)
+    assert words in str(error)
+    assert "run the same command again" in str(error)
+
+
+@pytest.mark.parametrize("mode", ["stateless", "unsupported", "unknown", None])
+def test_reverify_mode_is_what_the_server_says(mode):
+    expected = mode or "unknown"
+
+    async def episode(server):
+        return await reverify_mode(server.base_url)
+
+    assert on_server(ResourcesServer(mode=mode), episode) == expected
+    rollout = counted(ResourcesServer(mode=mode))
+    assert rollout.final_state["reverify_mode"] == expected
+
+
+def test_reverify_mode_of_no_server():
+    with pytest.raises(RunError, match=r"reverify_mode: .* is the server running"):
+        asyncio.run(reverify_mode(NOWHERE))
+
+
+def test_reverify_mode_that_breaks_costs_no_attempt():
+    """The verdict is there already; how it could be had again is then not known."""
+    rollout = counted(ResourcesServer(mode="stateless", faults={"/reverify_mode": 9}))
+    assert rollout.reward == 1.0
+    assert rollout.final_state["reverify_mode"] == "unknown"
+
+
+def test_verify_again_asks_without_a_session():
+    """A class for rescoring posts the recorded row and response to a server without state."""
+    server = ResourcesServer(mode="stateless")
+
+    async def episode(server):
+        environment = counter(server)
+        assert not environment.waits_to_verify
+        rollout = await scored(environment, await played(environment, counter_row(), *ADD_AND_SAY))
+        read = msgspec.json.decode(msgspec.json.encode(rollout), type=Rollout)
+        again = remote_environment("counter", server.base_url + "/", rescore="verify")
+        assert again.waits_to_verify
+        return await scored(again, read)
+
+    rescored = on_server(server, episode)
+    # This server does have state, and a new session has another counter.
+    assert (rescored.reward, rescored.metrics) == (0.0, {"final_count": 0.0})
+    first, second = server.bodies("/verify")
+    assert first == second
+    assert server.requests[-1].session_id == "session-2"
+
+
+def test_verify_without_a_recorded_answer_fails():
+    environment = remote_environment("counter", NOWHERE)
+    with pytest.raises(VerifierError, match="no answer of /verify"):
+        asyncio.run(scored(environment, Rollout(env="counter")))
+
+
+def test_remote_environment_is_a_class_of_its_own():
+    environment = remote_environment("counter", " http://host:1/a/ ")
+    assert issubclass(environment, RemoteEnvironment)
+    assert environment.base_url == "http://host:1/a"
+    assert environment.__doc__ == "counter: the resources server at http://host:1/a."
+    assert (environment.version, environment.max_reward) == ("remote", None)
+    assert environment.rescore == "recorded"
+    assert RemoteEnvironment.base_url == ""
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "host:80",
+        "ftp://host",
+        "http://",
+        "http://host:70000",
+        "http://[::1",
+        "http://user:secret@host",
+        "http://host?key=secret",
+        "http://host#part",
+    ],
+)
+def test_remote_environment_refuses_what_is_no_address(address):
+    with pytest.raises(UsageError, match="remote environment"):
+        remote_environment("counter", address)
+
+
+def test_checked_address_ends_without_a_slash():
+    assert checked_address(" https://host/a/ ") == "https://host/a"
+
+
+@pytest.mark.parametrize(
+    "address", ["http://user:secret@host", "http://host:secret", "http://host?key=secret", "secret"]
+)
+def test_checked_address_shows_no_secret(address):
+    with pytest.raises(UsageError, match="the address of a remote environment") as raised:
+        checked_address(address)
+    assert "secret" not in str(raised.value)
+
+
+def game(server, *messages, **plan):
+    """Play a game and score it."""
+
+    async def episode(server):
+        environment = remote_environment("game", server.base_url)
+        return await scored(environment, await played(environment, game_row(), *messages, **plan))
+
+    return on_server(server, episode)
+
+
+def failed_game(server, *messages, **plan):
+    async def episode(server):
+        environment = remote_environment("game", server.base_url)
+        environment.call_timeout = 5.0
+        return await failure(environment, game_row(), *messages, **plan)
+
+    return on_server(server, episode)
+
+
+def test_game_is_played_step_by_step():
+    """No `/seed_session` means `/reset`; observations are user messages, rewards are summed."""
+    server = GameServer()
+    rollout = game(server, says("1"), says("5"))
+    assert [m.text for m in rollout.messages] == [
+        "Let us play.",
+        "Guess a number.",
+        "1",
+        "Wrong, try 1.",
+        "5",
+    ]
+    assert rollout.num_prompt_messages == 2
+    assert rollout.step_rewards == [0.5, 1.0]
+    assert rollout.reward == 1.5
+    assert rollout.stop_reason == "env_done"
+    assert server.paths() == ["/seed_session", "/reset", "/step", "/step"]
+    assert {received.session_id for received in server.requests} == {"session-1"}
+    assert rollout.final_state == {
+        "protocol": "gymnasium",
+        "terminated": True,
+        "truncated": False,
+    }
+    first, second = server.bodies("/step")
+    # The row is sent as it was, without what the game said since.
+    assert first["responses_create_params"] == {
+        "input": [{"role": "user", "content": "Let us play."}]
+    }
+    assert [item["content"][0]["text"] for item in second["response"]["output"]] == ["5"]
+    assert "_ng_step_request_id" not in first
+
+
+def test_game_answers_tool_calls():
+    rollout = game(GameServer(opening=None), calls(("peek", "{}")), says("5"))
+    assert [(m.role, m.text) for m in rollout.responses][1] == ("tool", "5")
+    assert rollout.responses[1].tool_call_id == "call_0"
+    assert rollout.num_prompt_messages == 1
+    assert rollout.step_rewards == [0.0, 1.0]
+
+
+def test_game_has_ten_turns_unless_told_otherwise():
+    assert game(GameServer(), says("1")).step_rewards == [0.5] * 10
+    rollout = game(GameServer(), says("1"), max_turns=12)
+    assert (rollout.stop_reason, rollout.reward) == ("max_turns", 6.0)
+
+
+def test_game_of_a_cut_off_message_keeps_what_it_has():
+    """What the endpoint cut off is not played; the sum so far is the reward."""
+    rollout = game(GameServer(), says("1"), cut(says("ab")))
+    assert (rollout.stop_reason, rollout.reward) == ("length", 0.5)
+
+
+def test_game_that_shows_nothing_ends():
+    """A step without observation, tool output or end leaves nothing to answer."""
+    server = GameServer(faults={"/step": (200, '{"reward": 0.25}')})
+    rollout = game(server, says("1"))
+    assert (rollout.stop_reason, rollout.reward) == ("done", 0.25)
+
+
+def test_game_reads_observations_that_are_no_text():
+    body = '{"observation": {"x": 1}, "reward": null, "truncated": true, "info": null}'
+    rollout = game(GameServer(faults={"/step": (200, body)}), says("1"))
+    assert rollout.last_text == "1"
+    assert rollout.messages[-1].text == '{"x":1}'
+    assert rollout.stop_reason == "env_done"
+    assert rollout.reward == 0.0
+
+
+def test_game_on_a_server_that_seeds_as_well():
+    """Where `/seed_session` answers too, an option says which dialect it is."""
+    server = GameServer(faults={"/seed_session": (200, "{}")})
+    rollout = game(server, says("5"), protocol="gymnasium")
+    assert rollout.reward == 1.0
+    assert server.paths() == ["/reset", "/step"]
+
+
+def test_game_step_is_not_sent_again():
+    server = GameServer(faults={"/step": 1})
+    error = failed_game(server, says("5"))
+    assert isinstance(error, EpisodeError)
+    assert "/step: the connection broke" in str(error)
+    assert server.paths().count("/step") == 1
+
+
+def test_game_step_that_the_server_knows_again_is_sent_again():
+    server = GameServer(faults={"/step": 2}, info={"supports_step_idempotency": True})
+    rollout = game(server, says("1"), says("5"))
+    assert rollout.reward == 1.5
+    first, again, last, second = (b["_ng_step_request_id"] for b in server.bodies("/step"))
+    assert first == again == last != second
+
+
+def test_game_step_is_tried_three_times():
+    server = GameServer(faults={"/step": 9}, info={"supports_step_idempotency": True})
+    assert isinstance(failed_game(server, says("1")), EpisodeError)
+    assert server.paths().count("/step") == 3
+
+
+def test_game_is_closed_where_the_server_wants_it():
+    server = GameServer(info={"supports_explicit_close": True})
+    rollout = game(server, says("5"))
+    assert server.paths()[-1] == "/close"
+    assert "close_error" not in rollout.final_state
+
+
+def test_game_is_closed_after_a_failure():
+    server = GameServer(info={"supports_explicit_close": True}, faults={"/step": (500, "oh")})
+    error = failed_game(server, says("5"))
+    assert str(error).endswith("/step: status 500: oh")
+    assert server.paths()[-1] == "/close"
+
+
+def test_game_whose_close_fails_keeps_its_score():
+    server = GameServer(info={"supports_explicit_close": True}, faults={"/close": (500, "oh")})
+    rollout = game(server, says("5"))
+    assert rollout.reward == 1.0
+    assert rollout.final_state["close_error"].endswith("/close: status 500: oh")
+
+
+def test_game_without_cookies_is_noted():
+    """The server loses its state, which here is fatal; where it is not, details say so."""
+    server = GameServer(
+        cookies="none",
+        faults={"/step": (200, '{"reward": 2, "terminated": true, "info": {"tool_outputs": 1}}')},
+    )
+    rollout = game(server, says("5"))
+    assert rollout.reward == 2.0
+    assert rollout.details == {"session_cookie": "none"}
+
+
+def test_game_in_another_session_fails():
+    error = failed_game(GameServer(cookies="ignored"), says("5"))
+    assert isinstance(error, SetupError)
+    assert "another session" in str(error)
+
+
+@pytest.mark.parametrize("reward", ['"1"', "[1]"])
+def test_game_step_without_a_number_fails(reward):
+    body = f'{{"observation": "x", "reward": {reward}}}'
+    error = failed_game(GameServer(faults={"/step": (200, body)}), says("5"))
+    assert isinstance(error, EpisodeError)
+    assert "gave the reward" in str(error)
+
+
+def test_game_at_an_address_of_something_else():
+    server = GameServer(faults={"/reset": (404, "<html>")})
+    error = failed_game(server, says("5"))
+    assert isinstance(error, SetupError)
+    assert "neither /seed_session nor /reset" in str(error)
