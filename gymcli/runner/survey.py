@@ -44,19 +44,19 @@ class Problems:
             self._first.append(str(problem))
 
     def lines(self) -> list[str]:
-        """Give the problems of the first rows, and how many more there are."""
+        """Return the problems of the first rows, and how many more there are."""
         num_more = self.num_rows - _MAX_LISTED
         more = [f"and {num_more} more rows are wrong"] if num_more > 0 else []
         return [*self._first, *more]
 
     def check(self) -> None:
-        """Raise what was added, if anything was."""
+        """Raise TasksError with what was added, if anything was."""
         if self._first:
             raise TasksError("\n".join(self.lines()))
 
 
 def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> list[str]:
-    """Say what is wrong with a row for its environment, which has these options."""
+    """Return what is wrong with a row for its environment, which has these options."""
     problems: list[str] = []
     try:
         task = found.environment.parse_task(row.fields)
@@ -192,7 +192,7 @@ def _unknown_task(task_id: str, source: TaskSource) -> UnknownNameError:
 def _checked(
     source: TaskSource, registry: Registry, scrubber: Scrubber, result: Survey
 ) -> Iterator[TaskRow]:
-    """Give the rows with a look at each; at the end, complain of those that are wrong."""
+    """Yield the rows, checking each; raise TasksError after the last one where any is wrong."""
     problems = Problems()
     of_environments: dict[str, list[str]] = {}
     options: dict[str, EnvironmentOptions] = {}
@@ -222,7 +222,7 @@ def _checked(
 
 
 def _name_problems(env: str, scrubber: Scrubber) -> list[str]:
-    """Say what is wrong with every row of an environment."""
+    """Return what is wrong with every row of an environment."""
     if not scrubber.holds_secret(env):
         return []
     return [f"the name of the environment {_UNWRITABLE} name"]

@@ -117,7 +117,7 @@ class TaskSource:
 
     @property
     def id_warnings(self) -> list[str]:
-        """What to say of ids that different rows have."""
+        """The warning of ids that different rows share."""
         if not self.shared_ids:
             return []
         _, task_id = min(self.shared_ids)
@@ -129,24 +129,24 @@ class TaskSource:
         ]
 
     def takes(self, row: TaskRow, num_before: int) -> bool:
-        """Say whether a row is selected, given how many before it in its file are.
+        """Return whether a row is selected, given how many rows before it in its file are.
 
-        Of a sample that cannot be said row by row.
+        Does not hold for a sample (`is_sample`), which is drawn from all rows.
         """
         is_asked = not self.asked_ids or row.id in self.asked_ids
         return is_asked and (self._options.limit is None or num_before < self._options.limit)
 
     def has(self, row: TaskRow) -> bool:
-        """Say whether a selected row is one of the shard that is asked for."""
+        """Return whether a selected row is in the shard that is asked for."""
         return self._shard is None or self._shard.takes(row.hash)
 
     def selected(self) -> Iterator[TaskRow]:
-        """Give the rows that the options ask for, in the order they are to be run."""
+        """Yield the rows that the options ask for, in the order they are to be run."""
         rows = self.selected_of_all_shards()
         return rows if self._shard is None else filter(self.has, rows)
 
     def selected_of_all_shards(self) -> Iterator[TaskRow]:
-        """Give the rows that are selected before a shard is taken of them."""
+        """Yield the rows that are selected before a shard is taken of them."""
         options = self._options
         rows = self.rows()
         if self.asked_ids:
@@ -159,12 +159,12 @@ class TaskSource:
 
 
 def file_of(row: TaskRow) -> str:
-    """Give the name of the file that a row stands in."""
+    """Return the name of the file that a row stands in."""
     return row.place.rpartition(":")[0]
 
 
 def _first_of_files(rows: Iterable[TaskRow], limit: int) -> Iterator[TaskRow]:
-    """Give so many rows of each file, as long as there are any."""
+    """Yield at most `limit` rows of each file."""
     num_of_file: Counter[str] = Counter()
     for row in rows:
         file = file_of(row)
@@ -182,7 +182,7 @@ class TasksFile(NamedTuple):
 
 
 def named_file(task: str | Path) -> TasksFile:
-    """Give the file that is meant: the path, or the tasks that ship with an environment.
+    """Return the file that is meant: the path, or the tasks that ship with an environment.
 
     Raises:
         TasksError: It is neither, or no regular file.

@@ -1,4 +1,4 @@
-"""Several manifests as one: what must be the same in all of them, and what is added up."""
+"""Several runs as one: their manifests are compared and added up, their lines read in turn."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _ShardedRun(NamedTuple):
 
 
 def check_alike(runs: Sequence[RunRecord]) -> None:
-    """Refuse runs that are no parts of one.
+    """Refuse runs that cannot be parts of one.
 
     Raises:
         RunMismatchError: Their settings or environments differ, a shard is there twice, or shards
@@ -109,7 +109,7 @@ def _check_whole(run: RunRecord, num_runs: int) -> None:
 
 
 def _settings(manifest: Manifest) -> JSONObject:
-    """Give the identity without its environments: not every run has all of them."""
+    """Return the identity without its environments: not every run has all of them."""
     others = {key: value for key, value in manifest.identity.items() if key != "environments"}
     return {"schema_version": manifest.schema_version, **others}
 
@@ -178,7 +178,7 @@ def named_shards(shards: Sequence[str]) -> str:
 
 
 def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
-    """Say what may explain other scores and is no setting: versions, sources of environments."""
+    """Warn of what may explain other scores and is no setting: versions and source hashes."""
     versions: dict[str, Path] = {}
     sources: dict[str, dict[str, Path]] = defaultdict(dict)
     for path, manifest in runs:
@@ -258,7 +258,7 @@ def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
 
 
 def _identity(manifests: Sequence[Manifest]) -> JSONObject:
-    """Give the identity that all share, with the environments of any."""
+    """Return the identity that all share, with the environments of any."""
     environments: JSONObject = {}
     for manifest in manifests:
         own = manifest.identity.get("environments")
@@ -268,7 +268,7 @@ def _identity(manifests: Sequence[Manifest]) -> JSONObject:
 
 
 def _files(manifests: Sequence[Manifest]) -> list[JSONObject]:
-    """Give the tasks files of all runs; the same content under two names counts as one file."""
+    """Return the tasks files of all runs; the same content under two names is one file."""
     files: list[JSONObject] = []
     for manifest in manifests:
         known = [file.get("sha256") for file in files]
@@ -277,7 +277,7 @@ def _files(manifests: Sequence[Manifest]) -> list[JSONObject]:
 
 
 def _shared(mappings: Sequence[Mapping[str, T]]) -> dict[str, T]:
-    """Give what all of them say alike."""
+    """Return the keys that have the same value in all of them."""
     first, *others = mappings
     return {
         key: value
@@ -296,21 +296,21 @@ def _first_of_each(mappings: Iterable[Mapping[str, T]]) -> dict[str, T]:
 _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Scored(ScoredLine, gc=False):
+class _ScoredKey(ScoredLine, gc=False):
     """A scored line; what metrics will read of it must be right."""
 
     env: str
     attempt: _Number
 
 
-class _Failed(FailureLine):
+class _FailedKey(FailureLine):
     """A failed line; what metrics will read of it must be right."""
 
     env: str
     attempt: _Number
 
 
-class _Attempt(RecordHead, kw_only=True):
+class _WaitingKey(RecordHead, kw_only=True):
     """The part of a line that says whose it is."""
 
     env: str
@@ -318,7 +318,7 @@ class _Attempt(RecordHead, kw_only=True):
     attempt: _Number
 
 
-_Key: TypeAlias = _Scored | _Failed | _Attempt
+_Key: TypeAlias = _ScoredKey | _FailedKey | _WaitingKey
 
 
 class _Verdict(msgspec.Struct):
@@ -326,9 +326,9 @@ class _Verdict(msgspec.Struct):
 
 
 _DECODERS: dict[str, msgspec.json.Decoder[_Key]] = {
-    ROLLOUTS: msgspec.json.Decoder(_Scored),
-    GENERATIONS: msgspec.json.Decoder(_Attempt),
-    FAILURES: msgspec.json.Decoder(_Failed),
+    ROLLOUTS: msgspec.json.Decoder(_ScoredKey),
+    GENERATIONS: msgspec.json.Decoder(_WaitingKey),
+    FAILURES: msgspec.json.Decoder(_FailedKey),
 }
 _VERDICTS = msgspec.json.Decoder(_Verdict)
 
@@ -361,7 +361,7 @@ class MergedLines:
         """The same of the answers of judges."""
 
     def read(self, names: Sequence[str] = (*_DECODERS, VERDICTS)) -> Iterator[NamedLine]:
-        """Give the lines of these files; of answers of judges that two runs have, the first one.
+        """Yield the lines of these files; an answer of a judge that two runs have comes once.
 
         Raises:
             RunDirectoryError: A run is being written.
@@ -420,7 +420,7 @@ def _digest(text: str) -> bytes:
 
 
 def _is_there(path: Path) -> bool:
-    """Say whether a run has this file.
+    """Return whether a run has this file.
 
     Raises:
         RunFileError: It is a pipe, a folder or a link to nothing.

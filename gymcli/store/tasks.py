@@ -1,8 +1,8 @@
 """Task rows in their four shapes, read as a stream.
 
 The shape of a row is `responses_create_params`, else `messages`, else `prompt`, else raw (fields
-only, for a prompt template). A wrong row is given as a `RowProblem` in its place, so that a caller
-can list all of them before anything is sent.
+only, for a prompt template). A wrong row is a `RowProblem` in its place, so that a caller can list
+all of them before anything is sent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RowProblem(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """Give both in one line; a place keeps its spaces, which may be those of a file's name."""
+        # A place keeps its spaces, which may be those of a file's name.
         return f"{' '.join(self.place.splitlines())}: {' '.join(self.reason.split())}"
 
 
@@ -123,10 +123,10 @@ def read_tasks(
 
 
 def told_apart(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
-    """Call what reads tasks with the ids that NeMo Gym's rows share: none, or those it then finds.
+    """Call a function that reads tasks, and once more where rows of NeMo Gym share ids.
 
-    Raises:
-        BaseException: Whatever `work` raises.
+    Args:
+        work: Takes the environments and ids that are shared: none at first.
 
     """
     try:
@@ -136,9 +136,9 @@ def told_apart(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
 
 
 def _decoded_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
-    """Give the object of each line with the line's number, or why it holds none.
+    """Yield the object of each line with the line's number, or why it holds none.
 
-    As `decoded_lines` does, for a third of what it costs.
+    As `decoded_lines` does, in a third of the time.
 
     Raises:
         UsageError: The file is missing or cannot be read.
@@ -243,7 +243,7 @@ def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
 def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
     """Read the fields of task rows, which need no prompt; identical copies are left out.
 
-    A copy that has an `_ng_task_index` of its own is given.
+    A copy that has an `_ng_task_index` of its own is not left out.
 
     Raises:
         UsageError: A file is missing or cannot be read.

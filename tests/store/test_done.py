@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError
-from gymcli.store.done import read_done
+from gymcli.store.rollout_files import read_done
 
 ENVS = st.sampled_from(["quiz", "maths"])
 IDS = st.sampled_from(["a", "b", "ä/1", "c" * 40])
