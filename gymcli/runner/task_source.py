@@ -128,27 +128,13 @@ class TaskSource:
             "content"
         ]
 
-    def takes(self, row: TaskRow, num_before: int) -> bool:
-        """Return whether a row is selected, given how many rows before it in its file are.
-
-        Does not hold for a sample (`is_sample`), which is drawn from all rows.
-        """
-        is_asked = not self.asked_ids or row.id in self.asked_ids
-        return is_asked and (self._options.limit is None or num_before < self._options.limit)
-
-    def has(self, row: TaskRow) -> bool:
-        """Return whether a selected row is in the shard that is asked for."""
-        return self._shard is None or self._shard.takes(row.hash)
-
     def selected(self) -> Iterator[TaskRow]:
-        """Yield the rows that the options ask for, in the order they are to be run."""
-        rows = self.selected_of_all_shards()
-        return rows if self._shard is None else filter(self.has, rows)
+        """Yield the rows that are to be run, in their order."""
+        return filter(self.is_in_shard, self.select(self.rows()))
 
-    def selected_of_all_shards(self) -> Iterator[TaskRow]:
-        """Yield the rows that are selected before a shard is taken of them."""
+    def select(self, rows: Iterator[TaskRow]) -> Iterator[TaskRow]:
+        """Yield the rows that the options ask for, of all shards, in the order of the run."""
         options = self._options
-        rows = self.rows()
         if self.asked_ids:
             rows = (row for row in rows if row.id in self.asked_ids)
         if options.shuffle:
@@ -156,6 +142,10 @@ class TaskSource:
             random.Random(options.seed or 0).shuffle(held)
             rows = iter(held)
         return rows if options.limit is None else _first_of_files(rows, options.limit)
+
+    def is_in_shard(self, row: TaskRow) -> bool:
+        """Return whether a row is in the shard that is asked for."""
+        return self._shard is None or self._shard.takes(row.hash)
 
 
 def file_of(row: TaskRow) -> str:
