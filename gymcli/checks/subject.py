@@ -115,7 +115,8 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
         with _tasks_file(found, given) as (path, origin):
             options = CollectOptions(model="check", env=found.name)
             source = TaskSource([path], options, registry)
-            rows = [row for row in source.rows() if row.env == found.name]
+            read = (item for item in source.read() if isinstance(item, TaskRow))
+            rows = [row for row in read if row.env == found.name]
             finding = _tasks_finding(source, registry, rows, origin)
             valid = (row for row in rows if row.first_attempt == 0 and _is_valid(row, found))
             return TaskSet(list(islice(valid, limit)), origin, finding)

@@ -112,7 +112,8 @@ def compare(
     if crashed:
         failed = failed | crashed
         pending = {key: one for key, one in pending.items() if key not in crashed}
-    gone = list(done.absent(_unchanged(source.rows(), done, pending)))
+    gone = set(done)
+    gone.difference_update(_unchanged(source.rows(), done, pending))
     sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
     num_done: Counter[str] = Counter()
     waiting = []
@@ -132,9 +133,10 @@ def compare(
             left_failed.add(key)
         elif found is not None:
             waiting.append(found)
-    num_there = Counter(done.num_attempts())
-    for task in gone:
-        num_there[task[0]] -= done[task].attempts.bit_count()
+    num_there: Counter[str] = Counter()
+    for task, scored in done.items():
+        if task not in gone:
+            num_there[task[0]] += scored.attempts.bit_count()
     return Standing(
         num_done=num_done.total(),
         waiting=tuple(waiting),

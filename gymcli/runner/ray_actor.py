@@ -21,7 +21,6 @@ from typing import NamedTuple, TypeVar
 import aiohttp
 import msgspec
 
-from gymcli.version import __version__
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Found, Registry, environment_options, prepare, split_name
 from gymcli.environment.tool import EnvironmentOptions
@@ -35,6 +34,7 @@ from gymcli.runner.judging import Judges, judging
 from gymcli.runner.stopping import Stopping
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Message, Rollout, Usage
+from gymcli.version import __version__
 
 __all__ = [
     "Job",

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import msgspec
 
-from gymcli.version import __version__
 from gymcli.errors import (
     EngineError,
     EpisodeError,
@@ -55,6 +54,7 @@ from gymcli.runner.ray_actor import (
     restore_causes,
 )
 from gymcli.types import AttemptKey, Failure, Rollout
+from gymcli.version import __version__
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
