@@ -25,12 +25,12 @@ from bench.runs import Ended, Tally, collecting, counted, tally, write_settings
 from gymcli.commands.console import print_table
 from gymcli.mock import Behaviour, MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text
-from gymcli.mock.bodies import key_refused, refusal_for
-from gymcli.mock.faults import Refusal
+from gymcli.mock.fault_effects import key_refused, refusal_for
+from gymcli.mock.faults import StatusFault
 from gymcli.mock.process import serving
 from gymcli.types import Request
 
-KINDS: tuple[Refusal, ...] = ("401", "403", "404", "405", "307")
+KINDS: tuple[StatusFault, ...] = ("401", "403", "404", "405", "307")
 CONCURRENCIES = (1, 64)
 MAX_IN_A_ROW = 20
 """Tasks in a row that are refused before a run ends in which others were answered."""
@@ -48,7 +48,7 @@ class Row(NamedTuple):
     problems: list[str]
 
 
-def refusing_first(kind: Refusal) -> Behaviour:
+def refusing_first(kind: StatusFault) -> Behaviour:
     """Refuse the first task at once, and answer all others rightly after a while."""
     nonce = nonce_of(0, 0)
 
@@ -106,7 +106,7 @@ def check(row: Row, *, num_scored: range, exit_code: int, max_requests: int) -> 
         row.problems.append(f"{row.num_requests} requests, more than {max_requests}")
 
 
-def measure(num_tasks: int, num_many: int, kinds: Sequence[Refusal]) -> list[Row]:
+def measure(num_tasks: int, num_many: int, kinds: Sequence[StatusFault]) -> list[Row]:
     """Make all rows."""
     rows = []
     for kind, concurrency in itertools.product(kinds, CONCURRENCIES):

@@ -1,32 +1,54 @@
-"""Runs every check on one environment, in an order in which the first failure explains the rest."""
+"""Run every check on an environment, in an order in which the first failure explains the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
-from gymcli.checks.findings import CheckReport, Finding, failed, not_applicable
+import msgspec
+
 from gymcli.checks.prompt_checks import duplicates, judges, leaks, tools
 from gymcli.checks.score_checks import echo, empty, guessing, oracle, repeatable, speed, swapped
-from gymcli.checks.subject import Subject, Watch, read_task_set
+from gymcli.checks.subject import (
+    Finding,
+    Subject,
+    Watch,
+    failed,
+    not_applicable,
+    read_task_set,
+)
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
 from gymcli.rollout.verifier_workers import Workers
 
-__all__ = ["CHECKS", "DEFAULT_LIMIT", "check", "check_async"]
-
-DEFAULT_LIMIT = 100
-"""Tasks that are played."""
+__all__ = ["CHECKS", "CheckReport", "check", "check_async"]
 
 
-async def tasks_are_valid(subject: Subject) -> Finding:
-    """Give what was found when the tasks were read."""
+class CheckReport(msgspec.Struct, kw_only=True):
+    """All findings of one environment."""
+
+    env: str
+    version: str
+    tasks: str
+    """Where the tasks come from."""
+    num_tasks: int
+    """Tasks that were played."""
+    findings: list[Finding]
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The checks that failed."""
+        return [finding for finding in self.findings if finding.status == "failed"]
+
+
+async def _tasks(subject: Subject) -> Finding:
+    """Return the finding of the reading of the tasks."""
     return subject.tasks.finding
 
 
 CHECKS: Mapping[str, Callable[[Subject], Awaitable[Finding]]] = {
-    "tasks": tasks_are_valid,
+    "tasks": _tasks,
     "oracle": oracle,
     "empty": empty,
     "echo": echo,
@@ -49,7 +71,7 @@ def check(
     *,
     tasks: str | Path | None = None,
     env_args: Mapping[str, str] | None = None,
-    limit: int = DEFAULT_LIMIT,
+    limit: int = 100,
     watch: Watch | None = None,
 ) -> CheckReport:
     """Check an environment without any model, as `gym check` does.
@@ -59,8 +81,8 @@ def check(
         tasks: A task file; without it the tasks that ship with the environment, else 60 that it
             generates.
         env_args: Options of the environment, as texts.
-        limit: Play only so many tasks; all of them are validated.
-        watch: Told now and then how far it is.
+        limit: The most tasks that are played; all of them are validated.
+        watch: Called with the state of the checks in words, often.
 
     Raises:
         UsageError: There is no such environment, option or file, or the environment cannot be
@@ -75,10 +97,10 @@ async def check_async(
     *,
     tasks: str | Path | None = None,
     env_args: Mapping[str, str] | None = None,
-    limit: int = DEFAULT_LIMIT,
+    limit: int = 100,
     watch: Watch | None = None,
 ) -> CheckReport:
-    """Do what `check` does, in an event loop that runs already."""
+    """Check an environment as `check` does, in a running event loop."""
     registry = Registry((environment,))
     found = registry.find(environment)
     given = split_env_args(env_args or {}, [found])[found.name]
@@ -86,8 +108,10 @@ async def check_async(
     prepare(found, options)
     task_set = read_task_set(found, registry, None if tasks is None else Path(tasks), limit=limit)
     async with Workers() as workers:
-        subject = Subject(found, task_set, options, workers=workers, watch=watch or _unwatched)
-        findings = [*_wrong_skips(found.environment.skipped_checks)]
+        subject = Subject(
+            found, task_set, options, workers=workers, watch=watch or (lambda _: None)
+        )
+        findings = list(_wrong_skips(found.environment.skipped_checks))
         for name in CHECKS:
             finding = await _checked(subject, name)
             finding.check = name
@@ -114,7 +138,7 @@ async def _checked(subject: Subject, name: str) -> Finding:
 
 
 def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:
-    """Complain of checks that cannot be skipped, or not without a reason."""
+    """Yield a failure for each skipped check that cannot be skipped, or not without a reason."""
     for name, reason in skipped.items():
         if name not in CHECKS:
             text = f'"{name}" is no check (there are: {", ".join(CHECKS)})'
@@ -125,7 +149,3 @@ def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:
         else:
             continue
         yield Finding(check="skipped_checks", status="failed", text=text)
-
-
-def _unwatched(text: str) -> None:
-    """Take no notice."""

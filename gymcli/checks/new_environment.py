@@ -1,4 +1,4 @@
-"""Writes a new environment: its file, its test, and the tasks that it generates."""
+"""Write a new environment: its file, its test, and the tasks that it generates."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from gymcli.errors import UsageError
 
 __all__ = ["NewFiles", "Pattern", "create"]
 
-
 Pattern = Literal["single-step", "multi-step", "multi-turn", "judge", "game"]
-"""What kind of environment to begin with; each is a file in gymcli/checks/templates."""
+"""The kinds of environments to begin with; each is a file in gymcli/checks/templates."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 class NewFiles(NamedTuple):
-    """What was written."""
+    """The files that were written, and the class in the first one."""
 
     environment: Path
     test: Path
@@ -57,7 +56,7 @@ def create(name: str, pattern: Pattern, folder: Path) -> NewFiles:
 
 
 def _class_name(name: str, source: str) -> str:
-    """Give the class of an environment of this name: DemoEnv for demo_env.
+    """Return the class name of an environment of this name: DemoEnv for demo_env.
 
     Raises:
         UsageError: Python, or the files to be written, use the name for something else.
@@ -68,20 +67,17 @@ def _class_name(name: str, source: str) -> str:
         raise UsageError(f"{name}: is no Python name; take one such as my_env")
     if not class_name[:1].isalpha():
         raise UsageError(f"{name}: begins with no letter; take one such as my_env")
-    taken = {*gymcli.__all__, *_words(source)}
+    words = "".join(c if c.isidentifier() or c.isdigit() else " " for c in source).split()
+    taken = {*gymcli.__all__, *words}
     if class_name in taken or name in sys.stdlib_module_names or name == "gymcli":
         raise UsageError(f"{name}: the name is taken in Python or gymcli; take {name}_env")
     return class_name
 
 
 def _is_importable(name: str) -> bool:
-    """Say whether the environment's test would import something else by this name."""
+    """Return whether the environment's test would import something else by this name."""
     found = importlib.util.find_spec(name)
-    return found is not None and found.origin is not None  # a mere folder gives way to a file
-
-
-def _words(source: str) -> list[str]:
-    return "".join(c if c.isidentifier() or c.isdigit() else " " for c in source).split()
+    return found is not None and found.origin is not None  # a file goes before a mere folder
 
 
 def _rendered(template: str, name: str, class_name: str) -> str:

@@ -1,17 +1,22 @@
-"""Prompts do not give their answers away, and no two tasks ask the same."""
+"""Checks of what models are shown: prompts without answers, documented tools, judges that hold."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from gymcli.checks.findings import Finding, failed, not_applicable, passed
-from gymcli.checks.subject import Episode, Subject
+from gymcli.checks.subject import (
+    CheckedEpisode,
+    Finding,
+    Subject,
+    failed,
+    not_applicable,
+    passed,
+)
 from gymcli.environment.contract import Environment
 from gymcli.environment.judge import Judge, StandIn
 from gymcli.environment.tool import Task
@@ -21,16 +26,22 @@ from gymcli.types import JSON, JSONObject, Message, canonical_json
 
 __all__ = ["duplicates", "judges", "leaks", "tools"]
 
-
 _MIN_CHARACTERS = 4
-"""Shorter answers stand in many a text by chance."""
+"""Shorter answers occur in many texts by chance."""
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The names of functions that endpoints take."""
+_PARAMETER_KEYS = {"description", "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
+"""Any of these tells a model what a parameter takes."""
+
+_TEMPLATE_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 async def leaks(subject: Subject) -> Finding:
-    """Check that no prompt has the gold answer in it, word for word.
+    """Check that no prompt contains the gold answer, word for word.
 
-    Looked for are the answer that the verifier found in the oracle's episode, and the oracle's
-    last text. Choices may stand in the prompt. Arguments of calls are not looked for: a request
+    The gold answer is the one that the verifier found in the oracle's episode, and the oracle's
+    last text. Choices may stand in the prompt. Arguments of calls are not searched for: a request
     names what it wants done.
     """
     golds = await subject.golds()
@@ -45,6 +56,18 @@ async def leaks(subject: Subject) -> Finding:
     return passed(f"{len(searched)} gold answers, none in its prompt")
 
 
+def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
+    choices = {choice.strip() for choice in subject.choices(episode.row)}
+    texts = {episode.record.last_text.strip(), (episode.record.answer or "").strip()}
+    return sorted(text for text in texts - choices if len(text) >= _MIN_CHARACTERS)
+
+
+def _stands_in(text: str, episode: CheckedEpisode) -> bool:
+    """Return whether a prompt contains the text, not as a part of longer words."""
+    whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+    return any(whole.search(message.text) for message in episode.prompt)
+
+
 async def duplicates(subject: Subject) -> Finding:
     """Check that no two tasks have the same prompt, with all that `setup` adds to it."""
     by_prompt: defaultdict[bytes, list[str]] = defaultdict(list)
@@ -57,29 +80,10 @@ async def duplicates(subject: Subject) -> Finding:
     return passed(f"{len(by_prompt)} different prompts")
 
 
-def _gold_texts(subject: Subject, episode: Episode) -> list[str]:
-    choices = {choice.strip() for choice in subject.choices(episode.row)}
-    texts = {episode.record.last_text.strip(), (episode.record.answer or "").strip()}
-    return sorted(text for text in texts - choices if len(text) >= _MIN_CHARACTERS)
-
-
-def _stands_in(text: str, episode: Episode) -> bool:
-    """Say whether a prompt has the text in it, not as a part of longer words."""
-    whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
-    return any(whole.search(message.text) for message in episode.prompt)
-
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What endpoints take for a function's name."""
-
-_SAYS_WHAT = {"description", "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"}
-"""Any of these tells a model what a parameter takes."""
-
-
 async def tools(subject: Subject) -> Finding:
     """Check names, descriptions and schemas of all tools that the tasks show.
 
-    A tool that raises whenever the oracle calls it does not work.
+    A tool that raises in every call of the oracle fails, too.
     """
     own = subject.environment.method_tools().values()
     specs = {canonical_json(tool.spec): tool.spec for tool in own}
@@ -88,52 +92,23 @@ async def tools(subject: Subject) -> Finding:
     functions = [spec["function"] for spec in specs.values() if "function" in spec]
     if not functions:
         return not_applicable("no tools")
-    problems = [problem for function in functions for problem in _problems(function)]
-    problems += _broken(await subject.oracles())
+    problems = [problem for function in functions for problem in _schema_problems(function)]
+    problems += _raising_tools(await subject.oracles())
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return failed(f"{problems[0]}{more}")
     return passed(f"{len(functions)} documented, with valid schemas")
 
 
-def _broken(episodes: Sequence[Episode]) -> Iterator[str]:
-    """Say which tools raised in every call of the oracle."""
-    num_calls: Counter[str] = Counter()
-    num_raised: Counter[str] = Counter()
-    said: dict[str, str] = {}
-    for episode in episodes:
-        answers = list(_answers(episode))
-        num_calls.update(name for name, _ in answers)
-        raised = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
-        # A tool may answer so by itself; then it is not known which of them raised.
-        if len(raised) == episode.record.tool_errors.get("raised", 0):
-            num_raised.update(name for name, _ in raised)
-            said = dict(raised) | said
-    for name, num in num_raised.items():
-        if num == num_calls[name]:
-            calls = "the only call" if num == 1 else f"all {num} calls"
-            yield f"{name} raises in {calls} of the oracle: {said[name]}"
-
-
-def _answers(episode: Episode) -> Iterator[tuple[str, str]]:
-    """Yield each tool that was called with what the model was told."""
-    waiting: list[str] = []
-    for message in episode.record.responses:
-        if message.role == "assistant":
-            waiting = [call.name for call in message.tool_calls]
-        elif message.role == "tool" and waiting:
-            yield waiting.pop(0), message.text
-
-
-def _problems(function: JSON) -> Iterator[str]:
-    """Say what is wrong with a tool in chat shape."""
+def _schema_problems(function: JSON) -> Iterator[str]:
+    """Yield what is wrong with a tool in chat shape."""
     import jsonschema  # late: heavy
 
     if not isinstance(function, dict):
         yield f"a tool's function is no object but {function!r}"
         return
     name = str(function.get("name") or "")
-    if not _NAME.fullmatch(name):
+    if not _TOOL_NAME.fullmatch(name):
         yield f"the tool name {name!r} is none that endpoints take"
     if not str(function.get("description") or "").strip():
         yield f"the tool {name} has no description"
@@ -153,7 +128,7 @@ def _parameter_problems(name: str, parameters: JSONObject) -> Iterator[str]:
     properties = parameters.get("properties") or {}
     assert isinstance(properties, dict)
     for parameter, schema in properties.items():
-        if not (isinstance(schema, dict) and _SAYS_WHAT & schema.keys()):
+        if not (isinstance(schema, dict) and _PARAMETER_KEYS & schema.keys()):
             yield f"the parameter {parameter} of {name} has neither a type nor a description"
     required = parameters.get("required") or []
     assert isinstance(required, list)
@@ -162,45 +137,53 @@ def _parameter_problems(name: str, parameters: JSONObject) -> Iterator[str]:
             yield f"{name} requires the parameter {parameter} and does not describe it"
 
 
-_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
+    """Yield a problem for each tool that raised in every call of the oracle."""
+    num_calls: Counter[str] = Counter()
+    num_raised: Counter[str] = Counter()
+    texts: dict[str, str] = {}
+    for episode in episodes:
+        answers = list(_tool_answers(episode))
+        num_calls.update(name for name, _ in answers)
+        raised = [(name, text) for name, text in answers if text.startswith(f"{name} failed: ")]
+        # A tool may return such a text itself; then it is not known which of them raised.
+        if len(raised) == episode.record.tool_errors.get("raised", 0):
+            num_raised.update(name for name, _ in raised)
+            texts = dict(raised) | texts
+    for name, num in num_raised.items():
+        if num == num_calls[name]:
+            calls = "the only call" if num == 1 else f"all {num} calls"
+            yield f"{name} raises in {calls} of the oracle: {texts[name]}"
 
 
-class _Saying(NamedTuple):
-    """A verdict as a judge would write it."""
-
-    label: str
-    text: str
-
-
-def _quoting(quote: str, verdict: str) -> StandIn:
-    """Give a judge that quotes what it judges, as the prompt has it, and then says its verdict."""
-
-    def answer(messages: list[Message]) -> str:
-        if not any(quote in message.text for message in messages):
-            raise RoleError("the prompt does not have what is judged as `neutralise` gives it")
-        return f"What I am to judge says:\n{quote}\n\nMy verdict: {verdict}"
-
-    return StandIn(answer)
+def _tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
+    """Yield the name of each tool that was called, and its answer."""
+    waiting: list[str] = []
+    for message in episode.record.responses:
+        if message.role == "assistant":
+            waiting = [call.name for call in message.tool_calls]
+        elif message.role == "tool" and waiting:
+            yield waiting.pop(0), message.text
 
 
 async def judges(subject: Subject) -> Finding:
-    """Check that labels and JSON verdicts in what is judged are never taken for the verdict."""
+    """Check that a label or a JSON verdict within what is judged is never read as the verdict."""
     found = _judges_of(subject.environment)
     if not found:
         if "judge" in declared_roles(subject.environment):
             return failed('has the role "judge", and neither class nor module has a Judge')
         return not_applicable("no judge")
-    num_labels = 0
+    num_verdicts = 0
     for name, judge in found.items():
         with boundary(VerifierError):  # a schema may be none, or refer to nothing
-            sayings = list(_sayings(judge))
-        if not sayings:
+            verdicts = list(_verdicts(judge))
+        if not verdicts:
             return failed(f"{name}: this check cannot make up an object that fits its schema")
-        problem = await _problem(judge, sayings)
+        problem = await _judge_problem(judge, verdicts)
         if problem is not None:
             return failed(f"{name}: {problem}")
-        num_labels += len(sayings)
-    return passed(f"{', '.join(found)}: no quote of {num_labels} verdicts is taken for one")
+        num_verdicts += len(verdicts)
+    return passed(f"{', '.join(found)}: no quote of {num_verdicts} verdicts is taken for one")
 
 
 def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
@@ -208,78 +191,53 @@ def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
     home = environment.__module__
     modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"{home}.")]
     bases = [base for base in environment.__mro__ if issubclass(base, Environment)]
-    found: dict[int, tuple[str, Judge]] = {}
+    found: dict[str, Judge] = {}
+    seen: set[int] = set()
+    num_by_name: Counter[str] = Counter()
     for owner in (*bases, *modules):
         for name, value in vars(owner).items():
             for judge in _judges_in(value):
-                found.setdefault(id(judge), (name, judge))
-    return {f"{name} {n}" if n else name: judge for n, name, judge in _numbered(found.values())}
+                if id(judge) in seen:
+                    continue
+                seen.add(id(judge))
+                number = num_by_name[name]
+                num_by_name[name] += 1
+                found[f"{name} {number}" if number else name] = judge
+    return found
 
 
 def _judges_in(value: object) -> list[Judge]:
-    """Give a judge itself, or those of a table or list of judges."""
+    """Return a judge itself, or those of a dict or list of judges."""
     if isinstance(value, Mapping):
         value = list(value.values())
     values = value if isinstance(value, list | tuple) else [value]
     return [one for one in values if isinstance(one, Judge)]
 
 
-def _numbered(found: Iterable[tuple[str, Judge]]) -> Iterator[tuple[int, str, Judge]]:
-    seen: dict[str, int] = {}
-    for name, judge in found:
-        number = seen[name] = seen.get(name, -1) + 1
-        yield number, name, judge
+def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
+    """Yield label and text of verdicts that a judge can say.
 
-
-async def _problem(judge: Judge, sayings: Sequence[_Saying]) -> str | None:
-    """Say how a candidate gets its own verdict through, in either order of the labels."""
-    names = list(dict.fromkeys(_FIELD.findall(judge.template)))
-    plain = _text(judge, dict.fromkeys(names, ""))
-    for order in (sayings, sayings[::-1]):
-        candidate = " ".join(f"The verdict is {saying.text}" for saying in order)
-        fields = dict.fromkeys(names, candidate)
-        prompt = _text(judge, fields)
-        for saying in sayings:
-            if prompt.count(saying.text) > plain.count(saying.text):
-                return f"{saying.text} in what is judged enters the prompt as it is"
-            quote = judge.neutralise(candidate)
-            said = saying.text if judge.labels is None else judge.written(saying.label, **fields)
-            try:
-                verdict = await judge.ask(_quoting(quote, said), **fields)
-            except RoleError as error:
-                if not error.is_answered:
-                    raise
-                return f"nothing is read where it quotes and then says {saying.label}"
-            if set(verdict.votes) != {saying.label}:
-                return f"{verdict.votes[0]} is read where it quotes and then says {saying.label}"
-    return None
-
-
-def _text(judge: Judge, fields: Mapping[str, str]) -> str:
-    return "\n".join(message.text for message in judge.render(**fields))
-
-
-def _sayings(judge: Judge) -> Iterator[_Saying]:
-    """Give verdicts that a judge can say; none where this cannot make up an object that fits."""
+    There are none where this check cannot make up an object that fits the schema.
+    """
     if judge.labels is not None:
-        yield from (_Saying(name, text) for name, text in judge.labels.items())
+        yield from judge.labels.items()
         return
     example = _example(judge.schema)
     if not isinstance(example, dict):
         return
     decides = judge.decides
-    values = [None] if decides is None else _values(judge.schema, decides)
+    values = [None] if decides is None else _property_values(judge.schema, decides)
     for value in values:
         verdict = example if decides is None else {**example, decides: value}
         decided = verdict if decides is None else value
         label = decided if isinstance(decided, str) else canonical_json(decided).decode()
         text = msgspec.json.encode(verdict).decode()
         if judge.parse(text)[0] == label:
-            yield _Saying(label, text)
+            yield label, text
 
 
-def _values(schema: JSON, name: str) -> list[JSON]:
-    """Give the values that a property of the outermost object may have, or one of them."""
+def _property_values(schema: JSON, name: str) -> list[JSON]:
+    """Return the values that a property of the outermost object may have, or one of them."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or name not in properties:
         return []
@@ -312,3 +270,42 @@ def _example(schema: JSON) -> JSON:
         return schema.get("minimum", 1)
     examples: dict[JSON, JSON] = {"boolean": True, "null": None}
     return examples.get(kind, "text")
+
+
+async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> str | None:
+    """Return how a candidate gets its own verdict through, in either order of the verdicts."""
+    names = list(dict.fromkeys(_TEMPLATE_FIELD.findall(judge.template)))
+    empty_prompt = _prompt_text(judge, dict.fromkeys(names, ""))
+    for order in (verdicts, verdicts[::-1]):
+        candidate = " ".join(f"The verdict is {text}" for _, text in order)
+        fields = dict.fromkeys(names, candidate)
+        prompt = _prompt_text(judge, fields)
+        for label, text in verdicts:
+            if prompt.count(text) > empty_prompt.count(text):
+                return f"{text} in what is judged enters the prompt as it is"
+            quote = judge.neutralise(candidate)
+            said = text if judge.labels is None else judge.written(label, **fields)
+            try:
+                verdict = await judge.ask(_quoting(quote, said), **fields)
+            except RoleError as error:
+                if not error.is_answered:
+                    raise
+                return f"nothing is read where it quotes and then says {label}"
+            if set(verdict.votes) != {label}:
+                return f"{verdict.votes[0]} is read where it quotes and then says {label}"
+    return None
+
+
+def _quoting(quote: str, verdict: str) -> StandIn:
+    """Return a judge that quotes what it judges, as the prompt has it, then says its verdict."""
+
+    def answer(messages: list[Message]) -> str:
+        if not any(quote in message.text for message in messages):
+            raise RoleError("the prompt does not have what is judged as `neutralise` gives it")
+        return f"What I am to judge says:\n{quote}\n\nMy verdict: {verdict}"
+
+    return StandIn(answer)
+
+
+def _prompt_text(judge: Judge, fields: Mapping[str, str]) -> str:
+    return "\n".join(message.text for message in judge.render(**fields))

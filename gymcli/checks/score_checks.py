@@ -1,6 +1,8 @@
-"""Right answers get the top reward; nothing, an echo, and the answers of other tasks do not.
+"""Checks of scores: right answers get the top reward, others do not, and scores repeat.
 
-Where attempts are scored together, the right one has to be the best of a group of all four.
+Right are the oracle's turns. Wrong are silence, an echo of the user, and the oracle's turns of
+other tasks; guessers stay at chance. Where attempts are scored together, these are one group, of
+which the oracle's attempt has to be the best.
 """
 
 from __future__ import annotations
@@ -8,45 +10,57 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from gymcli.checks.findings import Finding, failed, not_applicable, passed
-from gymcli.checks.subject import Episode, Scripted, Subject, says
+from gymcli.checks.subject import (
+    CheckedEpisode,
+    Finding,
+    ScriptedPolicy,
+    Subject,
+    assistant_message,
+    failed,
+    not_applicable,
+    passed,
+)
 from gymcli.metrics.estimators import mean, percentile, standard_error
 from gymcli.metrics.intervals import t_interval
 from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, canonical_json
 
 __all__ = [
-    "CHANCE",
-    "broken",
     "echo",
     "empty",
-    "exceeds",
+    "exceeds_chance",
     "guessing",
     "oracle",
     "repeatable",
-    "said",
-    "share",
+    "share_of_top",
     "speed",
     "swapped",
+    "turns_key",
 ]
 
-
-CHANCE = 0.05
+_CHANCE = 0.05
 """How often a guess may be right where a task has no choices: one in twenty."""
-
-_Place = Literal["oracle", "empty", "echo", "swapped"]
-"""Who said it, of the attempts of a group; each is what one check looks at."""
-
+_LEVEL = 0.01
+"""How often a sound environment may be suspected."""
 _MAX_OTHERS = 3
 """Answers of other tasks that are tried on a task, as long as they get the top reward."""
 
-_LEVEL = 0.01
-"""How often a sound environment may be suspected."""
+_NUM_ROUNDS = 5
+"""How often `repeatable` scores each record."""
+_MAX_TASKS = 30
+"""Tasks of each policy whose records `repeatable` scores."""
+_SLOW_SECONDS = 1.0
+
+_Policy = Literal["oracle", "empty", "echo", "swapped"]
+"""Whose attempt it is in a group; also the name of the check that looks at it."""
+
+_Scored = tuple[float | None, dict[str, float], dict[str, float], str | None, JSONObject]
 
 
 async def oracle(subject: Subject) -> Finding:
@@ -54,7 +68,7 @@ async def oracle(subject: Subject) -> Finding:
     if subject.environment.scores_groups():
         return await _in_groups(subject, "oracle")
     episodes = await subject.oracles()
-    if unscored := broken(episodes):
+    if unscored := _unscored(episodes):
         return unscored
     rewards = [episode.reward for episode in episodes]
     top = subject.environment.max_reward
@@ -78,7 +92,7 @@ async def empty(subject: Subject) -> Finding:
 
 
 async def echo(subject: Subject) -> Finding:
-    """Check that a policy that says the user's words back stays below the top reward."""
+    """Check that a policy that repeats the user's words stays below the top reward."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "echo")
     return await _below_top(subject, await subject.echoes())
@@ -87,17 +101,17 @@ async def echo(subject: Subject) -> Finding:
 async def swapped(subject: Subject) -> Finding:
     """Check that the oracle's turns of another task, whose gold differs, stay below the top.
 
-    Two answers may be right in one task by chance, so a task fails where all of three others'
-    are, and the environment fails where more than one in twenty of the first ones are.
+    One answer may be right in two tasks by chance, so a task fails where the answers of all of
+    three others are right, and the environment where more than one in twenty of the first are.
     """
     if subject.environment.scores_groups():
         return await _in_groups(subject, "swapped")
     golds = await subject.golds()
-    tries = [await _tried(subject, golds, place) for place in range(len(golds))]
+    tries = [await _tried(subject, golds, number) for number in range(len(golds))]
     tries = [episodes for episodes in tries if episodes]
     if not tries:
         return not_applicable("no two tasks with different answers of the oracle")
-    if unscored := broken([episode for episodes in tries for episode in episodes]):
+    if unscored := _unscored([episode for episodes in tries for episode in episodes]):
         return unscored
     first = [episodes[0] for episodes in tries]
     if subject.environment.max_reward is None:
@@ -105,7 +119,7 @@ async def swapped(subject: Subject) -> Finding:
     num_right = sum(_is_top(subject, episode) for episode in first)
     numbers = {"mean": mean([episode.reward for episode in first]), "right": float(num_right)}
     fooled = [one[0].row.id for one in tries if all(_is_top(subject, e) for e in one)]
-    if not fooled and exceeds(num_right, len(first), CHANCE):
+    if not fooled and exceeds_chance(num_right, len(first), _CHANCE):
         fooled = [episode.row.id for episode in first if _is_top(subject, episode)]
     if fooled:
         text = f"other tasks' answers get the top reward in {len(fooled)} of {len(first)} tasks"
@@ -114,59 +128,32 @@ async def swapped(subject: Subject) -> Finding:
     return passed(f"below the top in all {len(first)} tasks{by_chance}", **numbers)
 
 
-def broken(episodes: Sequence[Episode]) -> Finding | None:
-    """Give the finding that episodes could not be played or scored, if that is so."""
-    unscored = [episode for episode in episodes if episode.error]
-    if not unscored:
-        return None
-    text = f"{_of(unscored, episodes)} cannot be played or scored: {unscored[0].error}"
-    return failed(text, [episode.row.id for episode in unscored], unscored[0].frames)
+async def _tried(
+    subject: Subject, golds: Sequence[CheckedEpisode], number: int
+) -> list[CheckedEpisode]:
+    """Try other tasks' answers on a task, until one of them is not right."""
+    row, tried = golds[number].row, []
+    for other in itertools.islice(_others(golds, number), _MAX_OTHERS):
+        episode = await subject.episode(row, ScriptedPolicy(other.turns))
+        tried.append(episode)
+        if episode.error or not _is_top(subject, episode):
+            break
+    return tried
 
 
-def exceeds(total: float, num_trials: int, chance: float, *, num_candidates: int = 1) -> bool:
-    """Say whether guesses are right more often than luck explains, at a level of 1 %.
-
-    The exact binomial tail: the Wilson bound would call luck in 3 of 100 cases at one in twenty.
-    It holds also where the chances of the tasks differ (Hoeffding 1956, "On the distribution of
-    the number of successes in independent trials"). Of the best of several candidates the level
-    is as much stricter (Bonferroni).
-
-    Args:
-        total: The sum of the rewards as shares of the top one; a part of one counts for nothing.
-        num_trials: How many tasks were guessed at.
-        chance: The mean chance of a guess.
-        num_candidates: How many guessers there were to choose from.
-
-    """
-    if chance >= 1.0:
-        return False
-    least = math.floor(total + 1e-9)
-    tail = math.fsum(_binomial(k, num_trials, chance) for k in range(least, num_trials + 1))
-    return tail < _LEVEL / num_candidates
+def _others(golds: Sequence[CheckedEpisode], number: int) -> Iterator[CheckedEpisode]:
+    """Yield the golds of other tasks that differ from a task's own, the following ones first."""
+    own = golds[number]
+    for other in (*golds[number + 1 :], *golds[:number]):
+        answers = (own.record.answer, other.record.answer)
+        has_same_answer = answers[0] is not None and answers[0] == answers[1]
+        if turns_key(own.turns) != turns_key(other.turns) and not has_same_answer:
+            yield other
 
 
-def _binomial(num_right: int, num_trials: int, chance: float) -> float:
-    """Give how likely it is that exactly so many of all trials are right."""
-    num_wrong = num_trials - num_right
-    ways = math.lgamma(num_trials + 1) - math.lgamma(num_right + 1) - math.lgamma(num_wrong + 1)
-    return math.exp(ways + num_right * math.log(chance) + num_wrong * math.log1p(-chance))
-
-
-def share(reward: float, top: float) -> float:
-    """Give a reward as a share of the top one, from 0 to 1."""
-    if top > 0.0:
-        return min(1.0, max(0.0, reward / top))
-    return float(reward >= top)
-
-
-def said(turns: Sequence[Message]) -> bytes:
-    """Give what was said and called, as bytes that are equal where that is the same."""
-    return canonical_json([_content(message) for message in turns])
-
-
-async def _below_top(subject: Subject, episodes: list[Episode]) -> Finding:
+async def _below_top(subject: Subject, episodes: list[CheckedEpisode]) -> Finding:
     """Check that no episode has the top reward; without one, that the oracle's mean is higher."""
-    if unscored := broken(episodes):
+    if unscored := _unscored(episodes):
         return unscored
     average = mean([episode.reward for episode in episodes])
     if subject.environment.max_reward is not None:
@@ -183,102 +170,32 @@ async def _below_top(subject: Subject, episodes: list[Episode]) -> Finding:
     return passed(text, mean=average) if average < best else failed(text, mean=average)
 
 
-async def _in_groups(subject: Subject, place: _Place) -> Finding:
-    """Check that the oracle's attempt is the best of each group, or that another one is below it.
-
-    A group is the oracle, a policy that says nothing, an echo, and the oracle of another task. The
-    last one may be as good by chance, in one task of twenty, and never better.
-    """
-    if place == "oracle" and (unscored := broken(await subject.oracles())):
-        return unscored
-    groups = [group for group in await _groups(subject) if place in group]
-    if not groups:
-        return not_applicable("no two tasks with different answers of the oracle")
-    if unscored := broken([episode for group in groups for episode in group.values()]):
-        return unscored
-    found = {group["oracle"].row.id: await _group_rewards(subject, group) for group in groups}
-    rivals: list[_Place] = ["empty", "echo", "swapped"] if place == "oracle" else [place]
-    wrong = [row for row, own in found.items() if any(_is_rival(own, name) for name in rivals)]
-    even = [row for row, own in found.items() if _is_even(own, "swapped")]
-    if place == "swapped" and not wrong and exceeds(len(even), len(found), CHANCE):
-        wrong = even
-    average = mean([own[place] for own in found.values()])
-    if wrong:
-        who = "another one does" if place == "oracle" else "it does"
-        text = f"in a group {who} as well as the oracle in {len(wrong)} of {len(found)} tasks"
-        return failed(text, wrong, mean=average)
-    standing = "the best of its group" if place == "oracle" else "below the oracle in its group"
-    by_chance = f"; {len(even)} were as good by chance" if place == "swapped" and even else ""
-    return passed(f"{standing} in all {len(found)} tasks{by_chance}", mean=average)
-
-
-def _is_rival(rewards: Mapping[_Place, float], place: _Place) -> bool:
-    """Say whether an attempt is better than the oracle's, or as good where chance has no part."""
-    if place not in rewards:
-        return False
-    if _is_even(rewards, place):
-        return place != "swapped"
-    return rewards[place] > rewards["oracle"]
-
-
-def _is_even(rewards: Mapping[_Place, float], place: _Place) -> bool:
-    return place in rewards and math.isclose(rewards[place], rewards["oracle"], abs_tol=1e-9)
-
-
-async def _groups(subject: Subject) -> list[dict[_Place, Episode]]:
-    """Give the attempts that are scored together, of each task that has an oracle."""
-    golds = await subject.golds()
-    silences = {episode.row.id: episode for episode in await subject.silences()}
-    echoes = {episode.row.id: episode for episode in await subject.echoes()}
-    groups: list[dict[_Place, Episode]] = []
-    for number, gold in enumerate(golds):
-        own = gold.row.id
-        groups.append({"oracle": gold, "empty": silences[own], "echo": echoes[own]})
-        other = next(_others(golds, number), None)
-        if other is not None:
-            groups[-1]["swapped"] = await subject.episode(gold.row, Scripted(other.turns))
-    return groups
-
-
-async def _group_rewards(subject: Subject, group: dict[_Place, Episode]) -> dict[_Place, float]:
-    """Score attempts of a task together."""
-    records = [
-        msgspec.structs.replace(episode.record.unscored(), attempt=number)
-        for number, episode in enumerate(group.values())
-    ]
-    scored = await subject.scored_together(group["oracle"].row, records)
-    episodes = [Episode(group["oracle"].row, record) for record in scored]
-    return {place: one.reward for place, one in zip(group, episodes, strict=True)}
-
-
-async def _tried(subject: Subject, golds: Sequence[Episode], place: int) -> list[Episode]:
-    """Try other tasks' answers on a task, until one of them is not right."""
-    row, tried = golds[place].row, []
-    for other in itertools.islice(_others(golds, place), _MAX_OTHERS):
-        episode = await subject.episode(row, Scripted(other.turns))
-        tried.append(episode)
-        if episode.error or not _is_top(subject, episode):
-            break
-    return tried
-
-
-def _others(golds: Sequence[Episode], place: int) -> Iterator[Episode]:
-    """Give the other tasks' gold episodes that differ from that of a task, the next ones first."""
-    own = golds[place]
-    for other in (*golds[place + 1 :], *golds[:place]):
-        answers = (own.record.answer, other.record.answer)
-        has_same_answer = answers[0] is not None and answers[0] == answers[1]
-        if said(own.turns) != said(other.turns) and not has_same_answer:
-            yield other
-
-
-def _is_top(subject: Subject, episode: Episode) -> bool:
+def _is_top(subject: Subject, episode: CheckedEpisode) -> bool:
     top = subject.environment.max_reward
     return top is not None and (episode.reward > top or math.isclose(episode.reward, top))
 
 
-def _content(message: Message) -> object:
-    return [message.text, [[call.name, _decoded(call.arguments)] for call in message.tool_calls]]
+def _unscored(episodes: Sequence[CheckedEpisode]) -> Finding | None:
+    """Return the finding that some episodes could not be played or scored, if there are any."""
+    unscored = [episode for episode in episodes if episode.error]
+    if not unscored:
+        return None
+    text = f"{_of(unscored, episodes)} cannot be played or scored: {unscored[0].error}"
+    return failed(text, [episode.row.id for episode in unscored], unscored[0].frames)
+
+
+def _of(some: Sequence[CheckedEpisode], episodes: Sequence[CheckedEpisode]) -> str:
+    return f"{len(some)} of {len(episodes)} tasks"
+
+
+def turns_key(turns: Sequence[Message]) -> bytes:
+    """Return texts and calls of some turns as bytes, equal where the turns say the same."""
+    return canonical_json(
+        [
+            [message.text, [[call.name, _decoded(call.arguments)] for call in message.tool_calls]]
+            for message in turns
+        ]
+    )
 
 
 def _decoded(arguments: str) -> object:
@@ -288,38 +205,123 @@ def _decoded(arguments: str) -> object:
         return arguments
 
 
-def _of(some: Sequence[Episode], episodes: Sequence[Episode]) -> str:
-    return f"{len(some)} of {len(episodes)} tasks"
+def exceeds_chance(
+    total: float, num_trials: int, chance: float, *, num_candidates: int = 1
+) -> bool:
+    """Return whether guesses are right more often than luck explains, at a level of 1 %.
+
+    The test is the exact binomial tail; the Wilson bound would reject luck in 3 of 100 cases at
+    one in twenty. It holds also where the chances of the tasks differ (Hoeffding 1956, "On the
+    distribution of the number of successes in independent trials"). For the best of several
+    candidates the level is divided by their number (Bonferroni).
+
+    Args:
+        total: The sum of the rewards as shares of the top one; its fraction counts for nothing.
+        num_trials: How many tasks were guessed at.
+        chance: The mean chance of a guess.
+        num_candidates: How many guessers there were to choose from.
+
+    """
+    if chance >= 1.0:
+        return False
+    least = math.floor(total + 1e-9)
+    tail = math.fsum(_binomial(k, num_trials, chance) for k in range(least, num_trials + 1))
+    return tail < _LEVEL / num_candidates
 
 
-class Guesser(NamedTuple):
+def _binomial(num_right: int, num_trials: int, chance: float) -> float:
+    """Return the probability that exactly `num_right` of all trials are right."""
+    num_wrong = num_trials - num_right
+    ways = math.lgamma(num_trials + 1) - math.lgamma(num_right + 1) - math.lgamma(num_wrong + 1)
+    return math.exp(ways + num_right * math.log(chance) + num_wrong * math.log1p(-chance))
+
+
+async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
+    """Check that the oracle's attempt is the best of each group, or another policy's below it.
+
+    A group is the oracle, a policy that says nothing, an echo, and the oracle of another task. The
+    last one may be as good by chance, in one task of twenty, and never better.
+    """
+    if policy == "oracle" and (unscored := _unscored(await subject.oracles())):
+        return unscored
+    groups = [group for group in await _groups(subject) if policy in group]
+    if not groups:
+        return not_applicable("no two tasks with different answers of the oracle")
+    if unscored := _unscored([episode for group in groups for episode in group.values()]):
+        return unscored
+    found = {group["oracle"].row.id: await _group_rewards(subject, group) for group in groups}
+    rivals: list[_Policy] = ["empty", "echo", "swapped"] if policy == "oracle" else [policy]
+    wrong = [row for row, own in found.items() if any(_is_rival(own, name) for name in rivals)]
+    even = [row for row, own in found.items() if _is_even(own, "swapped")]
+    if policy == "swapped" and not wrong and exceeds_chance(len(even), len(found), _CHANCE):
+        wrong = even
+    average = mean([own[policy] for own in found.values()])
+    if wrong:
+        who = "another one does" if policy == "oracle" else "it does"
+        text = f"in a group {who} as well as the oracle in {len(wrong)} of {len(found)} tasks"
+        return failed(text, wrong, mean=average)
+    rank = "the best of its group" if policy == "oracle" else "below the oracle in its group"
+    by_chance = f"; {len(even)} were as good by chance" if policy == "swapped" and even else ""
+    return passed(f"{rank} in all {len(found)} tasks{by_chance}", mean=average)
+
+
+async def _groups(subject: Subject) -> list[dict[_Policy, CheckedEpisode]]:
+    """Return the attempts that are scored together, of each task that has an oracle."""
+    golds = await subject.golds()
+    silences = {episode.row.id: episode for episode in await subject.silences()}
+    echoes = {episode.row.id: episode for episode in await subject.echoes()}
+    groups: list[dict[_Policy, CheckedEpisode]] = []
+    for number, gold in enumerate(golds):
+        own = gold.row.id
+        groups.append({"oracle": gold, "empty": silences[own], "echo": echoes[own]})
+        other = next(_others(golds, number), None)
+        if other is not None:
+            groups[-1]["swapped"] = await subject.episode(gold.row, ScriptedPolicy(other.turns))
+    return groups
+
+
+async def _group_rewards(
+    subject: Subject, group: Mapping[_Policy, CheckedEpisode]
+) -> dict[_Policy, float]:
+    row = group["oracle"].row
+    records = [
+        msgspec.structs.replace(episode.record.unscored(), attempt=number)
+        for number, episode in enumerate(group.values())
+    ]
+    scored = await subject.scored_together(row, records)
+    episodes = [CheckedEpisode(row, record) for record in scored]
+    return {policy: one.reward for policy, one in zip(group, episodes, strict=True)}
+
+
+def _is_rival(rewards: Mapping[_Policy, float], policy: _Policy) -> bool:
+    """Return whether an attempt beats the oracle's, or equals it where chance has no part."""
+    if policy not in rewards:
+        return False
+    if _is_even(rewards, policy):
+        return policy != "swapped"
+    return rewards[policy] > rewards["oracle"]
+
+
+def _is_even(rewards: Mapping[_Policy, float], policy: _Policy) -> bool:
+    return policy in rewards and math.isclose(rewards[policy], rewards["oracle"], abs_tol=1e-9)
+
+
+class _Guesser(NamedTuple):
     """A policy that knows the choices of a task, or the answers of other tasks, and no more."""
 
     name: str
     turns: dict[str, list[Message]]
     """What it says, by task; tasks that it cannot guess at are left out."""
     num_candidates: int = 1
-    """How many there were of which this one looked best."""
+    """How many guessers there were of which this one looked best."""
 
 
-class _Constant(NamedTuple):
-    """Always the same place in the list of choices, or always the same text."""
-
-    place: int | None = None
-    text: str = ""
-
-    def choice(self, choices: Sequence[str]) -> str | None:
-        if self.place is None:
-            return self.text if self.text in choices else None
-        return choices[self.place] if self.place < len(choices) else None
-
-
-class _Result(NamedTuple):
+class _GuesserResult(NamedTuple):
     """How a guesser did."""
 
     rate: float
     limit: float
-    """What the rate must not exceed."""
+    """The rate that must not be exceeded."""
     is_above: bool
     """The rate exceeds the limit by more than luck."""
 
@@ -327,9 +329,9 @@ class _Result(NamedTuple):
 async def guessing(subject: Subject) -> Finding:
     """Check that no guesser does better than chance.
 
-    Chance is one in as many choices as a task has, else one in twenty. A guesser fails where its
-    mean share of the top reward is above that by more than luck, and without a top reward where
-    it beats the oracle so.
+    Chance is one in the number of choices that a task has, else one in twenty. A guesser fails
+    where its mean share of the top reward is above chance by more than luck; without a top
+    reward, where its mean reward is above the oracle's by more than luck.
     """
     golds = {episode.row.id: episode for episode in await subject.golds()}
     choices = {row.id: subject.choices(row) for row in subject.rows}
@@ -337,11 +339,13 @@ async def guessing(subject: Subject) -> Finding:
     if not guessers:
         return not_applicable("no choices, and no answers of other tasks to guess by")
     has_top = subject.environment.max_reward is not None
-    results: dict[str, _Result] = {}
+    results: dict[str, _GuesserResult] = {}
     for guesser in guessers:
         rows = [row for row in subject.rows if row.id in guesser.turns]
-        episodes = [await subject.episode(row, Scripted(guesser.turns[row.id])) for row in rows]
-        if unscored := broken(episodes):
+        policies = [ScriptedPolicy(guesser.turns[row.id]) for row in rows]
+        pairs = zip(rows, policies, strict=True)
+        episodes = [await subject.episode(row, policy) for row, policy in pairs]
+        if unscored := _unscored(episodes):
             return unscored
         results[guesser.name] = (
             _against_chance(subject, guesser, episodes, choices)
@@ -356,60 +360,74 @@ async def guessing(subject: Subject) -> Finding:
     return failed(text, (), **numbers) if is_above else passed(text, **numbers)
 
 
-def _guessers(golds: Mapping[str, Episode], choices: Mapping[str, list[str]]) -> list[Guesser]:
+def _guessers(
+    golds: Mapping[str, CheckedEpisode], choices: Mapping[str, list[str]]
+) -> list[_Guesser]:
     rng = Random(0)
     own = {name: options for name, options in choices.items() if options}
     blind = [name for name, options in choices.items() if not options and name in golds]
     best, num_constants = _best_constant(golds, own)
     constant = {
-        name: [says(best.choice(options) or options[0])] for name, options in own.items()
+        name: [assistant_message(best(options) or options[0])] for name, options in own.items()
     } | _commonest(golds, blind)
-    at_random = {name: [says(rng.choice(options))] for name, options in own.items()}
+    at_random = {name: [assistant_message(rng.choice(o))] for name, o in own.items()}
     for name in blind:
         others = [other for other in blind if other != name]
         if others:
             at_random[name] = _guess(golds[rng.choice(others)])
-    num_candidates = num_constants + len({said(_guess(golds[name])) for name in blind})
+    first = {name: [assistant_message(options[0])] for name, options in own.items()}
+    num_candidates = num_constants + len({turns_key(_guess(golds[name])) for name in blind})
     return [
-        Guesser("constant", constant, max(1, num_candidates)),
-        Guesser("random", at_random),
-        Guesser("first option", {name: [says(options[0])] for name, options in own.items()}),
+        _Guesser("constant", constant, max(1, num_candidates)),
+        _Guesser("random", at_random),
+        _Guesser("first option", first),
     ]
 
 
 def _best_constant(
-    golds: Mapping[str, Episode], choices: Mapping[str, list[str]]
-) -> tuple[_Constant, int]:
-    """Give the constant that is right most often, as far as the oracle shows, and of how many."""
+    golds: Mapping[str, CheckedEpisode], choices: Mapping[str, list[str]]
+) -> tuple[Callable[[Sequence[str]], str | None], int]:
+    """Return the constant choice that agrees with the oracle most often, and of how many.
+
+    A constant is a place in the list of choices, or a text that half of the lists have.
+    """
     places = range(max(map(len, choices.values()), default=0))
     texts = Counter(text for options in choices.values() for text in set(options))
-    recurring = [text for text, count in texts.items() if 2 * count >= len(choices)]
     constants = [
-        *(_Constant(place=place) for place in places),
-        *(_Constant(text=text) for text in recurring),
+        *(partial(_choice_at, place) for place in places),
+        *(partial(_choice_of, text) for text, num in texts.items() if 2 * num >= len(choices)),
     ]
     right = {name: _gold_choice(golds.get(name), options) for name, options in choices.items()}
-
-    def num_right(constant: _Constant) -> int:
-        picks = (constant.choice(options) == right[name] for name, options in known)
-        return sum(picks)
-
     known = [(name, options) for name, options in choices.items() if right[name] is not None]
-    return max(constants, key=num_right, default=_Constant(place=0)), len(constants)
+
+    def num_right(constant: Callable[[Sequence[str]], str | None]) -> int:
+        return sum(constant(options) == right[name] for name, options in known)
+
+    return max(constants, key=num_right, default=partial(_choice_at, 0)), len(constants)
 
 
-def _gold_choice(gold: Episode | None, options: Sequence[str]) -> str | None:
-    """Give the choice that the oracle made, where it said just that."""
+def _choice_at(place: int, options: Sequence[str]) -> str | None:
+    return options[place] if place < len(options) else None
+
+
+def _choice_of(text: str, options: Sequence[str]) -> str | None:
+    return text if text in options else None
+
+
+def _gold_choice(gold: CheckedEpisode | None, options: Sequence[str]) -> str | None:
+    """Return the choice that the oracle made, where it said just that."""
     if gold is None:
         return None
     texts = (gold.record.last_text.strip(), gold.record.answer)
     return next((option for option in options if option.strip() in texts), None)
 
 
-def _commonest(golds: Mapping[str, Episode], names: Sequence[str]) -> dict[str, list[Message]]:
-    """Give each task the commonest answer of the others: what is common to all is guessable."""
+def _commonest(
+    golds: Mapping[str, CheckedEpisode], names: Sequence[str]
+) -> dict[str, list[Message]]:
+    """Return for each task the commonest answer of the others."""
     guesses = {name: _guess(golds[name]) for name in names}
-    keys = {name: said(guess) for name, guess in guesses.items()}
+    keys = {name: turns_key(guess) for name, guess in guesses.items()}
     turns = {key: guesses[name] for name, key in keys.items()}
     counts = Counter(keys.values())
     chosen = {}
@@ -422,49 +440,52 @@ def _commonest(golds: Mapping[str, Episode], names: Sequence[str]) -> dict[str, 
     return chosen
 
 
-def _guess(gold: Episode) -> list[Message]:
-    """Give what a guesser takes from a gold: its last words, or every turn if tools are called."""
+def _guess(gold: CheckedEpisode) -> list[Message]:
+    """Return what a guesser takes from a gold: every turn if tools are called, else the last."""
     has_calls = any(message.tool_calls for message in gold.turns)
     return gold.turns if has_calls else gold.turns[-1:]
 
 
 def _against_chance(
     subject: Subject,
-    guesser: Guesser,
-    episodes: Sequence[Episode],
+    guesser: _Guesser,
+    episodes: Sequence[CheckedEpisode],
     choices: Mapping[str, list[str]],
-) -> _Result:
-    """Compare shares of the top reward with one in as many choices as there are."""
+) -> _GuesserResult:
+    """Compare shares of the top reward with one in the number of choices."""
     top = subject.environment.max_reward
     assert top is not None
-    shares = [share(episode.reward, top) for episode in episodes]
+    shares = [share_of_top(episode.reward, top) for episode in episodes]
     own = [choices[episode.row.id] for episode in episodes]
-    chance = mean([1.0 / len(options) if options else CHANCE for options in own])
-    num_candidates = guesser.num_candidates
-    is_above = exceeds(math.fsum(shares), len(shares), chance, num_candidates=num_candidates)
-    return _Result(mean(shares), chance, is_above)
+    chance = mean([1.0 / len(options) if options else _CHANCE for options in own])
+    is_above = exceeds_chance(
+        math.fsum(shares), len(shares), chance, num_candidates=guesser.num_candidates
+    )
+    return _GuesserResult(mean(shares), chance, is_above)
 
 
-def _against_oracle(episodes: Sequence[Episode], golds: Mapping[str, Episode]) -> _Result:
+def share_of_top(reward: float, top: float) -> float:
+    """Return a reward as a share of the top one, from 0 to 1."""
+    if top > 0.0:
+        return min(1.0, max(0.0, reward / top))
+    return float(reward >= top)
+
+
+def _against_oracle(
+    episodes: Sequence[CheckedEpisode], golds: Mapping[str, CheckedEpisode]
+) -> _GuesserResult:
     """Compare mean rewards with the oracle's, by the difference in each task."""
     pairs = [(e.reward, golds[e.row.id].reward) for e in episodes if e.row.id in golds]
     if not pairs:
-        return _Result(mean([episode.reward for episode in episodes]), 0.0, is_above=False)
+        return _GuesserResult(mean([episode.reward for episode in episodes]), 0.0, is_above=False)
     rate, best = (mean(rewards) for rewards in zip(*pairs, strict=True))
     differences = [guess - gold for guess, gold in pairs]
     error = standard_error(differences)
     if error is None:
-        return _Result(rate, best, is_above=False)
+        return _GuesserResult(rate, best, is_above=False)
     # Its lower end is a one-sided bound of 99 %.
     bound = t_interval(mean(differences), error, num_clusters=len(pairs), level=0.98)
-    return _Result(rate, best, is_above=bound.low > 0.0)
-
-
-_NUM_ROUNDS = 5
-_MAX_TASKS = 30
-_SLOW_SECONDS = 1.0
-
-_Scored = tuple[float | None, dict[str, float], dict[str, float], str | None, JSONObject]
+    return _GuesserResult(rate, best, is_above=bound.low > 0.0)
 
 
 async def repeatable(subject: Subject) -> Finding:
@@ -476,7 +497,7 @@ async def repeatable(subject: Subject) -> Finding:
     played = [episode for episodes in policies for episode in episodes[:_MAX_TASKS]]
     episodes = [episode for episode in played if not episode.error]
     if not episodes:
-        return broken(played) or not_applicable("no episodes")
+        return _unscored(played) or not_applicable("no episodes")
     rng = Random(0)
     changed: list[str] = []
     differing: list[str] = []
@@ -495,9 +516,27 @@ async def repeatable(subject: Subject) -> Finding:
         return failed("verify changes the record that it scores", changed)
     if differing:
         return failed("the same record is scored differently", differing)
-    if subject.environment.scores_groups() and (unequal := await _unequal_groups(subject, played)):
+    if subject.environment.scores_groups() and (
+        unequal := await _unequal_groups(subject, episodes)
+    ):
         return failed("the same group is scored differently, or by the order of it", unequal)
     return passed(f"{len(episodes)} records, {_NUM_ROUNDS} times each")
+
+
+async def _unequal_groups(subject: Subject, episodes: Sequence[CheckedEpisode]) -> list[str]:
+    """Return the tasks whose attempts get other rewards when scored again in reverse order."""
+    unequal = []
+    for row in subject.rows[:_MAX_TASKS]:
+        records = [e.record.unscored() for e in episodes if e.row.id == row.id]
+        first = await subject.scored_together(row, records)
+        again = await subject.scored_together(row, records[::-1])
+        if [_score(one) for one in first] != [_score(one) for one in again[::-1]]:
+            unequal.append(row.id)
+    return unequal
+
+
+def _score(record: Rollout) -> _Scored:
+    return record.reward, record.components, record.metrics, record.answer, record.details
 
 
 async def speed(subject: Subject) -> Finding:
@@ -510,19 +549,3 @@ async def speed(subject: Subject) -> Finding:
     note = ", slow" if slow > 1000.0 * _SLOW_SECONDS else ""
     text = f"p50 {middle:.3g} ms, p99 {slow:.3g} ms of {len(milliseconds)} calls{note}"
     return passed(text, p50_milliseconds=middle, p99_milliseconds=slow)
-
-
-async def _unequal_groups(subject: Subject, played: Sequence[Episode]) -> list[str]:
-    """Give the tasks whose attempts get other rewards when they are scored again, turned round."""
-    unequal = []
-    for row in subject.rows[:_MAX_TASKS]:
-        records = [e.record.unscored() for e in played if e.row.id == row.id and not e.error]
-        first = await subject.scored_together(row, records)
-        again = await subject.scored_together(row, records[::-1])
-        if [_score(one) for one in first] != [_score(one) for one in again[::-1]]:
-            unequal.append(row.id)
-    return unequal
-
-
-def _score(record: Rollout) -> _Scored:
-    return record.reward, record.components, record.metrics, record.answer, record.details

@@ -1,18 +1,17 @@
-"""An environment under check: its tasks, and the episodes that are played with them."""
+"""What checks look at, an environment with its tasks and episodes, and what they find."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from pydantic import ValidationError
 
-from gymcli.checks.findings import Finding, failed, passed
 from gymcli.environment.contract import Model
 from gymcli.environment.registry import (
     NUM_GENERATED,
@@ -33,18 +32,76 @@ from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 
-__all__ = ["Episode", "Scripted", "Subject", "TaskSet", "Watch", "read_task_set", "says"]
+__all__ = [
+    "CheckedEpisode",
+    "Finding",
+    "ScriptedPolicy",
+    "Status",
+    "Subject",
+    "TaskSet",
+    "Watch",
+    "assistant_message",
+    "failed",
+    "not_applicable",
+    "passed",
+    "read_task_set",
+]
+
+Status = Literal["ok", "failed", "skipped", "n/a"]
+
+Watch = Callable[[str], None]
+"""Called with the state of the checks in words, often."""
+
+_MAX_IDS = 1000
+_NO_VERIFIER = Verifier()
+
+
+class Finding(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What one check found."""
+
+    check: str = ""
+    status: Status
+    """`skipped`: the class says that it does not apply, or a package is missing; `n/a`: there is
+    nothing to look at."""
+    text: str
+    """The finding in one line; of a check that is skipped, the reason."""
+    task_ids: list[str] = []
+    """The tasks that fail, 1,000 at most."""
+    numbers: dict[str, float] = {}
+    """Measurements by name."""
+    frames: list[str] = []
+    """Where the author's code failed, as in a line of failures.jsonl."""
+
+
+def passed(text: str, **numbers: float) -> Finding:
+    """Return the finding of a check that holds."""
+    return Finding(status="ok", text=text, numbers=numbers)
+
+
+def failed(
+    text: str, task_ids: Iterable[str] = (), frames: Sequence[str] = (), /, **numbers: float
+) -> Finding:
+    """Return the finding of a check that does not hold."""
+    distinct = list(dict.fromkeys(task_ids))[:_MAX_IDS]
+    return Finding(
+        status="failed", text=text, task_ids=distinct, numbers=numbers, frames=list(frames)
+    )
+
+
+def not_applicable(text: str) -> Finding:
+    """Return the finding of a check that has nothing to look at."""
+    return Finding(status="n/a", text=text)
 
 
 class TaskSet(NamedTuple):
-    """Tasks that an environment is checked on."""
+    """The tasks on which an environment is checked."""
 
     rows: list[TaskRow]
-    """The first of those that are valid, without identical copies."""
+    """The first valid ones, without identical copies."""
     origin: str
-    """Where they come from, for people."""
+    """Where they come from, in words."""
     finding: Finding
-    """What is wrong with any of them."""
+    """What is wrong with any task of the file, these or others."""
 
 
 def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit: int) -> TaskSet:
@@ -58,8 +115,9 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
         with _tasks_file(found, given) as (path, origin):
             options = CollectOptions(model="check", env=found.name)
             source = TaskSource([path], options, registry)
-            rows = [row for row in source.rows() if row.env == found.name]
-            finding = _finding(source, registry, rows, origin)
+            read = (item for item in source.read() if isinstance(item, TaskRow))
+            rows = [row for row in read if row.env == found.name]
+            finding = _tasks_finding(source, registry, rows, origin)
             valid = (row for row in rows if row.first_attempt == 0 and _is_valid(row, found))
             return TaskSet(list(islice(valid, limit)), origin, finding)
     except AttemptError as error:
@@ -68,7 +126,7 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
 
 @contextmanager
 def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
-    """Give the file to read, and how its origin is shown."""
+    """Yield the file to read, and its origin in words."""
     path = given or own_tasks(found)
     if path is not None:
         yield path, str(path)
@@ -82,8 +140,10 @@ def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
         yield path, f"{NUM_GENERATED} generated with Random(0)"
 
 
-def _finding(source: TaskSource, registry: Registry, rows: list[TaskRow], origin: str) -> Finding:
-    """Say what `gym collect` would refuse, and what stands twice."""
+def _tasks_finding(
+    source: TaskSource, registry: Registry, rows: list[TaskRow], origin: str
+) -> Finding:
+    """Find rows that `gym collect` would refuse, and copies."""
     try:
         survey(source, registry)
     except TasksError as error:
@@ -106,14 +166,8 @@ def _is_valid(row: TaskRow, found: Found) -> bool:
     return True
 
 
-Watch = Callable[[str], None]
-"""Told what is being done, as often as there is something to tell."""
-
-_NOBODY = Verifier()
-
-
-class Episode(NamedTuple):
-    """One episode that was played for a check."""
+class CheckedEpisode(NamedTuple):
+    """An episode that was played for a check."""
 
     row: TaskRow
     record: Rollout
@@ -125,23 +179,23 @@ class Episode(NamedTuple):
 
     @property
     def reward(self) -> float:
-        """The reward of an episode that has one."""
+        """The reward of an episode without an error."""
         assert self.record.reward is not None, "an episode without an error is scored"
         return self.record.reward
 
     @property
     def prompt(self) -> list[Message]:
-        """What the model saw first."""
+        """The messages that the model saw first."""
         return self.record.messages[: self.record.num_prompt_messages]
 
     @property
     def turns(self) -> list[Message]:
-        """What the policy said."""
+        """The messages of the policy."""
         return [message for message in self.record.responses if message.role == "assistant"]
 
 
-class Scripted:
-    """A policy that says what it was given, the last of it again and again."""
+class ScriptedPolicy:
+    """A policy that says given messages in turn, and the last of them again and again."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = list(messages)
@@ -154,20 +208,24 @@ class Scripted:
         return Answer(message=self._messages[place])
 
 
-class _Echo:
-    """A policy that says the last words of the user back."""
+class _EchoPolicy:
+    """A policy that repeats the last message of the user."""
 
     async def answer(self, request: Request) -> Answer:
         """Say the text of the last user message."""
         texts = [message.text for message in request.messages if message.role == "user"]
-        return Answer(message=says(texts[-1] if texts else ""))
+        return Answer(message=assistant_message(texts[-1] if texts else ""))
+
+
+def assistant_message(text: str) -> Message:
+    """Return a message of the policy."""
+    return Message(role="assistant", content=text)
 
 
 class Subject:
-    """One environment under check, on some of its tasks.
+    """An environment under check, with some of its tasks.
 
-    The episodes of the oracle and those of the policies that know nothing are played once, and
-    serve every check that looks at them.
+    The episodes of the oracle, of silence and of an echo are played once for all checks.
     """
 
     def __init__(
@@ -188,34 +246,33 @@ class Subject:
         self._options = options
         self._workers = workers
         self._watch = watch
-        self._played: dict[str, list[Episode]] = {}
+        self._played: dict[str, list[CheckedEpisode]] = {}
 
-    async def oracles(self) -> list[Episode]:
-        """Give the oracle's episode of every task."""
-        return await self.episodes("oracle", lambda row: None)
+    async def oracles(self) -> list[CheckedEpisode]:
+        """Return the oracle's episode of every task."""
+        return await self._episodes("oracle", lambda: None)
 
-    async def silences(self) -> list[Episode]:
-        """Give the episode of every task in which the policy says nothing."""
-        return await self.episodes("empty", lambda row: Scripted([says("")]))
+    async def silences(self) -> list[CheckedEpisode]:
+        """Return the episode of every task in which the policy says nothing."""
+        return await self._episodes("empty", lambda: ScriptedPolicy([assistant_message("")]))
 
-    async def echoes(self) -> list[Episode]:
-        """Give the episode of every task in which the policy says the user's words back."""
-        return await self.episodes("echo", lambda row: _Echo())
+    async def echoes(self) -> list[CheckedEpisode]:
+        """Return the episode of every task in which the policy repeats the user's words."""
+        return await self._episodes("echo", _EchoPolicy)
 
-    async def golds(self) -> list[Episode]:
-        """Give the episodes of the oracle that have a score."""
+    async def golds(self) -> list[CheckedEpisode]:
+        """Return the episodes of the oracle that have a score."""
         return [episode for episode in await self.oracles() if not episode.error]
 
-    async def episodes(
-        self, name: str, policy_of: Callable[[TaskRow], Policy | None]
-    ) -> list[Episode]:
-        """Give an episode of every task with the policy of this name; None plays the oracle."""
+    async def _episodes(
+        self, name: str, new_policy: Callable[[], Policy | None]
+    ) -> list[CheckedEpisode]:
         if name not in self._played:
-            self._played[name] = [await self.episode(row, policy_of(row)) for row in self.rows]
+            self._played[name] = [await self.episode(row, new_policy()) for row in self.rows]
         return self._played[name]
 
-    async def episode(self, row: TaskRow, policy: Policy | None) -> Episode:
-        """Play a task and score it."""
+    async def episode(self, row: TaskRow, policy: Policy | None) -> CheckedEpisode:
+        """Play a task and score it; without a policy, the oracle plays."""
         plan = EpisodePlan(
             row=row,
             attempt=0,
@@ -231,32 +288,32 @@ class Subject:
         try:
             plan = msgspec.structs.replace(plan, roles=self._roles(row))
             record = await play(plan, policy)
-        except EpisodeFailedError as failed:
-            return Episode(row, failed.rollout, str(failed), frames_of(failed.error))
+        except EpisodeFailedError as error:
+            return CheckedEpisode(row, error.rollout, str(error), frames_of(error.error))
         except AttemptError as error:
             messages = list(row.messages)
             unplayed = Rollout(messages=messages, num_prompt_messages=len(messages))
-            return Episode(row, unplayed, str(error), frames_of(error))
+            return CheckedEpisode(row, unplayed, str(error), frames_of(error))
         return await self.scored(row, record, plan.roles)
 
     async def scored(
         self, row: TaskRow, record: Rollout, roles: Mapping[str, Model] | None = None
-    ) -> Episode:
-        """Score a record; roles that were not part of its episode are made anew."""
+    ) -> CheckedEpisode:
+        """Score a record, with the roles of its episode or else with new stand-ins."""
         try:
             scored = await score(
                 self.environment,
                 record,
-                verifier=_NOBODY,
+                verifier=_NO_VERIFIER,
                 options=self._options,
                 roles=self._roles(row) if roles is None else roles,
                 workers=self._workers,
             )
         except AttemptError as error:
-            return Episode(row, record, str(error), frames_of(error))
+            return CheckedEpisode(row, record, str(error), frames_of(error))
         self.verify_seconds.append(scored.timing.verify_seconds)
         self._watch(f"{self.name}: {len(self.verify_seconds):,} records scored")
-        return Episode(row, scored)
+        return CheckedEpisode(row, scored)
 
     async def scored_together(self, row: TaskRow, records: Sequence[Rollout]) -> list[Rollout]:
         """Score records of one task as a group.
@@ -268,28 +325,28 @@ class Subject:
         return await score_group(
             self.environment,
             records,
-            verifier=_NOBODY,
+            verifier=_NO_VERIFIER,
             options=self._options,
             roles=[self._roles(row) for _ in records],
             workers=self._workers,
         )
 
     def choices(self, row: TaskRow) -> list[str]:
-        """Give what a guesser would choose from.
+        """Return the choices of a task; none where its answer is free.
 
         Raises:
-            EpisodeError: The environment fails to say.
+            EpisodeError: The environment's `choices` fails.
 
         """
         with boundary(EpisodeError):
             return list(self.environment.choices(self.environment.parse_task(row.fields)))
 
     def _roles(self, row: TaskRow) -> Mapping[str, Model]:
-        """Give the scripted models of a task, fresh ones each time.
+        """Return new stand-ins for the roles of a task.
 
         Raises:
-            SetupError: A required role is not among them, or one is that the class does not
-                declare, or the environment fails to give them.
+            SetupError: One of a required role is missing, one is of a role that the class does
+                not declare, or the environment's `stand_ins` fails.
 
         """
         environment = self.environment
@@ -308,8 +365,3 @@ class Subject:
                     "which no run provides: name it in required_roles or optional_roles"
                 )
         return roles
-
-
-def says(text: str) -> Message:
-    """Give a message of the policy."""
-    return Message(role="assistant", content=text)

@@ -19,7 +19,8 @@ from gymcli.commands.options import JsonOption, key_values
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
-    from gymcli.checks.findings import CheckReport, Finding, Status
+    from gymcli.checks.checks import CheckReport
+    from gymcli.checks.subject import Finding, Status
 
 __all__ = ["check"]
 
@@ -50,8 +51,9 @@ def check(
     """
     import msgspec
 
+    from gymcli.checks.checks import CheckReport
     from gymcli.checks.checks import check as check_one
-    from gymcli.checks.findings import CheckReport, Finding
+    from gymcli.checks.subject import Finding
     from gymcli.environment.registry import Registry
 
     if tasks is not None and not names:

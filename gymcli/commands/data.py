@@ -16,8 +16,8 @@ from gymcli.runner.run_options import IdFieldOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
 
 if TYPE_CHECKING:
-    from gymcli.data.generation import Comparison
     from gymcli.data.statistics import Spread, Statistics
+    from gymcli.data.task_files import GeneratedComparison
     from gymcli.store.tasks import RowProblem
 
 __all__ = ["app", "warn_of_redacted"]
@@ -84,7 +84,7 @@ def generate(
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Write the data set of an environment, the same rows for the same seed."""
-    from gymcli.data.generation import compare_generated, generated_rows
+    from gymcli.data.task_files import compare_generated, generated_rows
     from gymcli.environment.registry import Registry, shipped_tasks
 
     if check:
@@ -100,7 +100,7 @@ def generate(
     _write_rows(generated_rows(envs[0], num, seed=seed or 0), out)
 
 
-def _print_comparisons(comparisons: list[Comparison], *, is_json: bool) -> None:
+def _print_comparisons(comparisons: list[GeneratedComparison], *, is_json: bool) -> None:
     """Print how generated rows compare with the shipped ones.
 
     Raises:
@@ -185,7 +185,7 @@ def render(
     """
     import msgspec
 
-    from gymcli.data.validation import rendered_rows
+    from gymcli.data.task_files import rendered_rows
 
     rows = rendered_rows(file, prompt=prompt, id_field=id_field, limit=limit)
     lines = (msgspec.json.encode(row) + b"\n" for row in rows)
@@ -273,7 +273,7 @@ def validate(
     """
     import msgspec
 
-    from gymcli.data.validation import validate as validate_files
+    from gymcli.data.task_files import validate as validate_files
 
     found = validate_files(
         files,

@@ -17,8 +17,9 @@ from gymcli.errors import FilterError, UsageError
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
-    from gymcli.data.export_source import Selected, Source
+    from gymcli.data.export_source import ExportSource
     from gymcli.data.exporters import Exporter
+    from gymcli.store.run_index import RunIndex
 
 __all__ = ["export"]
 
@@ -56,7 +57,7 @@ def export(
     """
     import msgspec
 
-    from gymcli.data.export_source import Source
+    from gymcli.data.export_source import ExportSource
     from gymcli.data.exporters import COMPLETIONS, EXPORTERS
 
     if completion and to != "sft":
@@ -65,7 +66,8 @@ def export(
     if not out.name.endswith(exporter.endings):
         raise UsageError(f"-o {out}: --to {to} writes {', '.join(exporter.endings)}")
     with ExitStack() as stack:
-        source = Source(list(_selected(runs, where, env, stack)), scrubber_of((), os.environ))
+        selected = list(_selected(runs, where, env, stack))
+        source = ExportSource(selected, scrubber_of((), os.environ))
         inputs = [file for run in runs for file in (run.iterdir() if run.is_dir() else [run])]
         num_rows, files = _write(exporter, source, out, inputs)
     for text in source.warnings:
@@ -83,9 +85,8 @@ def export(
 
 def _selected(
     runs: Sequence[Path], where: str | None, env: str | None, stack: ExitStack
-) -> Iterator[Selected]:
+) -> Iterator[tuple[RunIndex, list[int]]]:
     """Open each run, and yield it with its selected rows."""
-    from gymcli.data.export_source import Selected
     from gymcli.metrics.filters import parse_filter
     from gymcli.runner.measure import index_run
     from gymcli.store.rollout_files import ROLLOUTS, unfinished_line
@@ -101,36 +102,35 @@ def _selected(
         if unfinished := unfinished_line(run):
             warn(unfinished)
         try:
-            yield Selected(index, index.select(wanted))
+            yield index, index.select(wanted)
         except FilterError as error:
             raise FilterError(f"{run}: {error}") from error
 
 
 def _write(
-    exporter: Exporter, source: Source, out: Path, inputs: Sequence[Path]
+    exporter: Exporter, source: ExportSource, out: Path, inputs: Sequence[Path]
 ) -> tuple[int, list[str]]:
     """Write all files of a format, all or none; return the number of rows, and the names."""
     from gymcli.data.output import whole_file
 
-    with ExitStack() as files:
-        file = files.enter_context(whole_file(out, inputs=inputs))
-        written = exporter.write(source, file)
-        if not written.num_rows:
-            raise _nothing(source)
-        if written.write_beside is None:
-            return written.num_rows, [str(out)]
+    paths = [out]
+    if exporter.second_ending:
         ending = next(ending for ending in exporter.endings if out.name.endswith(ending))
-        beside = out.with_name(out.name.removesuffix(ending) + exporter.beside)
-        written.write_beside(files.enter_context(whole_file(beside, inputs=inputs)))
-        return written.num_rows, [str(out), str(beside)]
+        paths.append(out.with_name(out.name.removesuffix(ending) + exporter.second_ending))
+    with ExitStack() as files:
+        opened = [files.enter_context(whole_file(path, inputs=inputs)) for path in paths]
+        num_rows = exporter.write(source, *opened)
+        if not num_rows:
+            raise _nothing(source)
+    return num_rows, [str(path) for path in paths]
 
 
-def _nothing(source: Source) -> UsageError:
+def _nothing(source: ExportSource) -> UsageError:
     names = ", ".join(str(run.path) for run, _ in source.runs)
     if not source.left_out:
         return UsageError(f"{names}: nothing is selected; nothing was written")
     return UsageError(f"{names}: nothing was written; left out: {_left_out(source)}")
 
 
-def _left_out(source: Source) -> str:
+def _left_out(source: ExportSource) -> str:
     return ", ".join(f"{reason}: {count}" for reason, count in source.left_out.most_common())

@@ -27,13 +27,13 @@ def mock(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="A model that is served; without any, every name is.", metavar="NAME"),
+        typer.Option(help="A model to serve; without this option, every name.", metavar="NAME"),
     ] = None,
     api_key_env: Annotated[
         str | None,
         typer.Option(
             metavar="VARIABLE",
-            help="Holds the key that requests need; with --record, that of the endpoint.",
+            help="Holds the key that requests need; with --record, the endpoint's key.",
         ),
     ] = None,
     latency: Annotated[
@@ -47,16 +47,18 @@ def mock(
         list[str] | None,
         typer.Option(metavar="KIND[=RATE][@TEXT]", help="See docs/mock.md for the kinds."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of faults and latency.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of faults and latency.")] = 0,
     max_in_flight: Annotated[
-        int | None, typer.Option(min=1, help="Requests at once; more get 429.")
+        int | None, typer.Option(min=1, help="Refuse more requests at once with 429.")
     ] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(min=1, help="More get 429.")] = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Refuse more with 429.")
+    ] = None,
     down_after: Annotated[
         str | None, typer.Option(metavar="5s|100r", help="Die after seconds or requests.")
     ] = None,
     down_for: Annotated[
-        str | None, typer.Option(metavar="20s|for-ever", help="And return after so long.")
+        str | None, typer.Option(metavar="20s|for-ever", help="Return after this time.")
     ] = None,
     record: Annotated[
         Path | None,
@@ -70,11 +72,11 @@ def mock(
         bool, typer.Option("--with-parent", help="Stop when stdin closes, too.")
     ] = False,
 ) -> None:
-    """Serve an endpoint that answers without a model, and fails as it is told.
+    """Serve an endpoint that answers without a model, and fails on demand.
 
-    The one line of stdout is its base URL. It stops at SIGTERM or Ctrl-C, with exit code 0;
-    SIGUSR1 brings it back where it is down. What fails is decided by the seed and the requests
-    alone, whatever their order. GET /stats counts; POST /down?seconds=N lets it die.
+    It prints its base URL on stdout. SIGTERM or Ctrl-C stops it, with exit code 0; SIGUSR1 brings
+    it back when it is down. Which requests fail depends on the seed and the requests alone, not on
+    their order. GET /stats returns counts; POST /down?seconds=N lets it die.
     """
     from gymcli.environment.addresses import is_loopback
     from gymcli.mock import Faults, Latency, MockServer, Outage, parse_behaviour, serve
@@ -99,7 +101,7 @@ def mock(
         secrets=secrets,
     )
     if not is_loopback(host):
-        warn(f"--host {host}: others than this machine may reach the server")
+        warn(f"--host {host}: other machines may reach the server")
     allow_open_files(MOST_OPEN_FILES)
     run_async(serve(server, _announce, with_parent=with_parent))
 

@@ -36,20 +36,21 @@ def serve(
         typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role."),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Requests under way at once at each model of a role.")
+        int, typer.Option(min=1, help="Requests in flight at once to each model of a role.")
     ] = 64,
     session_lifetime: Annotated[
-        float, typer.Option(callback=positive, help="Seconds after which an unused session ends.")
+        float,
+        typer.Option(callback=positive, help="End a session that is unused for this many seconds."),
     ] = 3600.0,
     max_sessions: Annotated[
-        int, typer.Option(min=1, help="Sessions open at once; more get 503.")
+        int, typer.Option(min=1, help="Refuse more sessions at once with 503.")
     ] = 10_000,
 ) -> None:
     """Serve an environment in NeMo Gym's resources-server protocol.
 
-    The one line of stdout is its base URL. `gym collect TASKS --env NAME=URL` plays it, and so do
-    NeMo Gym's agents. It stops at SIGTERM or Ctrl-C, with exit code 0. There is no authentication:
-    whoever reaches the port may use it.
+    It prints its base URL on stdout. `gym collect TASKS --env NAME=URL` plays it, and so do NeMo
+    Gym's agents. SIGTERM or Ctrl-C stops it, with exit code 0. There is no authentication: whoever
+    reaches the port may use it.
     """
     from gymcli.environment.addresses import is_loopback
     from gymcli.serving import Limits, Service
@@ -64,7 +65,7 @@ def serve(
     for text in service.warnings:
         warn(text)
     if not is_loopback(host):
-        warn(f"--host {host}: others than this machine may reach the server, which asks for no key")
+        warn(f"--host {host}: other machines may reach the server, which asks for no key")
     message(f"serving {service.found.name}")
     run_async(serve_until_stopped(service, host=host, port=port, announce=_announce))
 

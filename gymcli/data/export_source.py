@@ -1,4 +1,4 @@
-"""What is exported: the rows of runs that were selected, each read when its turn comes."""
+"""The attempts that are exported: selected rows of runs, each read from its file in its turn."""
 
 from __future__ import annotations
 
@@ -10,98 +10,97 @@ from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.run_index import Row, RunIndex
 from gymcli.types import Failure, Rollout
 
-__all__ = ["NOT_SCORED", "Attempt", "LeftOutError", "Scored", "Selected", "Source"]
-
-
-NOT_SCORED = "not scored"
+__all__ = ["ExportSource", "ExportedAttempt", "LeftOutError"]
 
 
 class LeftOutError(Exception):
-    """Raised when a rollout cannot be said in a format; the text is the reason, without names."""
+    """Raised when a format cannot hold a rollout; the text is the reason, without names."""
 
 
-class Selected(NamedTuple):
-    """The rows of a run that are exported."""
-
-    run: RunIndex
-    rows: Sequence[int]
-
-
-class Attempt(NamedTuple):
-    """An attempt that is exported."""
+class ExportedAttempt(NamedTuple):
+    """An attempt with its record."""
 
     run: RunIndex
     row: Row
     line: bytes
-    """As it is on disk, without secrets."""
+    """The line on disk, without secrets."""
     record: Rollout | Failure
 
+    @property
+    def rollout(self) -> Rollout:
+        """The record of an attempt that is not a failure."""
+        assert isinstance(self.record, Rollout)
+        return self.record
 
-class Scored(NamedTuple):
-    """An attempt with its score."""
-
-    run: RunIndex
-    row: Row
-    line: bytes
-    rollout: Rollout
-    reward: float
+    @property
+    def reward(self) -> float:
+        """The reward of a scored attempt."""
+        assert self.row.reward is not None
+        return self.row.reward
 
 
-class Source:
+class ExportSource:
     """The attempts of several runs, read one by one.
 
     Args:
-        runs: Their rows.
+        runs: Each run with the numbers of its selected rows.
         scrubber: Takes secrets out of each line before anything is made of it.
 
     """
 
-    def __init__(self, runs: Sequence[Selected], scrubber: Scrubber = NOTHING_SECRET) -> None:
+    def __init__(
+        self,
+        runs: Sequence[tuple[RunIndex, Sequence[int]]],
+        scrubber: Scrubber = NOTHING_SECRET,
+    ) -> None:
         self.runs = runs
         self.left_out: Counter[str] = Counter()
-        """What was selected and could not be written, by the reason."""
+        """How many selected attempts, or tasks, were not written, by the reason."""
         self.warnings: list[str] = []
         """What else the user should know."""
         self.num_redacted = 0
         """Lines that held a secret."""
         self._scrubber = scrubber
 
-    def attempts(self) -> Iterator[Attempt]:
-        """Give all attempts, run by run.
+    def attempts(self) -> Iterator[ExportedAttempt]:
+        """Yield all attempts, run by run.
 
         Raises:
             UsageError: A line cannot be read, or is no longer there.
 
         """
-        for run, rows in self.runs:
-            for number in rows:
+        for run, numbers in self.runs:
+            for number in numbers:
                 yield self.read(run, run.rows[number])
 
-    def scored(self) -> Iterator[Scored]:
-        """Give the attempts that have a score; the others are counted as left out.
+    def scored(self) -> Iterator[ExportedAttempt]:
+        """Yield the scored attempts, run by run, and count the others as left out.
 
         Raises:
             UsageError: A line cannot be read, or is no longer there.
 
         """
-        for run, rows in self.runs:
-            for number in rows:
-                row = run.rows[number]
-                if row.status == "scored":
-                    yield self.read_scored(run, row)
-                else:
-                    self.left_out[NOT_SCORED] += 1
+        for run, numbers in self.runs:
+            for row in self.scored_rows(run, numbers):
+                yield self.read(run, row)
 
-    def read(self, run: RunIndex, row: Row) -> Attempt:
-        """Read one attempt."""
+    def scored_rows(self, run: RunIndex, numbers: Sequence[int]) -> Iterator[Row]:
+        """Yield the scored ones of some rows, and count the others as left out."""
+        for number in numbers:
+            row = run.rows[number]
+            if row.status == "scored":
+                yield row
+            else:
+                self.left_out["not scored"] += 1
+
+    def read(self, run: RunIndex, row: Row) -> ExportedAttempt:
+        """Read one attempt.
+
+        Raises:
+            UsageError: Its line cannot be read, or is no longer there.
+
+        """
         raw = run.line(row)
         line = self._scrubber.line(raw)
         self.num_redacted += line is not raw
-        return Attempt(run, row, line, run.decoded(row, line))
-
-    def read_scored(self, run: RunIndex, row: Row) -> Scored:
-        """Read one attempt that has a score."""
-        attempt = self.read(run, row)
-        assert isinstance(attempt.record, Rollout)
-        assert row.reward is not None
-        return Scored(run, row, attempt.line, attempt.record, row.reward)
+        return ExportedAttempt(run, row, line, run.decoded(row, line))

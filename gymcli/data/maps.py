@@ -1,9 +1,12 @@
-"""A map: which rows of a table are taken, and how their columns become the row of a task."""
+"""Maps: which rows of a table are taken, and how their columns become the row of a task."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
@@ -19,26 +22,24 @@ from pydantic import (
     model_validator,
 )
 
-from gymcli.data.tables import is_same, json_value
 from gymcli.errors import UsageError
 from gymcli.store.task_row import PromptTemplate, listed, read_yaml
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
-__all__ = ["TRANSFORMS", "Column", "RowMap", "Step", "Transform", "read_map"]
-
+__all__ = ["TRANSFORMS", "RowMap", "json_value", "read_map"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 """A comma anywhere else may be that of a decimal: 1,5 is not 15."""
 
 
-class Transform(NamedTuple):
-    """One way to change a value."""
+class _Transform(NamedTuple):
+    """A way to change a value."""
 
     function: Callable[[JSON, JSON], JSON]
     """Takes the value and the argument; raises ValueError for a value that it cannot change."""
     argument: str | None = None
-    """What the map says beside the name: a `text`, a `column`, or nothing."""
+    """What the argument in a map is: a `text`, a `column`, or nothing."""
 
 
 def _text(value: JSON, _: JSON) -> JSON:
@@ -93,7 +94,7 @@ def _letter(value: JSON, _: JSON) -> str:
 
 
 def _letter_in(value: JSON, options: JSON) -> JSON:
-    places = [place for place, item in enumerate(_known_list(options)) if is_same(item, value)]
+    places = [place for place, item in enumerate(_known_list(options)) if _is_same(item, value)]
     if len(places) != 1:
         raise ValueError(f"{value!r:.80} is {len(places)} times among the options, not once")
     return _letter(places[0], None)
@@ -112,21 +113,21 @@ def _known_list(value: JSON) -> list[JSON]:
 
 
 TRANSFORMS = {
-    "text": Transform(_text),
-    "number": Transform(_number),
-    "strip": Transform(_strip),
-    "after": Transform(_after, "text"),
-    "json": Transform(_json),
-    "letters": Transform(_letters),
-    "lettered": Transform(_lettered),
-    "letter": Transform(_letter),
-    "letter_in": Transform(_letter_in, "column"),
+    "text": _Transform(_text),
+    "number": _Transform(_number),
+    "strip": _Transform(_strip),
+    "after": _Transform(_after, "text"),
+    "json": _Transform(_json),
+    "letters": _Transform(_letters),
+    "lettered": _Transform(_lettered),
+    "letter": _Transform(_letter),
+    "letter_in": _Transform(_letter_in, "column"),
 }
-"""The ways by their name in a map."""
+"""The transforms by their name in a map."""
 
 
-class Step(BaseModel):
-    """One transform of a value."""
+class _Step(BaseModel):
+    """One transform of a value, with its argument."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -167,18 +168,18 @@ def _as_json(values: Mapping[str, JSON]) -> JSONObject:
     return {name: json_value(value, name) for name, value in values.items()}
 
 
-class Column(BaseModel):
-    """Where a field comes from: the column, and what is done to its value."""
+class _Column(BaseModel):
+    """Where a field comes from: a column, and the transforms of its value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(alias="from", min_length=1)
     """A column's name, or a path into it: `answers.text.0`."""
-    apply: Annotated[tuple[Step, ...], BeforeValidator(_as_list)] = ()
+    apply: Annotated[tuple[_Step, ...], BeforeValidator(_as_list)] = ()
 
 
 class RowMap(BaseModel):
-    """What a map file says; without any of it a row is taken as it is."""
+    """The content of a map file; an empty one takes every row as it is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -186,10 +187,10 @@ class RowMap(BaseModel):
         dict[str, Annotated[list[JSON], BeforeValidator(_as_list)]], AfterValidator(_as_json)
     ] = {}
     """Only rows whose columns have these values, or one of them."""
-    fields: dict[str, Annotated[Column, BeforeValidator(_as_column)]] | None = None
-    """The row's fields and their columns; None: every column under its own name."""
+    fields: dict[str, Annotated[_Column, BeforeValidator(_as_column)]] | None = None
+    """The row's fields by name; None takes every column under its own name."""
     constants: Annotated[JSONObject, AfterValidator(_as_json)] = {}
-    """Fields that are the same in every row, over those of the columns."""
+    """Fields that are the same in every row; they replace those of the columns."""
     user: str | None = None
     """A prompt template over the row's fields, as in a prompt file."""
     system: str | None = None
@@ -206,22 +207,22 @@ class RowMap(BaseModel):
         return None if self.user is None else PromptTemplate(self.user, self.system)
 
     def takes(self, row: Mapping[str, object]) -> bool:
-        """Say whether a row of the table is wanted.
+        """Return whether a row of the table is taken.
 
         Raises:
-            ValueError: A column is not there.
+            ValueError: There is no such column.
 
         """
         return all(
-            any(is_same(json_value(_at(row, path), path), value) for value in values)
+            any(_is_same(json_value(_at(row, path), path), value) for value in values)
             for path, values in self.where.items()
         )
 
     def apply(self, row: Mapping[str, object]) -> JSONObject:
-        """Give the task row that a row of the table becomes.
+        """Return the task row that is made of a row of the table.
 
         Raises:
-            ValueError: A column is not there, or its value does not fit; the text says which.
+            ValueError: There is no such column, or its value does not fit; the text says which.
 
         """
         if self.fields is None:
@@ -242,7 +243,7 @@ def read_map(path: Path) -> RowMap:
     """Read a map file.
 
     Raises:
-        UsageError: The file is missing, is no YAML mapping, or says something unknown.
+        UsageError: The file is missing, is no YAML mapping, or has unknown keys or values.
 
     """
     loaded = read_yaml(path)
@@ -260,7 +261,7 @@ def read_map(path: Path) -> RowMap:
     return row_map
 
 
-def _value(column: Column, row: Mapping[str, object]) -> JSON:
+def _value(column: _Column, row: Mapping[str, object]) -> JSON:
     value = json_value(_at(row, column.source), column.source)
     for step in column.apply:
         transform = TRANSFORMS[step.name]
@@ -275,7 +276,7 @@ def _value(column: Column, row: Mapping[str, object]) -> JSON:
 
 
 def _at(row: Mapping[str, object], path: str) -> object:
-    """Give a column, or what a path leads to within it."""
+    """Return the value of a column, or of a path within it."""
     if path in row:
         return row[path]
     value: object = row
@@ -287,3 +288,38 @@ def _at(row: Mapping[str, object], path: str) -> object:
         else:
             raise ValueError(f'there is no column "{path}" (the row has: {listed(row)})')
     return value
+
+
+def json_value(value: object, column: str) -> JSON:
+    """Return a value as JSON.
+
+    Dates and times become ISO 8601 text, decimals text, NaN null, and numpy's scalars and arrays
+    numbers and lists.
+
+    Raises:
+        ValueError: JSON cannot hold it (bytes, an infinity); the text names the column.
+
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise ValueError(f'column "{column}" holds {value}, which JSON has not')
+        return None if math.isnan(value) else float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item, f"{column}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item, column) for item in value]
+    if callable(to_list := getattr(value, "tolist", None)):  # numpy's
+        return json_value(to_list(), column)
+    kind = type(value).__name__
+    raise ValueError(f'column "{column}" holds {kind}, which JSON has not')
+
+
+def _is_same(one: JSON, other: JSON) -> bool:
+    """Return whether two values are equal in JSON, where true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)

@@ -1,4 +1,4 @@
-"""Writes a file that is there whole or not at all, compressed where its name says so."""
+"""Write a file whole or not at all, compressed where its name says so."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["compressing", "replacing", "whole_file"]
 
 @contextmanager
 def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
-    """Give a file to write, which takes its place when the block ends well; `.gz`, `.zst` compress.
+    """Open a file that replaces `path` when the block ends well; `.gz` and `.zst` compress.
 
     Raises:
-        UsageError: It cannot be written, is one of `inputs`, or is there and no regular file.
+        UsageError: `path` cannot be written, is one of `inputs`, or is no regular file.
 
     """
     with replacing(path, inputs=inputs) as raw, compressing(raw, path.suffix) as file:
@@ -34,10 +34,10 @@ def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]
 
 @contextmanager
 def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRandom]:
-    """Give an empty file beside this one, which takes its place when the block ends well.
+    """Open an empty file beside `path` that replaces it when the block ends well.
 
     Raises:
-        UsageError: It cannot be written, is one of `inputs`, or is there and no regular file.
+        UsageError: `path` cannot be written, is one of `inputs`, or is no regular file.
 
     """
     target = _resolved(path)
@@ -69,13 +69,13 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove what processes left beside a file that died while they wrote it.
+    """Remove the temporary files of processes that died while they wrote this file.
 
-    The number of a process may be that of another machine's or container's, so that the lock of
-    the file must be free as well.
+    A process number may belong to another machine or container, so that the lock of the temporary
+    file must be free as well.
     """
     pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.tmp")
-    with suppress(OSError):  # a folder that cannot be read; whoever writes there says so
+    with suppress(OSError):  # a folder that cannot be read; writing there raises the error
         for path in target.parent.iterdir():
             found = pattern.fullmatch(path.name)
             if found is not None and not _is_alive(int(found[1])):
@@ -93,7 +93,7 @@ def _is_alive(process: int) -> bool:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a file that no process of any machine has locked."""
+    """Remove a file unless a process of any machine has locked it."""
     with suppress(OSError):  # it is locked, gone, or not ours
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -104,17 +104,17 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def _resolved(path: Path) -> Path:
-    """Give where a path leads, through links.
+    """Return the path behind links.
 
     Raises:
-        UsageError: It leads nowhere, as links in a circle do.
+        UsageError: The links lead in a circle, or cannot be followed.
 
     """
     try:
         target = path.resolve()
-        is_circle = target.is_symlink()  # as Python 3.13 gives it
-    except RuntimeError:  # as those before do
-        is_circle = True
+        is_circle = target.is_symlink()  # Python 3.13 and later return a link of the circle
+    except RuntimeError:
+        is_circle = True  # Python before 3.13
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
     if is_circle:
@@ -125,12 +125,12 @@ def _resolved(path: Path) -> Path:
 def _is_same_file(target: Path, other: Path) -> bool:
     try:
         return target == other.resolve() or target.samefile(other)
-    except (OSError, RuntimeError):  # one is not there; whoever opens it says so
+    except (OSError, RuntimeError):  # one does not exist; opening it raises the error
         return False
 
 
 def compressing(raw: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:
-    """Give what compresses into a file by a suffix; equal content gives equal bytes."""
+    """Return a file that compresses into `raw` by the suffix; equal content gives equal bytes."""
     if suffix == ".gz":
         return cast("BinaryIO", gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
     if suffix != ".zst":

@@ -1,4 +1,4 @@
-"""Tasks from tables of others: a data set of the hub, or a local file, through a map."""
+"""`gym data pull`: write the rows of a table as tasks, through a map."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from gymcli.data.maps import RowMap, read_map
 from gymcli.data.output import compressing, replacing
-from gymcli.data.tables import PREFIX, SourceRow, local_rows, open_dataset
+from gymcli.data.tables import HUB_PREFIX, SourceRow, local_rows, open_dataset
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.survey import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
@@ -41,24 +41,24 @@ class Provenance(msgspec.Struct, omit_defaults=True, kw_only=True):
     revision: str | None = None
     """The commit of a data set on the hub."""
     license: str | None = None
-    """What the card of that data set says."""
+    """The licence that the card of that data set names."""
     source_sha256: str | None = None
-    """Of a local file."""
+    """The hash of a local file."""
     map_sha256: str | None = None
     limit: int | None = None
     num_rows: int = 0
     num_skipped: int = 0
-    """Rows that were wrong, and left out because that was asked for."""
+    """Wrong rows that were left out on request."""
     sha256: str = ""
-    """Of the file that was written."""
+    """The hash of the file that was written."""
 
 
 class Pulled(NamedTuple):
-    """What became of a pull."""
+    """The result of a pull."""
 
     provenance: Provenance
     problems: list[str]
-    """What is wrong with the first of the rows that were left out."""
+    """What is wrong with the first rows that were left out."""
     num_redacted: int = 0
     """Rows that held a secret, and were written without it."""
 
@@ -75,7 +75,7 @@ def pull(
     skip_bad: bool = False,
     scrubber: Scrubber = NOTHING_SECRET,
 ) -> Pulled:
-    """Write rows of a table as tasks, and beside them where they come from; no secrets in either.
+    """Write rows of a table as tasks, and their provenance beside them; no secrets in either.
 
     Raises:
         UsageError: Source, map or `out` cannot be used.
@@ -87,7 +87,7 @@ def pull(
     row_map = read_map(map_file) if map_file else RowMap()
     record_path = Path(f"{out}.source.json")
     inputs = [Path(source)] if map_file is None else [Path(source), map_file]
-    # Both are opened before anything is read, and take their places when all else is done.
+    # Both are opened before anything is read, and replace old ones when all else is done.
     with (
         replacing(out, inputs=inputs) as raw,
         replacing(record_path, inputs=[*inputs, out]) as record_file,
@@ -118,7 +118,7 @@ def pull(
 def _opened(
     source: str, *, config: str | None, split: str | None, revision: str | None
 ) -> tuple[Iterator[SourceRow], Provenance]:
-    if source.startswith(PREFIX):
+    if source.startswith(HUB_PREFIX):
         found = open_dataset(source, config=config, split=split, revision=revision)
         return found.rows, Provenance(
             source=source,
@@ -134,7 +134,7 @@ def _opened(
 
 
 def _mapped(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[SourceRow]:
-    """Give the rows that the map takes as it makes them, read from JSON again."""
+    """Yield the rows that the map makes, decoded from JSON as a collection would read them."""
     for number, row in rows:
         if isinstance(row, str):
             yield SourceRow(number, row)
@@ -151,7 +151,7 @@ def _mapped(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[SourceRow]:
 
 
 def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> Iterator[bytes]:
-    """Give the rows that can be collected, as lines; what is wrong with others is added."""
+    """Yield the rows that can be collected, as lines, and add the problems of the others."""
     reader = TaskReader()
     reading: TaskReading | None = None
     for number, row in rows:
@@ -159,7 +159,11 @@ def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> I
         if isinstance(row, str):
             problems.add(RowProblem(place, row))
             continue
-        reading = reading or _reading(row)
+        if reading is None:  # a collection needs a template if the first row does
+            prompts = (row.get("responses_create_params"), row.get("messages"))
+            has_prompt = row.get("prompt") or any(prompt is not None for prompt in prompts)
+            template = None if has_prompt else PromptTemplate("")
+            reading = TaskReading(default_env="", template=template, hints=_HINTS)
         items = reader.read(row, reading, source=source, line=number)
         wrong = [item for item in items if isinstance(item, RowProblem)]
         for problem in wrong:
@@ -171,10 +175,3 @@ def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> I
             problems.add(RowProblem(place, TOO_LONG))
             continue
         yield line
-
-
-def _reading(first: JSONObject) -> TaskReading:
-    """Read as a collection would: with a template, if the first row needs one."""
-    is_raw = all(first.get(name) is None for name in ("responses_create_params", "messages"))
-    template = PromptTemplate("") if is_raw and not first.get("prompt") else None
-    return TaskReading(default_env="", template=template, hints=_HINTS)

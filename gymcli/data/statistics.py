@@ -1,11 +1,11 @@
-"""What task files hold: lengths, turns, tools, images, parameters and fields of few values."""
+"""Describe task files: lengths, turns, tools, images, parameters and fields of few values."""
 
 from __future__ import annotations
 
 import hashlib
 import statistics
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,16 +21,16 @@ from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canoni
 __all__ = ["Spread", "Statistics", "describe_tasks"]
 
 _MAX_VALUES = 20
-"""Different values up to which a field is counted by them."""
+"""The most different values of a field that is counted by value."""
 _MAX_CHARACTERS = 40
-"""Of a value that is worth a name in a table."""
+"""The longest value that is counted."""
 _MAX_NUMBER = 1e150
-"""Beyond it squares and sums leave the range of floats; no parameter that is meant does."""
+"""The largest parameter in a spread: beyond it squares and sums leave the range of floats."""
 _IMAGES = ("image_url", "input_image")
 
 
 class Spread(msgspec.Struct):
-    """How a number is spread over the rows that have it."""
+    """The distribution of a number over the rows that have it."""
 
     num: int
     mean: float
@@ -44,36 +44,36 @@ class Spread(msgspec.Struct):
 
 
 class Statistics(msgspec.Struct, kw_only=True):
-    """What stands in task files."""
+    """The description of task files."""
 
     files: list[str]
-    num_rows: int
-    num_tasks: int
+    num_rows: int = 0
+    num_tasks: int = 0
     """Rows without their identical copies in the same file."""
-    num_wrong: int
-    """Rows that cannot be read as tasks, in no other number; `validate` says why."""
-    num_unique_prompts: int
-    """Different messages with their tools."""
-    num_unique_user_texts: int
-    num_without_id: int
-    """Tasks that are known by a hash of their content."""
-    num_images: int
-    environments: dict[str, int]
+    num_wrong: int = 0
+    """Rows that cannot be read as tasks, which no other number includes."""
+    num_unique_prompts: int = 0
+    """Different prompts, each with its tools."""
+    num_unique_user_texts: int = 0
+    num_without_id: int = 0
+    """Tasks whose id is a hash of their content."""
+    num_images: int = 0
+    environments: dict[str, int] = {}
     """Rows by environment; the key is empty where a row names none."""
-    spreads: dict[str, Spread]
+    spreads: dict[str, Spread] = {}
     """`prompt_characters`, `prompt_words`, `messages`, `user_turns`, `tools` and
     `params.NAME`, each over the rows that have it."""
-    tool_names: dict[str, int]
-    """Rows by the tool that they declare."""
-    fields: dict[str, dict[str, int]]
-    """Rows by value, of fields whose values are few, short and shared.
+    tool_names: dict[str, int] = {}
+    """Rows by the tools that they declare."""
+    fields: dict[str, dict[str, int]] = {}
+    """Rows by value, of fields whose values are few and short, and in two rows or more on average.
 
     Numbers, booleans and null are JSON; so is a text that could be taken for one of them.
     """
 
 
 def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -> Statistics:
-    """Describe task files; memory holds a few numbers and digests a row.
+    """Describe task files; memory grows by a few numbers and digests a row.
 
     Raises:
         UsageError: A file or the template cannot be read.
@@ -86,109 +86,73 @@ def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -
         template=PromptTemplate.read(prompt) if prompt else None,
         id_by_file=True,
     )
-
-    def count(shared_ids: frozenset[tuple[str, str]]) -> Statistics:
-        tally = _Tally()
-        told = reading._replace(shared_ids=shared_ids)
-        for item in read_tasks([file.path for file in files], told):
-            if isinstance(item, RowProblem):
-                tally.num_wrong += 1
-            elif isinstance(item, TaskRow):
-                tally.add(item)
-        return tally.result([str(file.path) for file in files])
-
-    return told_apart(count)
+    paths = [file.path for file in files]
+    return told_apart(lambda shared_ids: _describe(paths, reading._replace(shared_ids=shared_ids)))
 
 
-class _Tally:
-    """What one pass keeps."""
-
-    def __init__(self) -> None:
-        self.num_wrong = 0
-        self._num_rows = self._num_tasks = self._num_without_id = self._num_images = 0
-        self._prompts: set[bytes] = set()
-        self._user_texts: set[bytes] = set()
-        self._environments: Counter[str] = Counter()
-        self._numbers: dict[str, array[float]] = {}
-        self._tool_names: Counter[str] = Counter()
-        self._fields = _FieldValues()
-
-    def add(self, row: TaskRow) -> None:
-        """Count a row."""
-        self._num_rows += 1
-        self._num_tasks += row.first_attempt == 0
-        self._num_without_id += row.first_attempt == 0 and own_task_id(row.fields) is None
-        self._num_images += sum(_num_images(message) for message in row.messages)
-        self._prompts.add(_digest([row.messages, row.tools]))
-        users = [message.text for message in row.messages if message.role == "user"]
-        self._user_texts.add(_digest(users))
-        self._environments[row.env] += 1
+def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
+    found = Statistics(files=[str(path) for path in paths])
+    prompts: set[bytes] = set()
+    user_texts: set[bytes] = set()
+    environments: Counter[str] = Counter()
+    tool_names: Counter[str] = Counter()
+    numbers: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
+    fields: dict[str, Counter[str] | None] = {}
+    for row in read_tasks(paths, reading):
+        if isinstance(row, RowProblem):
+            found.num_wrong += 1
+        if not isinstance(row, TaskRow):
+            continue
+        found.num_rows += 1
+        if row.first_attempt == 0:
+            found.num_tasks += 1
+            found.num_without_id += own_task_id(row.fields) is None
+        found.num_images += sum(_num_images(message) for message in row.messages)
         texts = [message.text for message in row.messages]
-        self._note("prompt_characters", sum(map(len, texts)))
-        self._note("prompt_words", sum(len(text.split()) for text in texts))
-        self._note("messages", len(texts))
-        self._note("user_turns", len(users))
+        users = [message.text for message in row.messages if message.role == "user"]
+        prompts.add(_digest([row.messages, row.tools]))
+        user_texts.add(_digest(users))
+        environments[row.env] += 1
+        numbers["prompt_characters"].append(sum(map(len, texts)))
+        numbers["prompt_words"].append(sum(len(text.split()) for text in texts))
+        numbers["messages"].append(len(texts))
+        numbers["user_turns"].append(len(users))
         if row.tools is not None:
-            self._note("tools", len(row.tools))
-            self._tool_names.update({_tool_name(tool) for tool in row.tools})
+            numbers["tools"].append(len(row.tools))
+            tool_names.update({_tool_name(tool) for tool in row.tools})
         for name, value in row.params.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if abs(value) <= _MAX_NUMBER:
-                self._note(f"params.{name}", value)
-        self._fields.add(row.fields)
-
-    def result(self, files: list[str]) -> Statistics:
-        """Give what was counted."""
-        return Statistics(
-            files=files,
-            num_rows=self._num_rows,
-            num_tasks=self._num_tasks,
-            num_wrong=self.num_wrong,
-            num_unique_prompts=len(self._prompts),
-            num_unique_user_texts=len(self._user_texts),
-            num_without_id=self._num_without_id,
-            num_images=self._num_images,
-            environments=dict(self._environments.most_common()),
-            spreads={name: _spread(numbers) for name, numbers in self._numbers.items()},
-            tool_names=dict(self._tool_names.most_common()),
-            fields=self._fields.shared(),
-        )
-
-    def _note(self, name: str, number: float) -> None:
-        self._numbers.setdefault(name, array("d")).append(number)
+                numbers[f"params.{name}"].append(value)
+        _count_values(fields, row.fields)
+    found.num_unique_prompts, found.num_unique_user_texts = len(prompts), len(user_texts)
+    found.environments = dict(environments.most_common())
+    found.tool_names = dict(tool_names.most_common())
+    found.spreads = {name: _spread(values) for name, values in numbers.items()}
+    found.fields = {
+        name: dict(counts.most_common())
+        for name, counts in fields.items()
+        if counts and counts.total() >= 2 * len(counts)
+    }
+    return found
 
 
-class _FieldValues:
-    """Counts the values of fields, until they turn out to be many or long."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, Counter[str] | None] = {}
-        """None for a field that is no longer counted."""
-
-    def add(self, fields: JSONObject) -> None:
-        """Count the values of a row."""
-        for name, value in fields.items():
-            counts = self._counts.setdefault(name, Counter())
-            if counts is None:
-                continue
-            shown = _short(value)
-            if shown is not None:
-                counts[shown] += 1
-            if shown is None or len(counts) > _MAX_VALUES:
-                self._counts[name] = None
-
-    def shared(self) -> dict[str, dict[str, int]]:
-        """Give the fields whose values stand in two rows or more on average."""
-        return {
-            name: dict(counts.most_common())
-            for name, counts in self._counts.items()
-            if counts and counts.total() >= 2 * len(counts)
-        }
+def _count_values(fields: dict[str, Counter[str] | None], row: JSONObject) -> None:
+    """Count the values of a row by field; None ends the count of a field with many or long ones."""
+    for name, value in row.items():
+        counts = fields.setdefault(name, Counter())
+        if counts is None:
+            continue
+        shown = _short(value)
+        if shown is not None:
+            counts[shown] += 1
+        if shown is None or len(counts) > _MAX_VALUES:
+            fields[name] = None
 
 
 def _short(value: JSON) -> str | None:
-    """Give the name of a value that is worth counting; different values have different ones."""
+    """Return a short name of a value, or None; different values have different names."""
     if isinstance(value, list | dict):
         return None
     is_plain = isinstance(value, str) and _is_plain(value)
@@ -197,7 +161,7 @@ def _short(value: JSON) -> str | None:
 
 
 def _is_plain(text: str) -> bool:
-    """Say whether a text shows what it is, and is not taken for JSON."""
+    """Return whether a text can be shown as it is, without being taken for JSON."""
     if not text or text != " ".join(text.split()):
         return False
     try:
@@ -213,7 +177,7 @@ def _num_images(message: Message) -> int:
 
 
 def _tool_name(tool: JSONObject) -> str:
-    """Give the name of a function, or the type of a hosted tool."""
+    """Return the name of a function, or the type of a hosted tool."""
     function = tool.get("function")
     name = function.get("name") if isinstance(function, dict) else tool.get("type")
     return str(name)

@@ -1,4 +1,4 @@
-"""The rows of local tables: JSON lines, JSON, CSV and Parquet, read as a stream."""
+"""Tables to pull tasks from: local files, and data sets of the Hugging Face hub, row by row."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import codecs
 import csv
 import importlib
 import io
-import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime, time
-from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple, TextIO, cast
 
@@ -28,38 +25,38 @@ from gymcli.store.lines import (
     open_bytes,
     read_errors,
 )
-from gymcli.types import JSON, JSON_ERRORS
+from gymcli.types import JSON_ERRORS
 
-__all__ = [
-    "PREFIX",
-    "HubDataset",
-    "SourceRow",
-    "is_same",
-    "json_value",
-    "local_rows",
-    "open_dataset",
-]
+__all__ = ["HUB_PREFIX", "HubDataset", "SourceRow", "local_rows", "open_dataset"]
 
+HUB_PREFIX = "hf:"
 
 _BATCH_ROWS = 1000
 """Rows of a Parquet file that are turned into Python values at a time."""
 _MAX_ARRAY_BYTES = 1 << 28
 """The longest JSON array that is read, decompressed."""
+_NUM_TRIES = 1
+"""How often `datasets` reads a part of a file of the hub, or opens one.
+
+Each try is six requests of the hub's own library, with pauses between them and a time limit on
+each (HF_HUB_DOWNLOAD_TIMEOUT, 10 seconds unless set). By itself `datasets` would try 20 times,
+which takes a quarter of an hour where a body always stops half way.
+"""
 
 
 class SourceRow(NamedTuple):
     """A row of a table, or why it cannot be read."""
 
     number: int
-    """Its line in a text file; else rows are counted, from 1."""
+    """The line in a text file, else the place of the row, from 1."""
     row: dict[str, object] | str
 
 
 def local_rows(path: Path) -> Iterator[SourceRow]:
-    """Give the rows of a file by its suffix, before a `.gz` or `.zst`.
+    """Yield the rows of a file, read by its suffix before a `.gz` or `.zst`.
 
     Raises:
-        UsageError: The file cannot be read, or is of a kind that nobody reads here.
+        UsageError: The file cannot be read, or is of an unknown kind.
         MissingPackageError: It is a Parquet file, and pyarrow is not installed.
 
     """
@@ -80,7 +77,7 @@ def _json_lines(path: Path) -> Iterator[SourceRow]:
 
 
 def _json_array(path: Path) -> Iterator[SourceRow]:
-    """Read one array of objects, which is held in memory."""
+    """Read an array of objects, which is held in memory."""
     with open_bytes(path) as file, read_errors(path):
         data = file.read(_MAX_ARRAY_BYTES + 1).removeprefix(codecs.BOM_UTF8)
     if len(data) > _MAX_ARRAY_BYTES:
@@ -98,7 +95,7 @@ def _json_array(path: Path) -> Iterator[SourceRow]:
 
 
 def _csv_rows(path: Path) -> Iterator[SourceRow]:
-    """Read a table with a line of names on top; every value is text."""
+    """Read a table whose first line names the columns; every value is text."""
     with (
         open_bytes(path) as file,
         read_errors(path),
@@ -120,7 +117,7 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
 
 
 class _CsvLines:
-    """The lines of a CSV file, as many as a row may have: an open quote takes in all that follows.
+    """The lines of a CSV file, up to the limit of a row: an open quote takes in all that follows.
 
     Whoever takes a row sets `num_characters` to 0.
     """
@@ -142,7 +139,7 @@ class _CsvLines:
 
 @contextmanager
 def _cells_of_any_length() -> Iterator[None]:
-    """Lift the limit of the csv module, which is one for the whole process."""
+    """Lift the limit of the csv module, which holds for the whole process."""
     limit = csv.field_size_limit(sys.maxsize)
     try:
         yield
@@ -186,26 +183,15 @@ _READERS: dict[str, Callable[[Path], Iterator[SourceRow]]] = {
 }
 
 
-PREFIX = "hf:"
-
-_NUM_TRIES = 1
-"""How often `datasets` reads a part of a file of the hub, or opens one.
-
-Each try is six requests of the hub's own library, with pauses between them and a time limit on
-each (HF_HUB_DOWNLOAD_TIMEOUT, 10 seconds unless set). By itself `datasets` would try 20 times,
-which takes a quarter of an hour where a body always stops half way.
-"""
-
-
 class HubDataset(NamedTuple):
     """A data set of the hub at one commit."""
 
     rows: Iterator[SourceRow]
     split: str
     revision: str
-    """The commit that is read."""
+    """The commit."""
     license: str | None
-    """As its card says."""
+    """The licence that its card names."""
 
 
 def open_dataset(
@@ -214,15 +200,15 @@ def open_dataset(
     """Open `hf:ORG/NAME`; a split must be named where there are several.
 
     Raises:
-        UsageError: Data set, configuration, split or revision are not there, or not for everybody.
+        UsageError: Data set, configuration, split or revision do not exist, or are not public.
         MissingPackageError: `datasets` is not installed.
-        RunError: The hub cannot be reached, or gives no answer of use.
+        RunError: The hub cannot be reached, or refuses.
 
     """
-    name = source.removeprefix(PREFIX)
+    name = source.removeprefix(HUB_PREFIX)
     try:
-        # By name, late (heavy, and an extra), and its parts: in a checkout without the package
-        # `datasets` is the folder of our own, which imports as an empty one.
+        # Late: heavy, and an extra. A submodule, by name: in a checkout without the package,
+        # `datasets` is our own folder, which imports as an empty package.
         load = importlib.import_module("datasets.load")
         import huggingface_hub
     except ImportError as error:
@@ -230,31 +216,30 @@ def open_dataset(
             f"{source} needs the package datasets: pip install 'gymcli[hf]'"
         ) from error
     if not name:
-        raise UsageError(f"{source}: expected {PREFIX}ORG/NAME")
+        raise UsageError(f"{source}: expected {HUB_PREFIX}ORG/NAME")
     if Path(name).exists():
         raise UsageError(f"{source}: a file or folder {name} is here and would be read instead")
     with _hub_errors(source), _few_tries():
         info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
-        # No row is fetched before it is asked for. Without a name, all splits are looked at.
+        # No row is fetched before it is asked for. Without a split, all of them are returned.
         found = load.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
         if split is None:
-            split = _only_split(source, list(found))
+            names = list(found)
+            if not names:
+                raise UsageError(f"{source}: has no splits")
+            if len(names) > 1:
+                raise UsageError(
+                    f"{source}: has the splits {', '.join(names)}; give one with --split"
+                )
+            [split] = names
             found = found[split]
-        # Images and sounds stay what they are on disk. There are no features where the first rows
-        # cannot be read, which is said when they are.
+        # Images and sounds stay as they are on disk. There are no features where the first rows
+        # cannot be read; reading them raises the error.
         rows = found.decode(False) if found.features else found
     license_names = info.card_data.get("license") if info.card_data else None
     if isinstance(license_names, list):
         license_names = ", ".join(map(str, license_names))
     return HubDataset(_numbered(source, rows), split, str(info.sha), license_names)
-
-
-def _only_split(source: str, names: list[str]) -> str:
-    if not names:
-        raise UsageError(f"{source}: has no splits")
-    if len(names) > 1:
-        raise UsageError(f"{source}: has the splits {', '.join(names)}; give one with --split")
-    return names[0]
 
 
 def _numbered(source: str, rows: Iterator[dict[str, object]]) -> Iterator[SourceRow]:
@@ -265,7 +250,7 @@ def _numbered(source: str, rows: Iterator[dict[str, object]]) -> Iterator[Source
 
 @contextmanager
 def _few_tries() -> Iterator[None]:
-    """Set how often `datasets` tries, which is one number for the whole process."""
+    """Set how often `datasets` tries, which holds for the whole process."""
     config = importlib.import_module("datasets.config")
     names = ("STREAMING_READ_MAX_RETRIES", "STREAMING_OPEN_MAX_RETRIES")
     before = {name: getattr(config, name) for name in names}
@@ -280,12 +265,12 @@ def _few_tries() -> Iterator[None]:
 
 @contextmanager
 def _hub_errors(source: str) -> Iterator[None]:
-    """Give what the libraries raise in one line, which never shows a token."""
+    """Turn errors of the libraries into ours, in one line that never shows a token."""
     from huggingface_hub import errors
 
     dataset_errors = importlib.import_module("datasets.exceptions")
     empty_error = importlib.import_module("datasets.data_files").EmptyDatasetError
-    # With what the HTTP library raises that this release of the hub's happens to use.
+    # The bases include the errors of the HTTP library that this release of the hub's uses.
     bases = cast("tuple[type[Exception], ...]", errors.HfHubHTTPError.__bases__)
     wire: tuple[type[Exception], ...] = (OSError, *bases)
     try:
@@ -317,38 +302,3 @@ def _first_line(error: Exception) -> str:
     text = lines[0] if lines else type(error).__name__
     token = get_token()
     return text.replace(token, "***") if token else text
-
-
-def json_value(value: object, column: str) -> JSON:
-    """Give a value as JSON has it.
-
-    Dates and times become ISO 8601 text, decimals text, NaN null; numpy's scalars and arrays what
-    they hold.
-
-    Raises:
-        ValueError: It has no such form (bytes, an infinity); the text names the column.
-
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        if math.isinf(value):
-            raise ValueError(f'column "{column}" holds {value}, which JSON has not')
-        return None if math.isnan(value) else float(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): json_value(item, f"{column}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(item, column) for item in value]
-    if callable(to_list := getattr(value, "tolist", None)):  # numpy's
-        return json_value(to_list(), column)
-    kind = type(value).__name__
-    raise ValueError(f'column "{column}" holds {kind}, which JSON has not')
-
-
-def is_same(one: JSON, other: JSON) -> bool:
-    """Say whether two values are the same in JSON, where true is not 1."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)

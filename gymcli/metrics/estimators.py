@@ -63,7 +63,9 @@ def mean(values: Sequence[float]) -> float:
 def variance(values: Sequence[float]) -> float:
     """Return the sample variance (n - 1 below the line) of at least two values."""
     centre = mean(values)
-    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    # A product, since pow() may round in another way than numpy's square.
+    squares = ((value - centre) * (value - centre) for value in values)
+    return math.fsum(squares) / (len(values) - 1)
 
 
 def standard_error(task_means: Sequence[float]) -> float | None:

@@ -11,8 +11,7 @@ from gymcli.mock.behaviours import (
 )
 from gymcli.mock.faults import Faults, Latency, Outage
 from gymcli.mock.process import serve
-from gymcli.mock.recording import Recorder
-from gymcli.mock.request_log import Exchange, Stats
+from gymcli.mock.recording import Exchange, Recorder, Stats
 from gymcli.mock.server import MockServer, Received
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""What the mock server answers: a fixed text, an echo, or answers in their order.
+"""What the mock server answers: a fixed text, an echo, or the answers of a script.
 
 A behaviour is a function from a request to an answer. It sees the request in no wire format, so
-one script serves every dialect. All but `in_order` look at the request alone: they give the same
-answers however many conversations run at once.
+one script serves every dialect. All but `in_order` and recordings look at the request alone: they
+answer the same however many conversations run at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from gymcli.errors import UsageError
-from gymcli.mock.faults import Cut
+from gymcli.mock.faults import DeliveryFault
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, Request, Usage, digest
 
 __all__ = [
@@ -55,7 +54,7 @@ class MockAnswer(
     finish_reason: str | None = None
     """The chat word; None: `tool_calls` where there are calls, else `stop`; empty: null is sent.
 
-    In the Responses format a word that it has no place for makes an incomplete response.
+    A word that the Responses format does not know makes an incomplete response.
     """
     usage: Usage | None = None
     """None: four characters count as a token."""
@@ -74,16 +73,16 @@ class MockAnswer(
     headers: dict[str, str] = {}
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds before the answer, beside the server's own latency."""
-    fault: Cut | None = None
-    """How the answer fails to arrive whole, or by itself."""
+    fault: DeliveryFault | None = None
+    """How the answer fails to arrive whole and alone."""
 
 
 Behaviour: TypeAlias = Callable[[Request], MockAnswer | str]
-"""Gives the answer to a request; a plain string is an answer of that text."""
+"""Returns the answer to a request; a plain string is an answer of that text."""
 
 
 def argument_text(arguments: str | JSONObject) -> str:
-    """Give the arguments of a call as they are sent."""
+    """Return the arguments of a call as they are sent."""
     if isinstance(arguments, str):
         return arguments
     return msgspec.json.encode(arguments).decode()
@@ -95,7 +94,7 @@ def num_turns(request: Request) -> int:
 
 
 def last_user_text(request: Request) -> str:
-    """Give the text of the last user message, or an empty string."""
+    """Return the text of the last user message, or an empty string."""
     for message in reversed(request.messages):
         if message.role == "user":
             return message.text
@@ -103,14 +102,14 @@ def last_user_text(request: Request) -> str:
 
 
 def refusal_of(status: int, message: str, **headers: str) -> MockAnswer:
-    """Make an error answer in OpenAI's shape; underscores in header names become hyphens."""
+    """Return an error in OpenAI's shape; underscores in header names become hyphens."""
     body = msgspec.json.encode({"error": {"message": message, "type": "mock_error"}}).decode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return MockAnswer(status=status, body=body, headers=named)
 
 
 def fixed(text: str) -> Behaviour:
-    """Answer every request with one text."""
+    """Return a behaviour that answers every request with one text."""
     answer = MockAnswer(text=text)
     return lambda _request: answer
 
@@ -121,16 +120,15 @@ def echo(request: Request) -> MockAnswer:
 
 
 def in_order(*answers: MockAnswer | str) -> Behaviour:
-    """Give the answers in the order in which requests arrive; what comes after is refused.
+    """Return a behaviour that answers requests in the order in which they arrive.
 
-    For one conversation at a time, as in a test of retries.
+    It refuses requests after the last answer. For one conversation at a time, as in a test of
+    retries.
     """
     places = itertools.count()
-    lock = threading.Lock()
 
     def behave(_request: Request) -> MockAnswer | str:
-        with lock:
-            place = next(places)
+        place = next(places)
         if place < len(answers):
             return answers[place]
         return refusal_of(400, f"the script has {len(answers)} answers, this is request {place}")
@@ -141,7 +139,7 @@ def in_order(*answers: MockAnswer | str) -> Behaviour:
 def scripted(
     script: Mapping[str, Sequence[MockAnswer | str]] | Sequence[MockAnswer | str],
 ) -> Behaviour:
-    """Give `answers[i]` at the i-th assistant turn of a conversation.
+    """Return a behaviour that answers the i-th turn of a conversation with `answers[i]`.
 
     A mapping picks the answers by the first key that the last user message contains; a
     conversation that has no key, or more turns than answers, is refused with status 400.
@@ -161,37 +159,31 @@ def scripted(
     return behave
 
 
-_FRAMING = ("content-length", "transfer-encoding", "connection")
-"""Headers that say where an answer ends, which is the server's to say."""
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
-
-
 class ScriptLine(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One line of a script file: answers, and whom they are for."""
+    """One line of a script file: answers, and the requests that get them."""
 
     match: str | None = None
-    """What the last user text contains; the answers are those of the turns, in their order."""
+    """What the last user text contains; each answer is for one turn, in their order."""
     request: str | None = None
-    """The digest of the conversation; the answers are those of repeated requests, in turn."""
+    """The digest of the conversation; each answer is for one request of it, in their order."""
     note: str | None = None
     """For the reader."""
     answers: list[MockAnswer]
 
 
 def conversation_digest(request: Request) -> str:
-    """Give 16 hex digits that stand for a conversation, the same in every dialect.
+    """Return 16 hex digits that identify a conversation, the same in every dialect.
 
-    Ids of tool calls, reasoning, tools and parameters are not in it.
+    Ids of tool calls, reasoning, tools and parameters do not count.
     """
-    return digest([_said(message) for message in request.messages])
 
+    def content(message: Message) -> list[object]:
+        parts = message.content
+        is_text = not isinstance(parts, list) or all(part.get("type") == "text" for part in parts)
+        calls = [[call.name, call.arguments] for call in message.tool_calls]
+        return [message.role, message.text if is_text else parts, calls]
 
-def _said(message: Message) -> list[object]:
-    content = message.content
-    is_text = not isinstance(content, list) or all(part.get("type") == "text" for part in content)
-    calls = [[call.name, call.arguments] for call in message.tool_calls]
-    return [message.role, message.text if is_text else content, calls]
+    return digest([content(message) for message in request.messages])
 
 
 def read_script(path: Path) -> Behaviour:
@@ -221,7 +213,7 @@ def read_script(path: Path) -> Behaviour:
         by_match[match] = [*entry.answers]
     if not (by_request or by_match):
         raise UsageError(f"{path}: no line says what to answer")
-    return _played(by_request, by_match) if by_request else scripted(by_match)
+    return _recorded(by_request, by_match) if by_request else scripted(by_match)
 
 
 def _script_line(line: bytes, place: str) -> ScriptLine:
@@ -233,13 +225,19 @@ def _script_line(line: bytes, place: str) -> ScriptLine:
         wrong = "no answers" if entry.match is None else 'both "match" and "request"'
         raise UsageError(f"{place}: not a line of a script: it has {wrong}")
     for answer in entry.answers:
-        if problem := _unsendable(answer):
+        if problem := _problem(answer):
             raise UsageError(f"{place}: not a line of a script: {problem}")
     return entry
 
 
-def _unsendable(answer: MockAnswer) -> str | None:
-    """Say what of an answer would be no HTTP, or no count."""
+_FRAMING = ("content-length", "transfer-encoding", "connection")
+"""Headers that say where an answer ends, which the server decides."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+
+
+def _problem(answer: MockAnswer) -> str | None:
+    """Return why an answer cannot be sent as HTTP, or None."""
     for name, value in answer.headers.items():
         if name.lower() in _FRAMING or not _HEADER_NAME.fullmatch(name):
             return f"{name!r} cannot be among the headers"
@@ -250,12 +248,12 @@ def _unsendable(answer: MockAnswer) -> str | None:
     return None
 
 
-def _played(
+def _recorded(
     by_request: Mapping[str, Sequence[MockAnswer]], by_match: Mapping[str, list[MockAnswer | str]]
 ) -> Behaviour:
-    """Answer recorded conversations as recorded, and others by their text.
+    """Return a behaviour that answers recorded conversations as recorded, others by their text.
 
-    The k-th request of one conversation gets its k-th answer; after the last it starts anew.
+    The k-th request of one conversation gets its k-th answer; after the last come the first again.
     """
     others = scripted(by_match) if by_match else None
     seen: Counter[str] = Counter()
@@ -274,7 +272,7 @@ def _played(
 
 
 def parse_behaviour(text: str) -> Behaviour:
-    """Make a behaviour from its name: `echo`, `fixed:TEXT` or `script:FILE.jsonl`.
+    """Return the behaviour of a name: `echo`, `fixed:TEXT` or `script:FILE.jsonl`.
 
     Raises:
         UsageError: There is no such behaviour, or its script cannot be read.

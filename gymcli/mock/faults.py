@@ -1,4 +1,8 @@
-"""Which faults there are, and which request meets one."""
+"""Which request meets a fault, how long it waits, and when the endpoint dies.
+
+All but deaths and the length of a burst is drawn from the seed, the body of the request and how
+many requests had that body before: neither order nor concurrency changes it.
+"""
 
 from __future__ import annotations
 
@@ -14,47 +18,46 @@ from gymcli.errors import UsageError
 
 __all__ = [
     "BURST_LENGTH",
-    "Bursts",
-    "Cut",
+    "ContentFault",
+    "DeliveryFault",
     "FaultKind",
     "FaultRule",
     "Faults",
     "Latency",
     "Outage",
-    "Refusal",
-    "Spoil",
+    "StatusFault",
     "body_hash",
     "draw",
-    "is_cut",
-    "is_refusal",
-    "is_spoil",
+    "is_content_fault",
+    "is_delivery_fault",
+    "is_status_fault",
 ]
 
 
-_BITS = 52  # half a step above them still fits a float, so that no draw is 0 or 1
+_BITS = 52  # one less than a float has, so that half a step more is exact and no draw is 0 or 1
 
 
 def body_hash(body: bytes) -> str:
-    """Give 16 hex digits that stand for a request's body."""
+    """Return 16 hex digits that identify a request's body."""
     return hashlib.blake2b(body, digest_size=8).hexdigest()
 
 
 def draw(seed: int, purpose: str, body: str, occurrence: int) -> float:
-    """Give a number above 0 and below 1, the same for the same arguments.
+    """Return a number above 0 and below 1, the same for the same arguments.
 
     Args:
-        seed: Of the server.
-        purpose: What is decided; draws for different purposes know nothing of each other.
+        seed: The server's seed.
+        purpose: What is decided; draws for different purposes are independent.
         body: The hash of the request's body.
-        occurrence: How many requests of this body came before.
+        occurrence: How many requests had this body before.
 
     """
     text = f"{seed} {purpose} {body} {occurrence}"
-    found = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
-    return ((found >> (64 - _BITS)) + 0.5) / (1 << _BITS)
+    bits = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return ((bits >> (64 - _BITS)) + 0.5) / (1 << _BITS)
 
 
-Refusal = Literal[
+StatusFault = Literal[
     "429",
     "429-after",
     "429-date",
@@ -76,7 +79,7 @@ Refusal = Literal[
 ]
 """An error status in place of the answer."""
 
-Cut = Literal[
+DeliveryFault = Literal[
     "reset",
     "reset-body",
     "stall",
@@ -87,9 +90,9 @@ Cut = Literal[
     "interim-100",
     "interim-103",
 ]
-"""An answer that does not arrive whole, or not by itself."""
+"""An answer that does not arrive whole, or not alone."""
 
-Spoil = Literal[
+ContentFault = Literal[
     "empty-choices",
     "null-content",
     "unknown-finish",
@@ -106,43 +109,47 @@ Spoil = Literal[
     "duplicate-ids",
     "huge",
 ]
-"""An answer that arrives, and says what it should not."""
+"""An answer that arrives with wrong content."""
 
-FaultKind = Literal[Refusal, Cut, Spoil]
+FaultKind = Literal[StatusFault, DeliveryFault, ContentFault]
 
 BURST_LENGTH = 20
-"""Requests that a burst of 429 refuses, the one that it starts with included."""
+"""Requests that a burst of 429 refuses, including the first."""
 
-_REFUSALS: tuple[str, ...] = get_args(Refusal)
-_CUTS: tuple[str, ...] = get_args(Cut)
-_SPOILS: tuple[str, ...] = get_args(Spoil)
-_KINDS = (*_REFUSALS, *_CUTS, *_SPOILS)
-_OF_BODIES = ("500-once", "500-always", "403-always")
-"""Kinds that are drawn once for a body, not anew for every request of it."""
-
-
-def is_refusal(kind: FaultKind) -> TypeGuard[Refusal]:
-    """Say whether a fault is an error status."""
-    return kind in _REFUSALS
+_STATUS_FAULTS: tuple[str, ...] = get_args(StatusFault)
+_DELIVERY_FAULTS: tuple[str, ...] = get_args(DeliveryFault)
+_CONTENT_FAULTS: tuple[str, ...] = get_args(ContentFault)
+_KINDS = (*_STATUS_FAULTS, *_DELIVERY_FAULTS, *_CONTENT_FAULTS)
+_KINDS_OF_BODIES = ("500-once", "500-always", "403-always")
+"""Kinds that are drawn once for a body, not again for each of its requests."""
 
 
-def is_cut(kind: FaultKind) -> TypeGuard[Cut]:
-    """Say whether a fault is in how the answer arrives."""
-    return kind in _CUTS
+def is_status_fault(kind: FaultKind) -> TypeGuard[StatusFault]:
+    """Return whether a fault is an error status."""
+    return kind in _STATUS_FAULTS
 
 
-def is_spoil(kind: FaultKind) -> TypeGuard[Spoil]:
-    """Say whether a fault is in what the answer says."""
-    return kind in _SPOILS
+def is_delivery_fault(kind: FaultKind) -> TypeGuard[DeliveryFault]:
+    """Return whether a fault is in how the answer arrives."""
+    return kind in _DELIVERY_FAULTS
+
+
+def is_content_fault(kind: FaultKind) -> TypeGuard[ContentFault]:
+    """Return whether a fault is in what the answer says."""
+    return kind in _CONTENT_FAULTS
+
+
+def _is_kind(text: str) -> TypeGuard[FaultKind]:
+    return text in _KINDS
 
 
 class FaultRule(NamedTuple):
-    """How often a fault happens, and to whom."""
+    """How often a fault happens, and to which requests."""
 
     kind: FaultKind
     rate: float = 1.0
     match: str = ""
-    """What the last user text has to contain."""
+    """What the last user text must contain."""
 
     @classmethod
     def parse(cls, spec: str) -> Self:
@@ -153,22 +160,40 @@ class FaultRule(NamedTuple):
 
         """
         head, at, match = spec.partition("@")
-        kind, equals, rate = head.partition("=")
+        kind, equals, text = head.partition("=")
         if not _is_kind(kind):
             close = difflib.get_close_matches(kind, _KINDS, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(_KINDS)}"
             raise UsageError(f'--fault {spec}: no fault "{kind}"; {hint}')
         if at and not match:
             raise UsageError(f"--fault {spec}: the text after @ is missing")
-        return cls(kind, _rate(spec, rate) if equals else 1.0, match)
+        rate = _number(text) if equals else 1.0
+        if rate is None or rate > 1:
+            raise UsageError(f"--fault {spec}: the rate must be a number from 0 to 1")
+        return cls(kind, rate, match)
+
+    @property
+    def is_of_body(self) -> bool:
+        """Whether it is drawn once for a body."""
+        return self.kind in _KINDS_OF_BODIES
+
+
+def _number(text: str) -> float | None:
+    """Return a finite number that is not negative; None for any other text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Faults:
     """Decides which request meets which fault.
 
-    Each rule that fits a request has its share of all of them: those that name a text first, then
-    those of bodies, then the rest, which share what is left.
+    Rules that name a text come first, then those of bodies, then the rest. Each has its rate as
+    share of all requests that it fits, so that what an earlier rule takes is no part of a later
+    one's draw.
     """
 
     rules: tuple[FaultRule, ...] = ()
@@ -185,35 +210,34 @@ class Faults:
         total = sum(rule.rate for rule in rules if not rule.match)
         if total > 1 + 1e-9:
             raise UsageError(f"--fault: the rates add up to {total:g}, which is more than 1")
-        return cls(tuple(sorted(rules, key=_place)))
+        return cls(tuple(sorted(rules, key=lambda rule: (not rule.match, not rule.is_of_body))))
 
     def draw(self, *, seed: int, body: str, occurrence: int, text: str) -> FaultKind | None:
-        """Give the fault of a request.
+        """Return the fault of a request.
 
         Args:
-            seed: Of the server.
+            seed: The server's seed.
             body: The hash of the request's body.
-            occurrence: How many requests of this body came before; a retry draws anew.
+            occurrence: How many requests had this body before; a retry is drawn again.
             text: The last user text.
 
         """
+        # Rules of bodies divide the range of one draw, the others that of another. `taken` is what
+        # the draw for bodies took of this request, which the others have to share the rest of.
         body_low = low = taken = 0.0
         for rule in self.rules:
             if rule.match not in text:
                 continue
-            is_of_body = rule.kind in _OF_BODIES
-            # What the other draw left; so every share is one of all the requests.
-            left = 1 - (low if is_of_body else taken)
+            left = 1 - (low if rule.is_of_body else taken)
             if left <= 0:
                 return None
             width = rule.rate / left
-            if not is_of_body:
+            if not rule.is_of_body:
                 if low <= draw(seed, "fault", body, occurrence) < low + width:
                     return rule.kind
                 low += width
                 continue
-            is_over = rule.kind == "500-once" and occurrence > 0
-            if not is_over:
+            if rule.kind != "500-once" or occurrence == 0:
                 if body_low <= draw(seed, "fault of a body", body, 0) < body_low + width:
                     return rule.kind
                 taken += width
@@ -221,80 +245,28 @@ class Faults:
         return None
 
 
-def _place(rule: FaultRule) -> int:
-    if rule.match:
-        return 0
-    return 1 if rule.kind in _OF_BODIES else 2
+_SHAPES: dict[str, tuple[Callable[..., float], tuple[str, ...]]] = {
+    "uniform": (lambda number, low, high: low + (high - low) * number, ("LOW", "HIGH")),
+    "lognormal": (
+        lambda number, median, sigma: median * math.exp(sigma * NormalDist().inv_cdf(number)),
+        ("MEDIAN", "SIGMA"),
+    ),
+    "exponential": (lambda number, mean: -mean * math.log1p(-number), ("MEAN",)),
+}
+"""The quantile function of each distribution and the names of its parameters."""
 
-
-class Bursts:
-    """Makes a burst of refusals out of the draw that starts it."""
-
-    def __init__(self) -> None:
-        self._num_left = 0
-
-    def over(self, fault: FaultKind | None) -> FaultKind | None:
-        """Give the fault that a request meets, which is the burst's while one lasts."""
-        if self._num_left:
-            self._num_left -= 1
-            return "429-burst"
-        if fault == "429-burst":
-            self._num_left = BURST_LENGTH - 1
-        return fault
-
-
-def _is_kind(text: str) -> TypeGuard[FaultKind]:
-    return text in _KINDS
-
-
-def _rate(spec: str, text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if not 0 <= rate <= 1:
-        raise UsageError(f"--fault {spec}: the rate must be a number from 0 to 1")
-    return rate
-
-
-def _uniform(number: float, low: float, high: float) -> float:
-    return low + (high - low) * number
-
-
-def _lognormal(number: float, middle: float, sigma: float) -> float:
-    return middle * math.exp(sigma * NormalDist().inv_cdf(number))
-
-
-def _exponential(number: float, mean: float) -> float:
-    return -mean * math.log1p(-number)
-
+_FORMS = "SECONDS, " + ", ".join(":".join((name, *names)) for name, (_, names) in _SHAPES.items())
 
 _MAX_SIGMA = 10.0
 """Beyond it a wait is hardly ever one between a microsecond and a year."""
 
 
-class _Shape(NamedTuple):
-    """A distribution: how a number from 0 to 1 becomes seconds."""
-
-    quantile: Callable[..., float]
-    names: tuple[str, ...]
-    """Of its parameters."""
-
-
-_SHAPES = {
-    "uniform": _Shape(_uniform, ("LOW", "HIGH")),
-    "lognormal": _Shape(_lognormal, ("MEDIAN", "SIGMA")),
-    "exponential": _Shape(_exponential, ("MEAN",)),
-}
-_FORMS = "SECONDS, " + ", ".join(":".join((name, *s.names)) for name, s in _SHAPES.items())
-
-
 class Latency(NamedTuple):
-    """A distribution of waits; without a shape they are all the same."""
+    """A distribution of waits before answers."""
 
     parameters: tuple[float, ...] = (0.0,)
     shape: str = ""
-    """The name of the distribution."""
+    """The name of the distribution; empty: every wait is the one parameter."""
 
     @classmethod
     def parse(cls, spec: str) -> Self:
@@ -305,41 +277,35 @@ class Latency(NamedTuple):
 
         """
         name, colon, rest = spec.partition(":")
-        if not colon:
-            return cls((_number(spec, name),))
-        if name not in _SHAPES:
+        if colon and name not in _SHAPES:
             close = difflib.get_close_matches(name, _SHAPES, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"use {_FORMS}"
             raise UsageError(f'--latency {spec}: no distribution "{name}"; {hint}')
-        numbers = tuple(_number(spec, text) for text in rest.split(":"))
-        names = _SHAPES[name].names
+        numbers = []
+        for text in rest.split(":") if colon else [name]:
+            number = _number(text)
+            if number is None:
+                raise UsageError(
+                    f'--latency {spec}: "{text}" is no number of seconds; use {_FORMS}'
+                )
+            numbers.append(number)
+        if not colon:
+            return cls((numbers[0],))
+        _, names = _SHAPES[name]
         if len(numbers) != len(names):
             raise UsageError(f"--latency {spec}: expected {':'.join((name, *names))}")
         if name == "uniform" and numbers[0] > numbers[1]:
             raise UsageError(f"--latency {spec}: LOW is above HIGH")
         if name == "lognormal" and numbers[1] > _MAX_SIGMA:
             raise UsageError(f"--latency {spec}: SIGMA is above {_MAX_SIGMA:g}")
-        return cls(numbers, name)
+        return cls(tuple(numbers), name)
 
     def seconds(self, *, seed: int, body: str, occurrence: int) -> float:
-        """Give the wait before the answer to a request, which is that of `Faults.draw`."""
+        """Return the wait before the answer to a request; the arguments are those of `draw`."""
         if not self.shape:
             return self.parameters[0]
-        number = draw(seed, "latency", body, occurrence)
-        return _SHAPES[self.shape].quantile(number, *self.parameters)
-
-
-def _number(spec: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise UsageError(f'--latency {spec}: "{text}" is no number; use {_FORMS}') from None
-    if not (math.isfinite(number) and number >= 0):
-        raise UsageError(f"--latency {spec}: a number of seconds cannot be {text}")
-    return number
-
-
-_FOR_EVER = "for-ever"
+        quantile, _ = _SHAPES[self.shape]
+        return quantile(draw(seed, "latency", body, occurrence), *self.parameters)
 
 
 class Outage(NamedTuple):
@@ -348,9 +314,9 @@ class Outage(NamedTuple):
     after_seconds: float | None = None
     """Since it first listened."""
     after_requests: int | None = None
-    """The request after these finds it dying."""
+    """The endpoint dies with the request after these."""
     seconds: float | None = None
-    """How long it stays away; None: until it is brought back."""
+    """How long it stays down; None: until it is brought back."""
 
     @classmethod
     def parse(cls, after: str | None, lasts: str | None = None) -> Self:
@@ -365,18 +331,13 @@ class Outage(NamedTuple):
                 raise UsageError(f"--down-for {lasts}: needs --down-after")
             return cls()
         seconds = None
-        if lasts not in (None, _FOR_EVER):
-            seconds = _seconds("--down-for", lasts, f"20s or {_FOR_EVER}")
+        if lasts not in (None, "for-ever"):
+            seconds = _number(lasts.removesuffix("s"))
+            if seconds is None:
+                raise UsageError(f"--down-for {lasts}: expected 20s or for-ever")
         if after.endswith("r") and after[:-1].isascii() and after[:-1].isdigit():
             return cls(None, int(after[:-1]), seconds)
-        return cls(_seconds("--down-after", after, "5s or 100r"), None, seconds)
-
-
-def _seconds(option: str, text: str, forms: str) -> float:
-    try:
-        seconds = float(text.removesuffix("s"))
-    except ValueError:
-        raise UsageError(f"{option} {text}: expected {forms}") from None
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise UsageError(f"{option} {text}: expected {forms}")
-    return seconds
+        after_seconds = _number(after.removesuffix("s"))
+        if after_seconds is None:
+            raise UsageError(f"--down-after {after}: expected 5s or 100r")
+        return cls(after_seconds, None, seconds)

@@ -17,7 +17,7 @@ __all__ = ["StartMock", "gym_mock"]
 
 
 class StartMock:
-    """Starts mock servers in threads of their own, which end with the stack."""
+    """Starts mock servers in threads, which end with the stack."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -37,7 +37,7 @@ class StartMock:
         down_for: str | None = None,
         log: Path | None = None,
     ) -> MockServer:
-        """Start one; texts are those of the command's options."""
+        """Start a server; texts are those of the options of `gym mock`."""
         server = MockServer(
             parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour,
             faults=Faults.parse(faults),
@@ -55,6 +55,6 @@ class StartMock:
 
 @pytest.fixture
 def gym_mock() -> Iterator[StartMock]:
-    """Give a function that starts a mock server; it ends with the test."""
+    """Yield a function that starts mock servers, which end with the test."""
     with ExitStack() as stack:
         yield StartMock(stack)

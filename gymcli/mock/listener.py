@@ -1,45 +1,27 @@
-"""The place where the mock server listens, which it can leave and come back to."""
+"""Where the mock server listens: a port that it can leave and come back to."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from aiohttp import web
 
 from gymcli.errors import UsageError
-from gymcli.mock.faults import Cut
-from gymcli.mock.request_log import Exchange
 
-__all__ = ["Reply", "Site", "deliver", "reset"]
+__all__ = ["Listener", "reset"]
 
+_BACKLOG = 4096
+_SHUTDOWN = 0.1
+"""Seconds that a request under way has left when the server ends."""
 
-_MISSING = 64
-"""Bytes that are announced and never come."""
-
-_AT_ONCE = struct.pack("ii", 1, 0)
+_LINGER = struct.pack("ii", 1, 0)
 """On, 0 seconds: closing sends a reset, not an orderly end."""
-
-
-_INTERIM = {
-    "interim-100": b"HTTP/1.1 100 Continue\r\n\r\n",
-    "interim-103": b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n",
-}
-
-
-class Reply(NamedTuple):
-    """What is to be sent."""
-
-    status: int
-    headers: Mapping[str, str]
-    pieces: Sequence[bytes]
-    """One body, or the events of a stream."""
-    is_stream: bool = False
 
 
 def reset(transport: asyncio.Transport | None) -> None:
@@ -48,116 +30,24 @@ def reset(transport: asyncio.Transport | None) -> None:
         return
     connection = transport.get_extra_info("socket")
     if connection is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
     transport.abort()
 
 
-async def deliver(
-    request: web.BaseRequest, reply: Reply, fault: Cut | None, exchange: Exchange
-) -> web.StreamResponse:
-    """Send a reply; note its status once it goes out."""
-    if fault == "stall":
-        await asyncio.Event().wait()
-    if fault == "reset":
-        return _broken(request)
-    exchange.status = reply.status
-    if interim := _INTERIM.get(fault or ""):
-        assert request.transport is not None, "a lost connection cancels its handler"
-        request.transport.write(interim)
-    if interim or (fault == "open-stream" and not reply.is_stream):
-        fault = None
-    if fault is None and not reply.is_stream:
-        return web.Response(body=reply.pieces[0], status=reply.status, headers=reply.headers)
-    whole = b"".join(reply.pieces)
-    if fault is None:
-        # One write: the pieces are what a client has to put together, not their timing.
-        return await _sent(request, reply, whole)
-    if fault == "open-stream":
-        await _begun(request, reply, whole, length=None)
-        await asyncio.Event().wait()
-    if fault == "half-json":
-        half = _half_json(reply)
-        return await _sent(request, reply, half, length=None if reply.is_stream else len(half))
-    if fault == "wrong-length":
-        response = await _begun(request, reply, whole, length=len(whole) + _MISSING)
-        if request.transport is not None:
-            request.transport.close()
-        return response
-    half = whole[: len(whole) // 2]
-    response = await _begun(request, reply, half, length=None if reply.is_stream else len(whole))
-    if fault == "stall-body":
-        await asyncio.Event().wait()
-    await _flushed(request)
-    return _broken(request, response)
-
-
-def _broken(
-    request: web.BaseRequest, response: web.StreamResponse | None = None
-) -> web.StreamResponse:
-    reset(request.transport)
-    return response or web.Response()
-
-
-async def _sent(
-    request: web.BaseRequest, reply: Reply, data: bytes, *, length: int | None = None
-) -> web.StreamResponse:
-    response = await _begun(request, reply, data, length=length)
-    await response.write_eof()
-    return response
-
-
-async def _begun(
-    request: web.BaseRequest, reply: Reply, data: bytes, *, length: int | None
-) -> web.StreamResponse:
-    """Send the head and some of the body; without a length it comes in chunks."""
-    response = web.StreamResponse(status=reply.status, headers=reply.headers)
-    response.content_length = length
-    await response.prepare(request)
-    await response.write(data)
-    return response
-
-
-async def _flushed(request: web.BaseRequest) -> None:
-    """Wait until what was written has left this process."""
-    transport = request.transport
-    assert transport is not None, "a lost connection cancels its handler"
-    transport.set_write_buffer_limits(high=0)
-    for _ in range(2):  # uvloop writes at the end of a turn of the loop
-        await asyncio.sleep(0)
-    await request.writer.drain()
-
-
-def _half_json(reply: Reply) -> bytes:
-    """Give what ends in the middle of a JSON text: of the body, or of an event in the middle."""
-    if not reply.is_stream:
-        body = reply.pieces[0]
-        return body[: len(body) // 2]
-    middle = len(reply.pieces) // 2
-    event = reply.pieces[middle]
-    data = event.index(b"data: ") + len(b"data: ")
-    cut = event[: (data + len(event)) // 2]
-    return b"".join(reply.pieces[:middle]) + cut + b"\n\n"
-
-
-_BACKLOG = 4096
-_SHUTDOWN = 0.1
-"""Seconds that a request under way has left when the server ends."""
-
-
-class Site:
+class Listener:
     """An async context manager that listens while it is open and not down.
 
-    The port stays ours while nobody listens there: who connects is refused, and no other server
+    The port stays ours while nobody listens there: connections are refused, and no other server
     can take it.
 
     Args:
-        handle: What answers a request.
+        handle: Answers a request.
         host: Where to listen.
         port: 0 picks a free one, which is the port from then on.
 
     Raises:
         OSError: On entering, the host is unknown, or the port is taken.
-        ExceptionGroup: On leaving, it could not return after a while, a `UsageError`.
+        ExceptionGroup: On leaving, of the `UsageError` of a planned return that failed.
 
     """
 
@@ -174,9 +64,9 @@ class Site:
         self._handle = handle
         self._bound: socket.socket | None = None
         self._listening: asyncio.Server | None = None
-        self._turn = asyncio.Lock()
-        self._death: asyncio.Task[None] | None = None
-        self._return: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+        self._planned_fall: asyncio.Task[None] | None = None
+        self._planned_rise: asyncio.Task[None] | None = None
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -186,7 +76,7 @@ class Site:
             stack.push_async_callback(self._close)
             self._bind()
             await self._listen()
-            # Last: what is raised within it comes out in a group.
+            # Last, since it wraps what is raised within it in a group.
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._stop_timers)
             self._open = stack.pop_all()
@@ -203,15 +93,15 @@ class Site:
     async def fall(
         self, seconds: float | None = None, *, spared: asyncio.BaseTransport | None = None
     ) -> None:
-        """Stop listening and reset every connection; who falls while down says anew for how long.
+        """Stop listening and reset every connection; if it is down, plan only the return.
 
         Args:
-            seconds: When to be back; None: when `rise` says so.
-            spared: The connection that asked for it, which is left alone.
+            seconds: When to return; None: only when `rise` is called.
+            spared: The connection that asked for it, which stays open.
 
         """
-        async with self._turn:
-            _stop(self._return)
+        async with self._changing:
+            _stop(self._planned_rise)
             if not self.is_down:
                 self.is_down = True
                 await self._leave()
@@ -220,17 +110,17 @@ class Site:
                     if connection.transport is not spared:
                         reset(connection.transport)
             if seconds is not None:
-                self._return = self._tasks.create_task(self._rise_after(seconds))
+                self._planned_rise = self._tasks.create_task(self._rise_after(seconds))
 
     async def rise(self) -> None:
         """Listen again, on the same port.
 
         Raises:
-            UsageError: It cannot; the place is down still.
+            UsageError: It cannot, and is still down.
 
         """
-        async with self._turn:
-            _stop(self._return)
+        async with self._changing:
+            _stop(self._planned_rise)
             if not self.is_down:
                 return
             try:
@@ -243,25 +133,25 @@ class Site:
             self.is_down = False
 
     def fall_after(self, seconds: float, lasts: float | None) -> None:
-        """Fall in so many seconds, for so many; other falls before do not change that."""
+        """Plan a fall after `seconds` that lasts `lasts` seconds, whatever falls come before."""
 
         async def fall() -> None:
             await asyncio.sleep(seconds)
             await self.fall(lasts)
 
-        _stop(self._death)
-        self._death = self._tasks.create_task(fall())
+        _stop(self._planned_fall)
+        self._planned_fall = self._tasks.create_task(fall())
 
     async def _rise_after(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         await self.rise()
 
     def _stop_timers(self) -> None:
-        _stop(self._death)
-        _stop(self._return)
+        _stop(self._planned_fall)
+        _stop(self._planned_rise)
 
     def _bind(self) -> None:
-        """Take the port; until somebody listens, who connects is refused."""
+        """Take the port; until `_listen`, connections are refused."""
         [found, *_] = socket.getaddrinfo(
             self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -270,7 +160,7 @@ class Site:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-            # With it, Linux would let another server have the port until one of the two listens.
+            # Else Linux lets another server take the port until one of the two listens.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         except OSError:
             bound.close()
@@ -282,9 +172,9 @@ class Site:
         bound, self._bound = self._bound, None
         assert bound is not None, "listens without a port"
         try:
-            # Without it, an open connection of before would be in the way, now or at the next bind.
+            # Else connections from before prevent this, now or at the next bind.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.listen(_BACKLOG)  # uvloop says nothing where this fails
+            bound.listen(_BACKLOG)  # uvloop would not report that this failed
             loop = asyncio.get_running_loop()
             self._listening = await loop.create_server(self._server, sock=bound, backlog=_BACKLOG)
         except OSError:
@@ -292,7 +182,7 @@ class Site:
             raise
 
     async def _leave(self) -> None:
-        """Stop listening, and give the port up."""
+        """Stop listening, and free the port."""
         if self._bound is not None:
             self._bound.close()
             self._bound = None
@@ -309,6 +199,6 @@ class Site:
 
 
 def _stop(timer: asyncio.Task[None] | None) -> None:
-    """Cancel what waits, but for a timer whose time it is: that is who asks."""
+    """Cancel a timer, unless it has expired and is itself the caller."""
     if timer is not None and timer is not asyncio.current_task():
         timer.cancel()

@@ -1,18 +1,18 @@
-"""Runs the mock server as a process of its own, until it is told to stop."""
+"""Runs a mock server: as the one task of a process, or in a thread of another program."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from typing import TypeVar
 
 from gymcli.errors import UsageError
 from gymcli.mock.server import MockServer
+from gymcli.runner.listening import stop_signals
 
 __all__ = ["serve", "serving"]
 
@@ -23,24 +23,30 @@ async def serve(
     """Serve until SIGTERM, SIGINT or SIGHUP; SIGUSR1 brings a server back that is down.
 
     Args:
-        server: What is served.
+        server: The server, not yet entered.
         announce: Called with the base URL once it listens.
-        with_parent: Stop when stdin closes, too, so as not to outlive whoever started it.
+        with_parent: Stop when stdin closes, too, so that it does not outlive its parent.
 
     Raises:
         UsageError: It cannot listen there, at first or again, or a file of it cannot be written.
 
     """
     loop = asyncio.get_running_loop()
-    stopped, risen = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGUSR1, risen.set)
-    if with_parent:
-        threading.Thread(target=_watch_stdin, args=(loop, stopped), daemon=True).start()
+    rise_wanted = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, rise_wanted.set)
+
+    async def rise_when_wanted() -> None:
+        while True:
+            await rise_wanted.wait()
+            rise_wanted.clear()
+            await server.site.rise()
+
     try:
-        async with contextlib.AsyncExitStack() as stack:
+        async with AsyncExitStack() as stack:
+            stopped = stack.enter_context(stop_signals())
+            if with_parent:
+                watch = threading.Thread(target=_watch_stdin, args=(loop, stopped), daemon=True)
+                watch.start()
             try:
                 await stack.enter_async_context(server)
             except OSError as error:
@@ -48,26 +54,19 @@ async def serve(
                 raise UsageError(f"cannot listen on {place}: {error.strerror}") from error
             announce(server.base_url)
             async with asyncio.TaskGroup() as tasks:
-                rising = tasks.create_task(_rise(server, risen))
+                rising = tasks.create_task(rise_when_wanted())
                 await stopped.wait()
                 rising.cancel()
-    except ExceptionGroup as group:  # of what went on meanwhile: a return that failed
+    except ExceptionGroup as group:  # of a return that failed
         raise group.exceptions[0] from None
 
 
-async def _rise(server: MockServer, risen: asyncio.Event) -> None:
-    while True:
-        await risen.wait()
-        risen.clear()
-        await server.site.rise()
-
-
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
-    """Wait for the end of stdin; a thread, since stdin may be a file that no loop can watch."""
+    """Wait for the end of stdin, in a thread: stdin may be a file, which no loop can watch."""
     # os.read and not sys.stdin: a thread inside the buffered reader makes Python abort at its end.
     while os.read(0, 4096):
         pass
-    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+    with suppress(RuntimeError):  # the loop was closed meanwhile
         loop.call_soon_threadsafe(stopped.set)
 
 
@@ -76,7 +75,7 @@ Server = TypeVar("Server", bound=AbstractAsyncContextManager[object])
 
 @contextmanager
 def serving(server: Server) -> Iterator[Server]:
-    """Serve while the block lasts; what the server raises on entering is raised here."""
+    """Run a server in a thread while the block lasts; exceptions of the server are raised here."""
     loop = asyncio.new_event_loop()
     is_open, is_over = threading.Event(), asyncio.Event()
     failures: list[BaseException] = []

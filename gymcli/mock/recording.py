@@ -1,8 +1,8 @@
-"""Asks a real endpoint in place of a behaviour, and writes its answers as a script."""
+"""What the mock server writes down: counts, a log line for each request, and recorded answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +11,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from gymcli.errors import ModelError
+from gymcli.errors import ModelError, UsageError
 from gymcli.mock.behaviours import (
     MockAnswer,
     ScriptLine,
@@ -20,15 +20,135 @@ from gymcli.mock.behaviours import (
     num_turns,
     refusal_of,
 )
-from gymcli.mock.request_log import LineFile
 from gymcli.models.dialects import DIALECTS
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.types import Answer, JSONObject, Request
+from gymcli.types import Answer, JSONObject, Request, Usage
 
-__all__ = ["Recorder"]
+__all__ = ["Exchange", "LineFile", "Recorder", "Stats"]
+
+
+class Exchange(msgspec.Struct, kw_only=True):
+    """One request and its result; without headers, which may hold keys."""
+
+    started: float
+    """Seconds since the server started, on a clock that never jumps."""
+    ended: float | None = None
+    path: str
+    model: str | None = None
+    turn: int | None = None
+    """Assistant messages of the conversation so far; None: it could not be read."""
+    status: int | None = None
+    """None: the connection ended before a status was sent."""
+    fault: str | None = None
+    text: str = ""
+    """The beginning of the last user text."""
+    body: str = ""
+    """The hash of the body."""
+
+
+class Stats(msgspec.Struct, kw_only=True):
+    """Counts of requests and answers so far, which `/stats` returns as JSON."""
+
+    num_requests: int = 0
+    in_flight: int = 0
+    max_in_flight: int = 0
+    """The most requests that were under way at once; those refused at the limit do not count."""
+    first_at: float | None = None
+    """Seconds from the server's start to the first request; None before that."""
+    last_at: float | None = None
+    """Seconds from the server's start to the latest request."""
+    num_unanswered: int = 0
+    """Requests that ended without a status: reset, or given up by the client."""
+    by_status: dict[int, int] = {}
+    faults: dict[str, int] = {}
+    """Requests by kind of fault."""
+    num_prompt_tokens: int = 0
+    """Of the answers that were rendered, whether or not they arrived whole."""
+    num_completion_tokens: int = 0
+
+    def arrive(self, now: float) -> None:
+        """Count a request that arrived `now` seconds after the server's start."""
+        self.num_requests += 1
+        self.last_at = now
+        if self.first_at is None:
+            self.first_at = now
+
+    def begin(self) -> None:
+        """Count a request that the limits let in."""
+        self.in_flight += 1
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+
+    def spend(self, usage: Usage) -> None:
+        """Count the tokens of an answer."""
+        self.num_prompt_tokens += usage.prompt_tokens
+        self.num_completion_tokens += usage.completion_tokens
+
+    def end(self, exchange: Exchange) -> None:
+        """Count how a request ended."""
+        if exchange.status is None:
+            self.num_unanswered += 1
+        else:
+            self.by_status[exchange.status] = self.by_status.get(exchange.status, 0) + 1
+        if exchange.fault is not None:
+            self.faults[exchange.fault] = self.faults.get(exchange.fault, 0) + 1
+
+
+class LineFile:
+    """An open file to which lines are appended.
+
+    A line that cannot be written fails no request: it is the last one, and `close` raises.
+
+    Args:
+        path: The file.
+        option: The command's option that named it, for messages.
+        secrets: Taken out of every line.
+        is_new: Whether the file must be empty.
+
+    Raises:
+        UsageError: It cannot be opened, or is not empty.
+
+    """
+
+    def __init__(
+        self, path: Path, *, option: str, secrets: Scrubber = NOTHING_SECRET, is_new: bool = False
+    ) -> None:
+        self._name = f"{option} {path}"
+        self._secrets = secrets
+        self.failure: UsageError | None = None
+        """Why nothing is written any more."""
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise UsageError(f"{self._name}: {error.strerror}") from error
+        if is_new and os.fstat(self._file).st_size:
+            os.close(self._file)
+            raise UsageError(f"{self._name}: is there already; name a new file")
+
+    def append(self, value: object) -> None:
+        """Append one value as a line of JSON."""
+        if self.failure is not None:
+            return
+        line = self._secrets.line(msgspec.json.encode(value)) + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+        except OSError as error:
+            self.failure = UsageError(f"{self._name}: cannot be written: {error.strerror}")
+
+    def close(self) -> None:
+        """Close the file.
+
+        Raises:
+            UsageError: A line could not be written.
+
+        """
+        os.close(self._file)
+        if self.failure is not None:
+            raise self.failure
+
 
 _KEPT_REFUSALS = (400, 413, 422)
-"""Statuses that are about the one request: no other try would get more."""
+"""Statuses that every retry of the request would get."""
 
 _KEPT = ("Content-Type", "Retry-After")
 """Headers that are passed on."""
@@ -40,15 +160,15 @@ _MAX_NOTE = 80
 class Recorder:
     """Passes requests on and records the answers; an async context manager.
 
-    Streamed or not, the endpoint is asked for one body. What it refuses for other reasons than
-    what the request says is passed on and not recorded, since a next try may get an answer.
+    The endpoint is asked for one body, streamed or not. Errors that a retry may not meet are passed
+    on and not recorded.
 
     Args:
         path: The script file, which must be new or empty.
-        base_url: Of the endpoint.
-        api_key: What it wants.
-        proxy: The address of the proxy on the way to it.
-        secrets: What must not be written, beside the key.
+        base_url: The endpoint's address.
+        api_key: The endpoint's key.
+        proxy: The address of the proxy to it.
+        secrets: What must not be written, in addition to the key.
 
     Raises:
         UsageError: On entering, the file cannot be written; on leaving, a line could not.
@@ -96,26 +216,31 @@ class Recorder:
         await self._open.aclose()
 
     async def answer(self, dialect: str, body: JSONObject, request: Request) -> MockAnswer:
-        """Ask the endpoint, and record what it says; what cannot be recorded is not asked."""
+        """Ask the endpoint and record its answer."""
         assert self._file is not None, "asked before it was entered"
-        if self._file.failure is not None:
+        if self._file.failure is not None:  # an answer that cannot be recorded is not paid for
             return refusal_of(400, str(self._file.failure))
         left_out = ("stream", "stream_options")
         plain = {name: value for name, value in body.items() if name not in left_out}
         try:
-            given = await self._post(DIALECTS[dialect].path, plain)
-            if given.status == 200:
-                given = _recorded(DIALECTS[dialect].answer((given.body or "").encode()))
+            answer = await self._post(DIALECTS[dialect].path, plain)
+            if answer.status == 200:
+                answer = _scriptable(DIALECTS[dialect].answer((answer.body or "").encode()))
         except (aiohttp.ClientError, TimeoutError) as error:
             return _unreachable(self.secrets.text(f"{type(error).__name__}: {error}"))
         except ModelError as error:
             return _unreachable(str(error))
-        if given.status in (200, *_KEPT_REFUSALS):
-            self._file.append(self._line(request, given))
-        return given
+        if answer.status in (200, *_KEPT_REFUSALS):
+            text = self.secrets.text(last_user_text(request))[:_MAX_NOTE]
+            line = ScriptLine(
+                request=conversation_digest(request),
+                note=f"turn {num_turns(request)} after {text!r}",
+                answers=[answer],
+            )
+            self._file.append(line)
+        return answer
 
-    async def _post(self, path: str, body: Mapping[str, object]) -> MockAnswer:
-        """Give what came, as it stands."""
+    async def _post(self, path: str, body: JSONObject) -> MockAnswer:
         assert self._session is not None, "asked before it was entered"
         data = msgspec.json.encode(body)
         async with self._session.post(
@@ -126,16 +251,8 @@ class Recorder:
             headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
             return MockAnswer(status=response.status, body=text, headers=headers)
 
-    def _line(self, request: Request, answer: MockAnswer) -> ScriptLine:
-        text = self.secrets.text(last_user_text(request))[:_MAX_NOTE]
-        return ScriptLine(
-            request=conversation_digest(request),
-            note=f"turn {num_turns(request)} after {text!r}",
-            answers=[answer],
-        )
 
-
-def _recorded(answer: Answer) -> MockAnswer:
+def _scriptable(answer: Answer) -> MockAnswer:
     message = answer.message
     return MockAnswer(
         text=message.text if message.content is not None else None,

@@ -7,7 +7,7 @@ import hmac
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -18,110 +18,48 @@ from aiohttp import web
 
 from gymcli.environment.addresses import is_loopback
 from gymcli.mock.behaviours import Behaviour, MockAnswer, echo
-from gymcli.mock.bodies import (
-    ANY_MODEL,
-    FORMATS,
-    Asked,
-    Format,
-    answered,
-    behaviour_failed,
+from gymcli.mock.fault_effects import (
+    deliver,
+    error_answer,
     key_refused,
     model_not_found,
     refusal_for,
     too_many_requests,
-    unreadable,
+    with_content_fault,
 )
 from gymcli.mock.faults import (
-    Bursts,
+    BURST_LENGTH,
     FaultKind,
     Faults,
     Latency,
     Outage,
     body_hash,
-    is_cut,
-    is_refusal,
+    is_delivery_fault,
+    is_status_fault,
 )
-from gymcli.mock.listener import Reply, Site, deliver
-from gymcli.mock.recording import Recorder
-from gymcli.mock.request_log import Exchange, LineFile, Stats
+from gymcli.mock.listener import Listener
+from gymcli.mock.recording import Exchange, LineFile, Recorder, Stats
+from gymcli.mock.wire_formats import (
+    ANY_MODEL,
+    FORMATS,
+    ParsedRequest,
+    WireFormat,
+    parse_request,
+    rendered,
+    usage_of,
+    with_logprobs,
+)
+from gymcli.models.limits import Bucket
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import JSON_ERRORS, JSONObject
 
-__all__ = ["MockServer", "Received", "TokenBucket", "control", "models"]
+__all__ = ["MockServer", "Received"]
 
+_DYING = "down"
+"""The fault that is logged for the request that triggers the outage."""
 
-def models(names: Sequence[str] | None) -> web.Response:
-    """List the models, or refuse to where there is no list."""
-    if names is None:
-        refusal = key_refused()
-        body = (refusal.body or "").encode()
-        return web.Response(body=body, status=refusal.status, content_type="application/json")
-    data = [
-        {"id": name, "object": "model", "created": 0, "owned_by": "gymcli"}
-        for name in names or (ANY_MODEL,)
-    ]
-    return _json({"object": "list", "data": data})
-
-
-async def control(request: web.BaseRequest, stats: Stats, site: Site) -> web.Response:
-    """Answer `GET /stats` and `POST /down?seconds=N`; other paths are not there."""
-    if request.path == "/stats" and request.method == "GET":
-        return _json(stats)
-    if request.path != "/down" or request.method != "POST":
-        return _json(_error(f"there is no {request.method} {request.path} here"), status=404)
-    if not is_loopback(request.remote or ""):
-        return _json(_error("only this machine may ask for that"), status=403)
-    text = request.query.get("seconds")
-    try:
-        seconds = None if text is None else float(text)
-    except ValueError:
-        seconds = -1.0
-    if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
-        return _json(_error(f"seconds={text}: expected a number of seconds"), status=400)
-    await site.fall(seconds, spared=request.transport)
-    response = _json({"seconds": seconds})
-    response.force_close()
-    return response
-
-
-def _error(message: str) -> object:
-    return {"error": {"message": message, "type": "invalid_request_error"}}
-
-
-def _json(value: object, *, status: int = 200) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(value), status=status, content_type="application/json"
-    )
-
-
-class TokenBucket:
-    """Lets so many requests a minute through, evenly: it holds those of one second, at least one.
-
-    https://platform.openai.com/docs/guides/rate-limits: a limit a minute may be enforced over
-    shorter times.
-    """
-
-    def __init__(self, per_minute: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_second = per_minute / 60
-        self._most = max(1.0, self._per_second)
-        self._tokens = self._most
-        self._clock = clock
-        self._filled = clock()
-
-    def take(self) -> bool:
-        """Say whether one more request may pass, and count it if so."""
-        now = self._clock()
-        gained = (now - self._filled) * self._per_second
-        self._tokens = min(self._most, self._tokens + gained)
-        self._filled = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
-_FALLING = "down"
-"""What the request met that found the endpoint dying."""
+_MAX_TEXT = 200
+"""Characters of the last user text that are logged."""
 
 
 class Received(NamedTuple):
@@ -129,7 +67,7 @@ class Received(NamedTuple):
 
     path: str
     headers: Mapping[str, str]
-    """Found whatever their case."""
+    """Their names are found in any case."""
     raw: bytes
 
     @property
@@ -145,21 +83,21 @@ class MockServer:
     arrived, unless the server is told not to, as a benchmark does.
 
     Args:
-        behaviour: What it answers.
+        behaviour: Answers the requests.
         host: Where it listens.
         port: 0 picks a free one.
-        latency: Seconds before every answer, or how they are drawn.
+        latency: Seconds before every answer, or their distribution.
         keeps_requests: Whether `requests` is filled.
-        models: The names that are served; where there are none, every name is.
-        api_key: What requests must come with; None: anything.
+        models: The names that are served; empty: every name.
+        api_key: The key that requests need; None: none.
         seed: Of faults and latency, which depend on it and on the requests alone.
         faults: Which requests meet which fault.
-        max_in_flight: Requests beyond so many at once are refused with 429.
-        requests_per_minute: Requests beyond so many are, too.
+        max_in_flight: More requests at once are refused with 429.
+        requests_per_minute: More requests are refused with 429.
         outage: When the endpoint dies.
         log: The file to which a line is appended for each request.
         recorder: Asks a real endpoint in place of the behaviour.
-        secrets: What must not be logged, beside the key; with a recorder, its own count.
+        secrets: What must not be logged, in addition to the key; a recorder's own replace it.
 
     Raises:
         UsageError: On entering, the log or the recording cannot be written; on leaving, a line of
@@ -192,14 +130,16 @@ class MockServer:
         self.faults = faults or Faults()
         self.requests: list[Received] = []
         self.stats = Stats()
-        self.site = Site(self._handle, host=host, port=port)
+        self.site = Listener(self._handle, host=host, port=port)
         """Where it listens; it can `fall` and `rise`."""
         self._keeps_requests = keeps_requests
         self._models = tuple(models)
         self._api_key = api_key
         self._seed = seed
-        self._limit = max_in_flight
-        self._bucket = None if requests_per_minute is None else TokenBucket(requests_per_minute)
+        self._max_in_flight = max_in_flight
+        self._bucket = None
+        if requests_per_minute is not None:
+            self._bucket = Bucket(requests_per_minute, time.monotonic)
         self._outage = outage or Outage()
         self._log_path = log
         self._log: LineFile | None = None
@@ -207,7 +147,7 @@ class MockServer:
         known = secrets if recorder is None else recorder.secrets
         self._secrets = known.also([api_key] if api_key else ())
         self._occurrences: Counter[str] = Counter()
-        self._bursts = Bursts()
+        self._num_left_of_burst = 0
         self._started = time.monotonic()
         self._open = AsyncExitStack()
 
@@ -224,12 +164,12 @@ class MockServer:
 
     @property
     def in_flight(self) -> int:
-        """How many requests are under way."""
+        """How many requests are in flight."""
         return self.stats.in_flight
 
     @property
     def max_in_flight(self) -> int:
-        """How many requests were under way at most."""
+        """The most requests that were in flight at once."""
         return self.stats.max_in_flight
 
     async def __aenter__(self) -> Self:
@@ -255,122 +195,157 @@ class MockServer:
         await self._open.aclose()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        form = FORMATS.get(request.path)
-        if form is None:
-            return await self._handle_other(request)
+        wire_format = FORMATS.get(request.path)
+        if wire_format is None:
+            return await self._handle_control(request)
         stats = self.stats
         started = time.monotonic() - self._started
         stats.arrive(started)
         exchange = Exchange(started=started, path=request.path)
-        is_taken = self._takes_on()
-        if is_taken:
+        is_admitted = self._admits_one_more()
+        if is_admitted:
             stats.begin()
         try:
             if stats.num_requests - 1 == self._outage.after_requests:
-                exchange.fault = _FALLING
+                exchange.fault = _DYING
                 await self.site.fall(self._outage.seconds)
                 return web.Response()
-            return await self._serve(request, form, exchange, is_taken=is_taken)
+            return await self._answer(request, wire_format, exchange, is_admitted=is_admitted)
         finally:
-            if is_taken:
+            if is_admitted:
                 stats.in_flight -= 1
             stats.end(exchange)
             if self._log is not None:
                 exchange.ended = time.monotonic() - self._started
                 self._log.append(exchange)
 
-    async def _handle_other(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _handle_control(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer `/v1/models`, `GET /stats` and `POST /down?seconds=N`."""
         if request.path == "/v1/models":
-            return models(self._models) if self._is_allowed(request) else models(None)
-        return await control(request, self.stats, self.site)
+            if not self._is_authorized(request):
+                return _response(key_refused())
+            names = self._models or (ANY_MODEL,)
+            owned = {"object": "model", "created": 0, "owned_by": "gymcli"}
+            return _json({"object": "list", "data": [{"id": name, **owned} for name in names]})
+        if request.path == "/stats" and request.method == "GET":
+            return _json(self.stats)
+        if request.path != "/down" or request.method != "POST":
+            return _response(error_answer(404, f"there is no {request.method} {request.path} here"))
+        if not is_loopback(request.remote or ""):
+            return _response(error_answer(403, "only this machine may ask for that"))
+        text = request.query.get("seconds")
+        try:
+            seconds = None if text is None else float(text)
+        except ValueError:
+            seconds = -1.0
+        if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+            return _response(error_answer(400, f"seconds={text}: expected a number of seconds"))
+        await self.site.fall(seconds, spared=request.transport)
+        response = _json({"seconds": seconds})
+        response.force_close()
+        return response
 
-    def _takes_on(self) -> bool:
-        """Say whether the limits let one more request in."""
-        if self._limit is not None and self.stats.in_flight >= self._limit:
+    def _admits_one_more(self) -> bool:
+        if self._max_in_flight is not None and self.stats.in_flight >= self._max_in_flight:
             return False
-        return self._bucket is None or self._bucket.take()
+        if self._bucket is None:
+            return True
+        if self._bucket.delay(1) > 0:
+            return False
+        self._bucket.take(1)
+        return True
 
-    def _is_allowed(self, request: web.BaseRequest) -> bool:
+    def _is_authorized(self, request: web.BaseRequest) -> bool:
         if self._api_key is None:
             return True
         given = request.headers.get("Authorization", "")
         wanted = f"Bearer {self._api_key}"
         return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
 
-    async def _serve(
-        self, request: web.BaseRequest, form: Format, exchange: Exchange, *, is_taken: bool
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        wire_format: WireFormat,
+        exchange: Exchange,
+        *,
+        is_admitted: bool,
     ) -> web.StreamResponse:
-        """Read a request and answer it."""
         raw = await request.content.read()  # request.read() stops at 1 MiB
         if self._keeps_requests:
             self.requests.append(Received(request.path, request.headers, raw))
         exchange.body = body_hash(raw)
         try:
-            asked = Asked.read(raw, form)
+            parsed = parse_request(raw, wire_format)
         except (ValueError, *JSON_ERRORS) as error:
-            return await _refuse(request, unreadable(str(error)), exchange)
-        asked.note(exchange, self._secrets)
-        refusal = self._refusal(request, asked, is_taken=is_taken)
-        if refusal is not None:
-            return await _refuse(request, refusal, exchange)
-        return await self._answer(request, asked, exchange)
+            return _refuse(error_answer(400, f"not a request: {error}"), exchange)
+        exchange.model, exchange.turn = parsed.model, parsed.turn
+        # In this order, since a part of a secret that is cut would stay.
+        exchange.text = self._secrets.text(parsed.text)[:_MAX_TEXT]
 
-    def _refusal(
-        self, request: web.BaseRequest, asked: Asked, *, is_taken: bool
-    ) -> MockAnswer | None:
-        """Refuse what is not let in: at once, and whatever is drawn."""
-        if not self._is_allowed(request):
-            return key_refused()
-        if not is_taken:
-            return too_many_requests()
-        if self._models and asked.model not in self._models:
-            return model_not_found(asked.model)
-        return None
+        # These three are refused at once, whatever fault is drawn.
+        if not self._is_authorized(request):
+            return _refuse(key_refused(), exchange)
+        if not is_admitted:
+            return _refuse(too_many_requests(), exchange)
+        if self._models and parsed.model not in self._models:
+            return _refuse(model_not_found(parsed.model), exchange)
 
-    async def _answer(
-        self, request: web.BaseRequest, asked: Asked, exchange: Exchange
-    ) -> web.StreamResponse:
-        """Draw what happens, wait, and answer."""
-        fault, seconds = self._drawn(exchange.body, asked.text)
+        fault, seconds = self._draw(exchange.body, parsed.text)
         if seconds:
             await asyncio.sleep(seconds)
-        if fault is not None and is_refusal(fault):
+        if fault is not None and is_status_fault(fault):
             exchange.fault = fault
-            return await _refuse(request, refusal_for(fault, asked.model, asked.text), exchange)
+            return _refuse(refusal_for(fault, parsed.model, parsed.text), exchange)
         try:
-            found = answered(asked, await self._said(asked), fault)
+            answer = await self._ask(parsed)
+            if answer.body is None:
+                answer = with_logprobs(answer, parsed.request.params)
+            answer, fault = with_content_fault(answer, fault, parsed)
+            wire_answer = rendered(answer, parsed)
         except Exception as error:  # noqa: BLE001 (whatever a behaviour raises is its author's)
-            return await _refuse(request, behaviour_failed(error), exchange)
-        if found.answer.delay:
-            await asyncio.sleep(found.answer.delay)
-        exchange.fault = found.fault
-        if found.usage is not None:
-            self.stats.spend(found.usage)
-        cut = found.fault if found.fault is not None and is_cut(found.fault) else None
-        return await deliver(request, found.reply, cut, exchange)
+            text = f"the mock's behaviour failed: {type(error).__name__}: {error}"
+            return _refuse(error_answer(500, text, "server_error"), exchange)
+        if answer.delay:
+            await asyncio.sleep(answer.delay)
+        exchange.fault = fault
+        if answer.body is None:
+            self.stats.spend(usage_of(answer, parsed))
+        delivery_fault = fault if fault is not None and is_delivery_fault(fault) else None
+        return await deliver(request, wire_answer, delivery_fault, exchange)
 
-    async def _said(self, asked: Asked) -> MockAnswer | str:
-        if self._recorder is None:
-            return self.behaviour(asked.request)
-        return await self._recorder.answer(asked.form.dialect, asked.body, asked.request)
+    async def _ask(self, parsed: ParsedRequest) -> MockAnswer:
+        if self._recorder is not None:
+            return await self._recorder.answer(parsed.format.dialect, parsed.body, parsed.request)
+        answer = self.behaviour(parsed.request)
+        return MockAnswer(text=answer) if isinstance(answer, str) else answer
 
-    def _drawn(self, body: str, text: str) -> tuple[FaultKind | None, float]:
-        """Give the fault of a request and the wait before its answer."""
+    def _draw(self, body: str, text: str) -> tuple[FaultKind | None, float]:
+        """Return the fault of a request and the seconds before its answer."""
         latency, faults = self.latency, self.faults
         if not isinstance(latency, Latency):
             latency = Latency((latency,))
-        if not faults.rules and not latency.shape:
+        if not (faults.rules or latency.shape):
             return None, latency.parameters[0]
         occurrence = self._occurrences[body]
         self._occurrences[body] += 1
         fault = faults.draw(seed=self._seed, body=body, occurrence=occurrence, text=text)
-        seconds = latency.seconds(seed=self._seed, body=body, occurrence=occurrence)
-        return self._bursts.over(fault), seconds
+        if self._num_left_of_burst:
+            self._num_left_of_burst -= 1
+            fault = "429-burst"
+        elif fault == "429-burst":
+            self._num_left_of_burst = BURST_LENGTH - 1
+        return fault, latency.seconds(seed=self._seed, body=body, occurrence=occurrence)
 
 
-async def _refuse(
-    request: web.BaseRequest, answer: MockAnswer, exchange: Exchange
-) -> web.StreamResponse:
-    body = (answer.body or "").encode()
+def _refuse(answer: MockAnswer, exchange: Exchange) -> web.Response:
+    exchange.status = answer.status
+    return _response(answer)
+
+
+def _response(answer: MockAnswer) -> web.Response:
     headers = {"Content-Type": "application/json", **answer.headers}
-    return await deliver(request, Reply(answer.status, headers, [body]), None, exchange)
+    return web.Response(body=(answer.body or "").encode(), status=answer.status, headers=headers)
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

@@ -1,24 +1,42 @@
-"""Serves an aiohttp application from a process of its own, until it is told to stop."""
+"""Serves an aiohttp application until a signal stops it."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
 
 from gymcli.errors import UsageError
 
-__all__ = ["listen"]
+__all__ = ["listen", "stop_signals"]
 
 _BACKLOG = 4096
+
+
+@contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """Yield an event that SIGTERM, SIGINT and SIGHUP set while the block lasts."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        yield stopped
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 async def listen(
     runner: web.AppRunner, *, host: str, port: int, announce: Callable[[str], None]
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP; a second one does not wait for what still closes.
+    """Serve until SIGTERM, SIGINT or SIGHUP; a second one does not wait for the closing.
 
     Args:
         runner: The application and how it is run.
@@ -30,25 +48,17 @@ async def listen(
         UsageError: It cannot listen there.
 
     """
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    numbers = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
-        numbers.append(signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, stopped.set)
     try:
-        await runner.setup()
-        site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
-        try:
-            await site.start()
-        except (OSError, UnicodeError) as error:  # the latter of a host that can be no name
-            reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-            raise UsageError(f"cannot listen on {host}:{port}: {reason}") from error
-        shown = f"[{host}]" if ":" in host else host
-        announce(f"http://{shown}:{runner.addresses[0][1]}")
-        await stopped.wait()
+        with stop_signals() as stopped:
+            await runner.setup()
+            site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
+            try:
+                await site.start()
+            except (OSError, UnicodeError) as error:  # the latter of a host that can be no name
+                reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+                raise UsageError(f"cannot listen on {host}:{port}: {reason}") from error
+            shown = f"[{host}]" if ":" in host else host
+            announce(f"http://{shown}:{runner.addresses[0][1]}")
+            await stopped.wait()
     finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
         await runner.cleanup()

@@ -362,7 +362,8 @@ class Plan:
             return ResumeState()
         failed = failed | crashed
         pending = {key: one for key, one in pending.items() if key not in crashed}
-        removed = list(done.absent(_unchanged_tasks(self._source.rows(), done, pending)))
+        removed = set(done)
+        removed.difference_update(_unchanged_tasks(self._source.rows(), done, pending))
         sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
         broken = _broken_groups(self.group_sizes, done, pending, failed)
         num_done: Counter[str] = Counter()
@@ -382,9 +383,10 @@ class Plan:
                 left_failed.add(key)
             elif found is not None:
                 waiting.append(found)
-        num_on_record = Counter(done.num_attempts())
-        for task in removed:
-            num_on_record[task[0]] -= done[task].attempts.bit_count()
+        num_on_record: Counter[str] = Counter()
+        for task, scored in done.items():
+            if task not in removed:
+                num_on_record[task[0]] += scored.attempts.bit_count()
         return ResumeState(
             num_done=num_done.total(),
             waiting=tuple(waiting),

@@ -43,19 +43,19 @@ class Problems:
             self._first.append(str(problem))
 
     def lines(self) -> list[str]:
-        """Give the problems of the first rows, and how many more there are."""
+        """Return the problems of the first rows, and how many more there are."""
         num_more = self.num_rows - _MAX_LISTED
         more = [f"and {num_more} more rows are wrong"] if num_more > 0 else []
         return [*self._first, *more]
 
     def check(self) -> None:
-        """Raise what was added, if anything was."""
+        """Raise TasksError with what was added, if anything was."""
         if self._first:
             raise TasksError("\n".join(self.lines()))
 
 
 def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> list[str]:
-    """Say what is wrong with a row for its environment, which has these options."""
+    """Return what is wrong with a row for its environment, which has these options."""
     problems: list[str] = []
     try:
         task = found.environment.parse_task(row.fields)
@@ -174,34 +174,30 @@ def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_
 def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Survey:
     result = Survey()
     num_rows_of_file: Counter[str] = Counter()
-    num_selected_of_file: Counter[str] = Counter()
     missing = set(source.asked_ids)
-    for row in _checked(source, registry, scrubber, result):
-        file = file_of(row)
-        num_rows_of_file[file] += 1
-        if missing:
+
+    def checked() -> Iterator[TaskRow]:
+        for row in _checked(source, registry, scrubber, result):
+            num_rows_of_file[file_of(row)] += 1
             missing.discard(row.id)
-        if source.takes(row, num_selected_of_file[file]):
-            num_selected_of_file[file] += 1
-            result.num_rows_of_all_shards[row.env] += 1
-            if source.has(row):
-                result.num_rows[row.env] += 1
+            yield row
+
+    sampled: set[tuple[str, str]] = set()
+    for row in source.select(checked()):
+        result.num_rows_of_all_shards[row.env] += 1
+        if source.is_in_shard(row):
+            result.num_rows[row.env] += 1
+            result.group_sizes.add(row.env, row.id, source.repeats)
+            if source.is_sample:  # it may have a copy, and not the first row
+                sampled.add((row.env, row.id))
+            else:
                 result.num_tasks += row.first_attempt == 0
-                result.group_sizes.add(row.env, row.id, source.repeats)
+    result.num_tasks += len(sampled)
     if missing:
         raise _unknown_task(min(missing), source)
     if not num_rows_of_file:
         names = ", ".join(str(path) for path in source.paths)
         raise TasksError(f"{names}: no tasks; expected one JSON object a line")
-    if source.is_sample:
-        whole = list(source.selected_of_all_shards())
-        sample = list(filter(source.has, whole))
-        result.num_rows_of_all_shards = Counter(row.env for row in whole)
-        result.num_rows = Counter(row.env for row in sample)
-        result.num_tasks = len({(row.env, row.id) for row in sample})
-        result.group_sizes.clear()
-        for row in sample:
-            result.group_sizes.add(row.env, row.id, source.repeats)
     result.files = [_described(path, num_rows_of_file[str(path)]) for path in source.paths]
     return result
 
@@ -216,7 +212,7 @@ def _unknown_task(task_id: str, source: TaskSource) -> UnknownNameError:
 def _checked(
     source: TaskSource, registry: Registry, scrubber: Scrubber, result: Survey
 ) -> Iterator[TaskRow]:
-    """Give the rows with a look at each; at the end, complain of those that are wrong."""
+    """Yield the rows, checking each; raise TasksError after the last one where any is wrong."""
     problems = Problems()
     of_environments: dict[str, list[str]] = {}
     options: dict[str, EnvironmentOptions] = {}
@@ -246,7 +242,7 @@ def _checked(
 
 
 def _name_problems(env: str, scrubber: Scrubber) -> list[str]:
-    """Say what is wrong with every row of an environment."""
+    """Return what is wrong with every row of an environment."""
     if not scrubber.holds_secret(env):
         return []
     return [f"the name of the environment {_UNWRITABLE} name"]

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import TasksError
 from gymcli.runner.options import CollectOptions
-from gymcli.store.rereading import FirstReading
 from gymcli.store.shards import Shard
 from gymcli.store.task_row import PromptTemplate, working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
@@ -42,8 +41,10 @@ class TaskSource:
         self._options = options
         self.shared_ids: frozenset[tuple[str, str]] = frozenset()
         """Environments and ids of different rows of NeMo Gym, which are told apart."""
-        self._read: FirstReading | None = None
-        """The last time that all was read."""
+        self._copies: dict[int, int] | None = None
+        """`first_attempt` of the copies among the tasks that were read, by position."""
+        self._stamps_read: list[tuple[int, ...]] | None = None
+        """Of the files, just before they were read."""
         shipped = {file.path: file.env for file in named if file.env is not None}
         self._reading = TaskReading(
             default_env=options.env,
@@ -72,23 +73,51 @@ class TaskSource:
         return self._options.shuffle and self._options.limit is not None
 
     def read(self) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
-        """Give every row of the files, with what is wrong in its place."""
-        told = self._reading._replace(shared_ids=self.shared_ids)
-        reading = FirstReading(self.paths, told)
-        for item in read_tasks(self.paths, told):
-            reading.add(item)
+        """Yield every row of the files, with what is wrong in its place."""
+        stamps = self._stamps()
+        copies: dict[int, int] = {}
+        num_tasks = 0
+        for item in read_tasks(self.paths, self._reading._replace(shared_ids=self.shared_ids)):
+            if isinstance(item, TaskRow):
+                if item.first_attempt:
+                    copies[num_tasks] = item.first_attempt
+                num_tasks += 1
             yield item
-        self._read = reading
+        self._copies, self._stamps_read = copies, stamps
 
     def rows(self) -> Iterator[TaskRow]:
-        """Give every row of the files; those that were read before come cheaper."""
-        if self._read is not None and self._read.holds():
-            return self._read.rows()
-        return (row for row in self.read() if isinstance(row, TaskRow))
+        """Yield the tasks of files that were read and checked before.
+
+        What tells copies from other rows is some 30 MB of 200,000 tasks. `read` needs it before
+        the run; here it is spared, unless a file was changed.
+
+        Raises:
+            TasksError: A row is no task any more.
+            UsageError: A file cannot be read.
+
+        """
+        copies = self._copies if self._stamps() == self._stamps_read else None
+        reading = self._reading._replace(shared_ids=self.shared_ids)
+        for item in read_tasks(self.paths, reading, copies):
+            if isinstance(item, RowProblem):
+                raise TasksError(
+                    f"{item.place}: was changed after it was checked, and is no task now: "
+                    f"{item.reason}; mend it, and give the same command again"
+                )
+            if isinstance(item, TaskRow):
+                yield item
+
+    def _stamps(self) -> list[tuple[int, ...]] | None:
+        """Return what tells the files from their changed selves; None where one is not there."""
+        try:
+            stats = [self._reading.place(path).stat() for path in self.paths]
+        except OSError:
+            return None
+        return [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats]
 
     @property
     def id_warnings(self) -> list[str]:
-        """What to say of ids that different rows have."""
+        """The warning of ids that different rows share."""
         if not self.shared_ids:
             return []
         _, task_id = min(self.shared_ids)
@@ -99,27 +128,13 @@ class TaskSource:
             "content"
         ]
 
-    def takes(self, row: TaskRow, num_before: int) -> bool:
-        """Say whether a row is selected, given how many before it in its file are.
-
-        Of a sample that cannot be said row by row.
-        """
-        is_asked = not self.asked_ids or row.id in self.asked_ids
-        return is_asked and (self._options.limit is None or num_before < self._options.limit)
-
-    def has(self, row: TaskRow) -> bool:
-        """Say whether a selected row is one of the shard that is asked for."""
-        return self._shard is None or self._shard.takes(row.hash)
-
     def selected(self) -> Iterator[TaskRow]:
-        """Give the rows that the options ask for, in the order they are to be run."""
-        rows = self.selected_of_all_shards()
-        return rows if self._shard is None else filter(self.has, rows)
+        """Yield the rows that are to be run, in their order."""
+        return filter(self.is_in_shard, self.select(self.rows()))
 
-    def selected_of_all_shards(self) -> Iterator[TaskRow]:
-        """Give the rows that are selected before a shard is taken of them."""
+    def select(self, rows: Iterator[TaskRow]) -> Iterator[TaskRow]:
+        """Yield the rows that the options ask for, of all shards, in the order of the run."""
         options = self._options
-        rows = self.rows()
         if self.asked_ids:
             rows = (row for row in rows if row.id in self.asked_ids)
         if options.shuffle:
@@ -128,14 +143,18 @@ class TaskSource:
             rows = iter(held)
         return rows if options.limit is None else _first_of_files(rows, options.limit)
 
+    def is_in_shard(self, row: TaskRow) -> bool:
+        """Return whether a row is in the shard that is asked for."""
+        return self._shard is None or self._shard.takes(row.hash)
+
 
 def file_of(row: TaskRow) -> str:
-    """Give the name of the file that a row stands in."""
+    """Return the name of the file that a row stands in."""
     return row.place.rpartition(":")[0]
 
 
 def _first_of_files(rows: Iterable[TaskRow], limit: int) -> Iterator[TaskRow]:
-    """Give so many rows of each file, as long as there are any."""
+    """Yield at most `limit` rows of each file."""
     num_of_file: Counter[str] = Counter()
     for row in rows:
         file = file_of(row)
@@ -153,7 +172,7 @@ class TasksFile(NamedTuple):
 
 
 def named_file(task: str | Path) -> TasksFile:
-    """Give the file that is meant: the path, or the tasks that ship with an environment.
+    """Return the file that is meant: the path, or the tasks that ship with an environment.
 
     Raises:
         TasksError: It is neither, or no regular file.

@@ -1,4 +1,4 @@
-"""Environments of ours behind NeMo Gym's resources-server protocol."""
+"""Environments of gymcli behind NeMo Gym's resources-server protocol."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def application(
     judges: Judges | None = None,
     limits: Limits | None = None,
 ) -> web.Application:
-    """Give an environment as an aiohttp application.
+    """Return an aiohttp application that serves an environment.
 
     Args:
         env: A name, `FILE.py:CLASS` or `MODULE:CLASS`.
         env_args: Its options as text, as `--env-arg` takes them.
         judges: Who plays its roles.
-        limits: What the server holds at most.
+        limits: The most that the server holds.
 
     Raises:
         UsageError: There is no such environment, or it cannot be served.
@@ -43,7 +43,7 @@ def asgi(
     judges: Judges | None = None,
     limits: Limits | None = None,
 ) -> AsgiApplication:
-    """Give an environment as an ASGI application; the arguments are those of `application`.
+    """Return an ASGI application; the arguments are those of `application`.
 
     Raises:
         UsageError: There is no such environment, or it cannot be served.

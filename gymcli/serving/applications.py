@@ -1,6 +1,6 @@
 """The service as an aiohttp application, and as one for any ASGI server.
 
-Both only carry: what is answered is decided in `gymcli.serving.service`.
+Both only carry requests; `gymcli.serving.service` answers them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from aiohttp import web
 
 from gymcli.errors import GymError
 from gymcli.runner.listening import listen
+from gymcli.serving.protocol import RequestRefusedError, ServedRequest, headers_of
 from gymcli.serving.service import MAX_BODY, Service
-from gymcli.serving.sessions import Asked, RefusedError, headers_of
 
 __all__ = ["AsgiApplication", "aiohttp_application", "serve"]
 
@@ -25,7 +25,7 @@ _Event: TypeAlias = MutableMapping[str, Any]
 
 
 def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Application:
-    """Give an application that opens the service when it starts and closes it when it ends."""
+    """Return an application that opens the service when it starts and closes it when it ends."""
 
     async def opened(_: web.Application) -> AsyncIterator[None]:
         async with service:
@@ -35,17 +35,17 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
-            answered = _too_large(max_body).answer()
+            answer = _too_large(max_body).answer()
         except web.RequestPayloadError as error:
-            answered = RefusedError(400, f"the body cannot be read: {error}").answer()
+            answer = RequestRefusedError(400, f"the body cannot be read: {error}").answer()
         else:
             headers = headers_of(request.headers.items())
-            answered = await service.answer(
-                Asked(request.method, _path_below(request), headers, body)
+            answer = await service.answer(
+                ServedRequest(request.method, _path_below(request), headers, body)
             )
-        response = web.Response(status=answered.status, body=answered.body)
-        response.headers["Content-Type"] = answered.content_type
-        for name, value in answered.headers:
+        response = web.Response(status=answer.status, body=answer.body)
+        response.headers["Content-Type"] = answer.content_type
+        for name, value in answer.headers:
             response.headers.add(name, value)
         return response
 
@@ -59,8 +59,8 @@ class AsgiApplication:
     """The service for an ASGI server such as uvicorn, which must offer a lifespan.
 
     Args:
-        service: What is served.
-        max_body: Bytes of a request.
+        service: The served environment.
+        max_body: The most bytes of a request's body.
 
     """
 
@@ -74,16 +74,16 @@ class AsgiApplication:
         receive: Callable[[], Awaitable[_Event]],
         send: Callable[[_Event], Awaitable[None]],
     ) -> None:
-        """Carry the life of the server, or one request."""
+        """Handle the lifespan of the server, or one request."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._carry(scope, receive, send)
+            await self._handle_request(scope, receive, send)
         else:
             await receive()
             await send({"type": "websocket.close"})
 
-    async def _live(
+    async def _run_lifespan(
         self,
         receive: Callable[[], Awaitable[_Event]],
         send: Callable[[_Event], Awaitable[None]],
@@ -99,7 +99,7 @@ class AsgiApplication:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _carry(
+    async def _handle_request(
         self,
         scope: _Event,
         receive: Callable[[], Awaitable[_Event]],
@@ -107,8 +107,8 @@ class AsgiApplication:
     ) -> None:
         try:
             body = await self._body(receive)
-        except RefusedError as error:
-            answered = error.answer()
+        except RequestRefusedError as error:
+            answer = error.answer()
         else:
             if body is None:
                 return
@@ -116,20 +116,20 @@ class AsgiApplication:
                 (name.decode("latin-1"), value.decode("latin-1"))
                 for name, value in scope["headers"]
             )
-            asked = Asked(scope["method"], _path(scope), headers, body)
-            answered = await self._service.answer(asked)
-        own = [("Content-Type", answered.content_type), *answered.headers]
-        own.append(("Content-Length", str(len(answered.body))))
+            request = ServedRequest(scope["method"], _path(scope), headers, body)
+            answer = await self._service.answer(request)
+        own = [("Content-Type", answer.content_type), *answer.headers]
+        own.append(("Content-Length", str(len(answer.body))))
         encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in own]
-        start = {"type": "http.response.start", "status": answered.status, "headers": encoded}
+        start = {"type": "http.response.start", "status": answer.status, "headers": encoded}
         await send(start)
-        await send({"type": "http.response.body", "body": answered.body})
+        await send({"type": "http.response.body", "body": answer.body})
 
     async def _body(self, receive: Callable[[], Awaitable[_Event]]) -> bytes | None:
-        """Read a body whole; None where the client went before it was.
+        """Return the whole body; None if the client left before it was complete.
 
         Raises:
-            RefusedError: It is longer than the limit.
+            RequestRefusedError: It is longer than the limit.
 
         """
         chunks: list[bytes] = []
@@ -147,22 +147,22 @@ class AsgiApplication:
 
 
 def _path_below(request: web.Request) -> str:
-    """Give the path as it came, below the address at which the application is mounted."""
+    """Return the encoded path below the address at which the application is mounted."""
     resource = request.match_info.route.resource
     root = "" if resource is None else resource.canonical.removesuffix("/{path}")
     return request.rel_url.raw_path.removeprefix(root)
 
 
 def _path(scope: _Event) -> str:
-    """Give the path as it came, below the address at which the application is mounted."""
+    """Return the encoded path below the address at which the application is mounted."""
     raw: bytes | None = scope.get("raw_path")
     path = quote(scope["path"]) if raw is None else raw.decode("latin-1")
     root = quote(scope.get("root_path", ""))
     return path.removeprefix(root) if root else path
 
 
-def _too_large(max_body: int) -> RefusedError:
-    return RefusedError(413, f"the body is longer than {max_body:,} bytes")
+def _too_large(max_body: int) -> RequestRefusedError:
+    return RequestRefusedError(413, f"the body is longer than {max_body:,} bytes")
 
 
 _SHUTDOWN = 10.0
@@ -170,10 +170,10 @@ _SHUTDOWN = 10.0
 
 
 async def serve(service: Service, *, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; a second one does not wait for what is still to be closed.
+    """Serve until SIGTERM or SIGINT; a second one does not wait for the closing.
 
     Args:
-        service: What is served.
+        service: The served environment.
         host: Where to listen.
         port: 0 picks a free one.
         announce: Called with the base URL once it listens.

@@ -1,18 +1,18 @@
 """One environment behind NeMo Gym's resources-server protocol, whichever HTTP server carries it.
 
-| asked | answered |
+| request | answer |
 | --- | --- |
 | `GET /` | that the server is up |
-| `POST /seed_session` | a session of its own, whose cookie comes back with every answer |
+| `POST /seed_session` | a new session, whose cookie comes with every answer |
 | `POST /<tool>` | the result of the tool, as text |
-| `POST /reset`, `/step`, `/close` | the gymnasium dialect, for whoever plays turn by turn |
-| `POST /verify` | the score of the conversation; the session is over then |
-| `POST /aggregate_metrics` | the numbers of many scores |
+| `POST /reset`, `/step`, `/close` | the gymnasium dialect, for clients that play turn by turn |
+| `POST /verify` | the score of the conversation, which ends the session |
+| `POST /aggregate_metrics` | the metrics of many scores |
 | `GET /reverify_mode` | whether `/verify` needs a session |
 
-Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), spoken anew;
-`gymcli.environment.remote_session` says what a client of gymcli gets beyond it. Where this differs:
-a request without its session is refused, where theirs begins an empty one, but for `/verify` of an
+Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), implemented independently;
+`gymcli.environment.remote_session` says what a client of gymcli gets beyond it. Differences: a
+request without its session is refused, where theirs begins an empty one, except for `/verify` of an
 environment without state; a failing verifier is an error 500, where some of theirs answer reward 0;
 a session cannot be seeded twice.
 """
@@ -27,7 +27,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import (
@@ -45,204 +45,21 @@ from gymcli.models.roles import check_declared, check_missing
 from gymcli.nemo_gym.rows import read_rollout
 from gymcli.runner.judging import Judges, judging
 from gymcli.secrets import environment_secrets
-from gymcli.serving.served_episodes import Episodes, Stage
-from gymcli.serving.sessions import Answered, Asked, RefusedError, Session, Sessions, json_answer
+from gymcli.serving.protocol import (
+    RequestRefusedError,
+    ServedAnswer,
+    ServedRequest,
+    json_answer,
+)
+from gymcli.serving.served_episodes import ServedEpisodes
+from gymcli.serving.sessions import Session, Sessions
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSON, JSONObject, Rollout
 from gymcli.version import __version__
 
-__all__ = ["MAX_BODY", "Limits", "Reply", "Routes", "Service", "aggregated"]
-
+__all__ = ["MAX_BODY", "Limits", "Service", "aggregated"]
 
 _LOGGER = logging.getLogger(__name__)
-
-_INDEX = "_ng_task_index"
-
-
-def aggregated(
-    verified: JSON, *, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None
-) -> JSONObject:
-    """Give the numbers of the answers of `/verify`, those that the environment computes among them.
-
-    Rows whose verifier failed count nowhere. Numbers that the environment fails to compute are left
-    out, which is logged.
-
-    Raises:
-        RefusedError: They are no list of such answers, or two of them are one attempt, or their
-            numbers are too large to be added up.
-
-    """
-    try:
-        return _aggregated(verified, env, NemoAggregate(env, facts, own))
-    except OverflowError as error:
-        raise RefusedError(422, f"verify_responses: a number is too large: {error}") from error
-    except UsageError as error:
-        raise RefusedError(422, str(error)) from error
-
-
-def _aggregated(verified: JSON, env: str, aggregate: NemoAggregate) -> JSONObject:
-    if not isinstance(verified, list):
-        raise RefusedError(422, '"verify_responses" must be a list of answers of /verify')
-    for position, row in enumerate(verified):
-        rollout = _read(row, env, position)
-        if rollout.reward is not None:
-            aggregate.add(row, rollout)
-    found: JSONObject = {
-        "group_level_metrics": list(aggregate.group_level_metrics()),
-        **aggregate.totals(),
-    }
-    for warning in aggregate.warnings:
-        _LOGGER.warning(warning)
-    return found
-
-
-def _read(row: object, env: str, position: int) -> Rollout:
-    """Read an answer of `/verify`, which may come without its conversation."""
-    if not isinstance(row, dict):
-        raise RefusedError(422, f"verify_responses[{position}] is not an object")
-    response = row.get("response")
-    usage = response.get("usage") if isinstance(response, dict) else None
-    line = {**row, "responses_create_params": {}, "response": {"output": [], "usage": usage}}
-    try:
-        rollout = read_rollout(line, env=env)
-    except (TypeError, ValueError) as error:
-        raise RefusedError(422, f"verify_responses[{position}]: {error}") from error
-    index = row.get(_INDEX)
-    if isinstance(index, int):
-        rollout.task_id = str(index)
-    return rollout
-
-
-_PREFIX = "ng-rollout"
-"""NeMo Gym puts `/ng-rollout/<id>` before an address to name the rollout; here nobody needs it."""
-
-
-class Reply(NamedTuple):
-    """What an address answers, and the session whose cookie goes with it."""
-
-    answer: Answered
-    session: Session | None = None
-
-
-class Routes:
-    """The addresses of one served environment.
-
-    Args:
-        found: The environment.
-        episodes: Plays and scores what is asked for.
-        sessions: Those that are open.
-        cookie: The name under which a session's token comes back.
-
-    """
-
-    def __init__(
-        self, found: Found, episodes: Episodes, sessions: Sessions, *, cookie: str
-    ) -> None:
-        self._found = found
-        self._episodes = episodes
-        self._sessions = sessions
-        self._cookie = cookie
-        self._routes: Mapping[tuple[str, str], Callable[[Asked], Awaitable[Reply]]] = {
-            ("GET", ""): self._up,
-            ("POST", "seed_session"): self._seed,
-            ("POST", "reset"): self._reset,
-            ("POST", "step"): self._step,
-            ("POST", "close"): self._close,
-            ("POST", "verify"): self._verify,
-            ("GET", "reverify_mode"): self._reverify_mode,
-            ("POST", "aggregate_metrics"): self._aggregate_metrics,
-        }
-
-    async def reply(self, asked: Asked) -> Reply:
-        """Do what an address means; what is none of the protocol's is a tool.
-
-        Raises:
-            RefusedError: The request cannot be served.
-            GymError: The environment, a role or the verifier failed.
-
-        """
-        if "origin" in asked.headers:
-            # Else a page in a browser could have code of verifiers run on the reader's machine.
-            raise RefusedError(403, "pages in a browser are not served here")
-        segments = asked.segments
-        if segments[0] == _PREFIX and len(segments) > 2:
-            segments = segments[2:]
-        [name, *rest] = segments
-        if rest:
-            raise RefusedError(404, "Not Found")
-        route = self._routes.get((asked.method, name))
-        if route is not None:
-            return await route(asked)
-        if any(known == name for _, known in self._routes):
-            raise RefusedError(405, "Method Not Allowed")
-        if asked.method != "POST":
-            raise RefusedError(404, "Not Found")
-        session = self._session(asked)
-        return Reply(await self._episodes.call_tool(session, name, asked.body), session)
-
-    async def _up(self, asked: Asked) -> Reply:
-        told = {"status": "ok", "environment": self._found.name, "gymcli": __version__}
-        return Reply(json_answer({**told, "num_sessions": len(self._sessions)}))
-
-    async def _seed(self, asked: Asked) -> Reply:
-        self._check_unseeded(asked)
-        return Reply(*await self._episodes.seed(asked))
-
-    async def _reset(self, asked: Asked) -> Reply:
-        self._check_unseeded(asked)
-        return Reply(*await self._episodes.reset(asked))
-
-    async def _step(self, asked: Asked) -> Reply:
-        session = self._session(asked)
-        return Reply(await self._episodes.step(session, asked.json_object()), session)
-
-    async def _close(self, asked: Asked) -> Reply:
-        token = asked.cookie(self._cookie)
-        if self._sessions.has(token):
-            await self._episodes.close(self._sessions.find(token))
-        return Reply(json_answer({}))
-
-    async def _verify(self, asked: Asked) -> Reply:
-        token = asked.cookie(self._cookie)
-        if self._episodes.is_stateless and not self._sessions.has(token):
-            return Reply(await self._episodes.verify_alone(asked))
-        session = self._sessions.find(token)
-        return Reply(await self._episodes.verify(session, asked.json_object()), session)
-
-    async def _reverify_mode(self, asked: Asked) -> Reply:
-        return Reply(json_answer("stateless" if self._episodes.is_stateless else "unsupported"))
-
-    async def _aggregate_metrics(self, asked: Asked) -> Reply:
-        environment = self._found.environment
-        facts = EnvironmentFacts(
-            max_reward=environment.max_reward,
-            pass_threshold=environment.pass_threshold,
-            can_be_negative=environment.max_reward is None,
-        )
-        verified = asked.json_object().get("verify_responses")
-        # In a thread, since many rows take seconds, and the sessions go on meanwhile.
-        own = None
-        if environment.computes_metrics():
-            own = OwnMetrics(environment.metrics, environment.slice_fields)
-        name = self._found.name
-        found = await asyncio.to_thread(aggregated, verified, env=name, facts=facts, own=own)
-        return Reply(json_answer(found))
-
-    def _session(self, asked: Asked) -> Session:
-        return self._sessions.find(asked.cookie(self._cookie))
-
-    def _check_unseeded(self, asked: Asked) -> None:
-        """Refuse to begin anew within a session: some agents let a model call any address.
-
-        Raises:
-            RefusedError: The request came with a session.
-
-        """
-        if self._sessions.has(asked.cookie(self._cookie)):
-            raise RefusedError(
-                409, "this session has begun; ask for a new one without the cookie of the old one"
-            )
-
 
 MAX_BODY = 64 * 2**20
 """Bytes of a request."""
@@ -255,9 +72,17 @@ _NO_COOKIE_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 _COOKIE_LIFETIME = 1_209_600
 """Seconds that a client keeps the cookie, as NeMo Gym's do; the session may end before."""
 
+_PREFIX = "ng-rollout"
+"""NeMo Gym puts `/ng-rollout/<id>` before an address to name the rollout; it is ignored."""
+
+_Reply: TypeAlias = tuple[ServedAnswer, Session | None]
+"""An answer, and the session whose cookie goes with it."""
+
+_Route: TypeAlias = Callable[[ServedRequest, ServedEpisodes], Awaitable[_Reply]]
+
 
 class Limits(NamedTuple):
-    """What a server holds at most."""
+    """The most that a server holds."""
 
     session_lifetime: float = 3600.0
     """Seconds after its last request that a session lives."""
@@ -265,14 +90,14 @@ class Limits(NamedTuple):
 
 
 class Service:
-    """An environment that is served; an async context manager around all that it opens.
+    """A served environment; an async context manager around everything that it opens.
 
     Args:
         env: The environment: a name, `FILE.py:CLASS` or `MODULE:CLASS`.
         env_args: Its options as text.
         judges: Who plays its roles.
-        limits: What it holds at most.
-        clock: Tells the time in seconds.
+        limits: The most that it holds.
+        clock: Returns the time in seconds.
 
     Raises:
         UsageError: There is no such environment, or it cannot be served.
@@ -296,36 +121,38 @@ class Service:
         self.warnings = check_missing(judges.missing, {found.name: found.environment})
         check_declared(judges.sources, judges.given, {found.name: found.environment})
         self._judges = judges
-        self._limits = limits
-        self._clock = clock
         self._scrubber = judges.scrubber()
         self._errors = self._scrubber.also(environment_secrets(os.environ))
         self._cookie = "gymcli___" + _NO_COOKIE_NAME.sub("_", found.name)
         self._stack = AsyncExitStack()
-        self._routes: Routes | None = None
-        self._sessions: Sessions | None = None
+        self._episodes: ServedEpisodes | None = None
+        self._sessions = Sessions(
+            lifetime=limits.session_lifetime, max_sessions=limits.max_sessions, clock=clock
+        )
+        self._routes: Mapping[tuple[str, str], _Route] = {
+            ("GET", ""): self._up,
+            ("POST", "seed_session"): self._seed,
+            ("POST", "reset"): self._reset,
+            ("POST", "step"): self._step,
+            ("POST", "close"): self._close,
+            ("POST", "verify"): self._verify,
+            ("GET", "reverify_mode"): self._reverify_mode,
+            ("POST", "aggregate_metrics"): self._aggregate_metrics,
+        }
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             verdicts = Verdicts(scrubber=self._scrubber)
             shared = await stack.enter_async_context(judging(self._judges, verdicts))
-            self._sessions = sessions = await stack.enter_async_context(
-                Sessions(
-                    lifetime=self._limits.session_lifetime,
-                    max_sessions=self._limits.max_sessions,
-                    clock=self._clock,
-                )
-            )
-            stage = Stage(
+            await stack.enter_async_context(self._sessions)
+            self._episodes = ServedEpisodes(
                 self.found,
                 self._options,
                 self._judges,
                 shared,
-                sessions,
+                self._sessions,
                 lambda error: self._without_secrets(described(error)),
             )
-            episodes = Episodes(self.found, stage, sessions)
-            self._routes = Routes(self.found, episodes, sessions, cookie=self._cookie)
             self._stack = stack.pop_all()
         return self
 
@@ -335,41 +162,111 @@ class Service:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._routes = None
+        self._episodes = None
         await self._stack.aclose()
 
-    async def answer(self, asked: Asked) -> Answered:
-        """Answer a request; whatever goes wrong with it is an answer, too."""
-        if self._routes is None:
-            return RefusedError(503, "the server starts or ends", retry_after=1).answer()
+    async def answer(self, request: ServedRequest) -> ServedAnswer:
+        """Answer a request; errors are answers, too."""
+        if self._episodes is None:
+            return RequestRefusedError(503, "the server starts or ends", retry_after=1).answer()
         try:
-            reply = await self._routes.reply(asked)
-        except RefusedError as error:
+            answer, session = await self._reply(request, self._episodes)
+        except RequestRefusedError as error:
             return error.answer()
         except GymError as error:
             text = self._errors.text(described(error))
-            _LOGGER.warning("%s %s: %s", asked.method, asked.path, text)
+            _LOGGER.warning("%s %s: %s", request.method, request.path, text)
             return self._failed(error)
-        if reply.session is None:
-            return reply.answer
-        cookie = self._set_cookie(reply.session)
-        return reply.answer._replace(headers=(*reply.answer.headers, cookie))
+        if session is None:
+            return answer
+        value = f"{self._cookie}={session.token}; path=/; Max-Age={_COOKIE_LIFETIME}"
+        cookie = ("Set-Cookie", f"{value}; httponly; samesite=lax")
+        return answer._replace(headers=(*answer.headers, cookie))
+
+    async def _reply(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+        if "origin" in request.headers:
+            # Else a page in a browser could have code of verifiers run on the reader's machine.
+            raise RequestRefusedError(403, "pages in a browser are not served here")
+        segments = request.segments
+        if segments[0] == _PREFIX and len(segments) > 2:
+            segments = segments[2:]
+        [name, *rest] = segments
+        if rest:
+            raise RequestRefusedError(404, "Not Found")
+        route = self._routes.get((request.method, name))
+        if route is not None:
+            return await route(request, episodes)
+        if any(known == name for _, known in self._routes):
+            raise RequestRefusedError(405, "Method Not Allowed")
+        if request.method != "POST":
+            raise RequestRefusedError(404, "Not Found")
+        session = self._sessions.find(request.cookie(self._cookie))
+        return await episodes.call_tool(session, name, request.body), session
+
+    async def _up(self, _: ServedRequest, __: ServedEpisodes) -> _Reply:
+        state = {"status": "ok", "environment": self.found.name, "gymcli": __version__}
+        return json_answer({**state, "num_sessions": len(self._sessions)}), None
+
+    async def _seed(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+        self._check_unseeded(request)
+        return await episodes.seed(request)
+
+    async def _reset(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+        self._check_unseeded(request)
+        return await episodes.reset(request)
+
+    async def _step(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+        session = self._sessions.find(request.cookie(self._cookie))
+        return await episodes.step(session, request.json_object()), session
+
+    async def _close(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+        token = request.cookie(self._cookie)
+        if self._sessions.has(token):
+            await episodes.close(self._sessions.find(token))
+        return json_answer({}), None
+
+    async def _verify(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+        token = request.cookie(self._cookie)
+        if episodes.is_stateless and not self._sessions.has(token):
+            return await episodes.verify_alone(request), None
+        session = self._sessions.find(token)
+        return await episodes.verify(session, request.json_object()), session
+
+    async def _reverify_mode(self, _: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+        return json_answer("stateless" if episodes.is_stateless else "unsupported"), None
+
+    async def _aggregate_metrics(self, request: ServedRequest, _: ServedEpisodes) -> _Reply:
+        environment = self.found.environment
+        facts = EnvironmentFacts(
+            max_reward=environment.max_reward,
+            pass_threshold=environment.pass_threshold,
+            can_be_negative=environment.max_reward is None,
+        )
+        verified = request.json_object().get("verify_responses")
+        own = None
+        if environment.computes_metrics():
+            own = OwnMetrics(environment.metrics, environment.slice_fields)
+        name = self.found.name
+        # In a thread, since many rows take seconds, and the sessions go on meanwhile.
+        found = await asyncio.to_thread(aggregated, verified, env=name, facts=facts, own=own)
+        return json_answer(found), None
+
+    def _check_unseeded(self, request: ServedRequest) -> None:
+        """Refuse to seed a session again: some agents let a model call any address."""
+        if self._sessions.has(request.cookie(self._cookie)):
+            raise RequestRefusedError(
+                409, "this session has begun; ask for a new one without the cookie of the old one"
+            )
 
     async def expire(self) -> None:
-        """Close the sessions that nobody uses any more, which is done by itself now and then."""
-        if self._sessions is not None:
-            await self._sessions.expire()
+        """Close unused sessions, which also happens regularly while the service is open."""
+        await self._sessions.expire()
 
-    def _set_cookie(self, session: Session) -> tuple[str, str]:
-        value = f"{self._cookie}={session.token}; path=/; Max-Age={_COOKIE_LIFETIME}"
-        return "Set-Cookie", f"{value}; httponly; samesite=lax"
-
-    def _failed(self, error: GymError) -> Answered:
-        """Tell what failed."""
+    def _failed(self, error: GymError) -> ServedAnswer:
         text, name = self._without_secrets(str(error)), type(error).__name__
         phase = error.phase if isinstance(error, AttemptError) else "environment"
-        told: JSONObject = {"class": name, "phase": phase, "message": text}
-        return json_answer({"detail": f"{name}: {text}", "error": told}, 500)
+        failure: JSONObject = {"class": name, "phase": phase, "message": text}
+        return json_answer({"detail": f"{name}: {text}", "error": failure}, 500)
 
     def _without_secrets(self, text: str) -> str:
         """Return a text in one line, without secrets and without the paths of this machine."""
@@ -378,7 +275,7 @@ class Service:
 
 
 def _check_servable(found: Found) -> None:
-    """Refuse what the protocol has no place for.
+    """Refuse environments that the protocol cannot serve.
 
     Raises:
         UsageError: It is a server itself, or scores attempts together.
@@ -392,3 +289,56 @@ def _check_servable(found: Found) -> None:
             f"environment {found.name}: scores all attempts of a task together, and a server is "
             "asked about one at a time; collect it in one process, by its name"
         )
+
+
+def aggregated(
+    verified: JSON, *, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None
+) -> JSONObject:
+    """Return the metrics of answers of `/verify`, including those that the environment computes.
+
+    Rows whose verifier failed do not count. If the environment's `metrics` fails, that is logged
+    and its numbers are missing.
+
+    Raises:
+        RequestRefusedError: They are no list of such answers, two of them are one attempt, or their
+            numbers are too large to be added up.
+
+    """
+    if not isinstance(verified, list):
+        raise RequestRefusedError(422, '"verify_responses" must be a list of answers of /verify')
+    aggregate = NemoAggregate(env, facts, own)
+    try:
+        for position, row in enumerate(verified):
+            rollout = _read(row, env, position)
+            if rollout.reward is not None:
+                aggregate.add(row, rollout)
+        found: JSONObject = {
+            "group_level_metrics": list(aggregate.group_level_metrics()),
+            **aggregate.totals(),
+        }
+    except OverflowError as error:
+        raise RequestRefusedError(
+            422, f"verify_responses: a number is too large: {error}"
+        ) from error
+    except UsageError as error:
+        raise RequestRefusedError(422, str(error)) from error
+    for warning in aggregate.warnings:
+        _LOGGER.warning(warning)
+    return found
+
+
+def _read(row: object, env: str, position: int) -> Rollout:
+    """Read an answer of `/verify`, which may come without its conversation."""
+    if not isinstance(row, dict):
+        raise RequestRefusedError(422, f"verify_responses[{position}] is not an object")
+    response = row.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    line = {**row, "responses_create_params": {}, "response": {"output": [], "usage": usage}}
+    try:
+        rollout = read_rollout(line, env=env)
+    except (TypeError, ValueError) as error:
+        raise RequestRefusedError(422, f"verify_responses[{position}]: {error}") from error
+    index = row.get("_ng_task_index")
+    if isinstance(index, int):
+        rollout.task_id = str(index)
+    return rollout

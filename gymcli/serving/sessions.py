@@ -1,111 +1,25 @@
-"""The episodes under way on a server, each known by its token, closed when nobody asks any more."""
+"""The sessions of a server, each known by its token and closed when it is no longer used."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import takewhile
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
-from urllib.parse import unquote
-
-import msgspec
+from typing import Self, TypeVar
 
 from gymcli.environment.contract import Environment
 from gymcli.environment.time_limit import LateError, gather_all, within
 from gymcli.environment.tool import Task
 from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError, boundary
 from gymcli.models.roles import RoleModels
-from gymcli.types import JSON, JSON_ERRORS, JSONObject, Rollout
+from gymcli.serving.protocol import RequestRefusedError
+from gymcli.types import Rollout
 
-__all__ = [
-    "Answered",
-    "Asked",
-    "RefusedError",
-    "Session",
-    "Sessions",
-    "close",
-    "headers_of",
-    "json_answer",
-    "limited",
-]
-
-
-class Asked(NamedTuple):
-    """A request, whichever server took it."""
-
-    method: str
-    path: str
-    """As it came: still encoded, without a query."""
-    headers: Mapping[str, str]
-    """By lower-case name."""
-    body: bytes
-
-    @property
-    def segments(self) -> list[str]:
-        """The parts of the path, decoded; an encoded slash stays within its part."""
-        return [unquote(part) for part in self.path.strip("/").split("/")]
-
-    def cookie(self, name: str) -> str | None:
-        """Give the value of a cookie, whatever others look like."""
-        for part in self.headers.get("cookie", "").split(";"):
-            found, _, value = part.strip().partition("=")
-            if found == name:
-                return value
-        return None
-
-    def json_object(self) -> JSONObject:
-        """Give the body.
-
-        Raises:
-            RefusedError: It is no JSON object.
-
-        """
-        try:
-            return msgspec.json.decode(self.body, type=JSONObject)
-        except JSON_ERRORS as error:
-            raise RefusedError(422, f"the body is not a JSON object: {error}") from error
-
-
-class Answered(NamedTuple):
-    """An answer, whichever server sends it."""
-
-    status: int
-    body: bytes
-    content_type: str = "application/json"
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-class RefusedError(Exception):
-    """Raised when a request cannot be served; the text is what who asked is told."""
-
-    def __init__(self, status: int, text: str, *, retry_after: int | None = None) -> None:
-        super().__init__(text)
-        self.status = status
-        self.retry_after = retry_after
-        """Seconds after which another try makes sense."""
-
-    def answer(self) -> Answered:
-        """Give the answer that says so, in FastAPI's shape."""
-        headers = () if self.retry_after is None else (("Retry-After", str(self.retry_after)),)
-        return json_answer({"detail": str(self)}, self.status)._replace(headers=headers)
-
-
-def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Give headers by lower-case name; what comes several times is joined, as cookies are."""
-    headers: dict[str, str] = {}
-    for name, value in pairs:
-        name = name.lower()
-        headers[name] = f"{headers[name]}; {value}" if name in headers else value
-    return headers
-
-
-def json_answer(value: JSON, status: int = 200) -> Answered:
-    """Give an answer in JSON."""
-    return Answered(status, msgspec.json.encode(value))
+__all__ = ["Session", "Sessions", "close", "limited"]
 
 
 T = TypeVar("T")
@@ -113,13 +27,13 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 30.0
-"""Seconds between two looks for sessions that nobody uses."""
+"""Seconds between two searches for unused sessions."""
 
 _RETRY_AFTER = 5
 
 
 class Session:
-    """One episode: its environment, its record as far as the server knows it, and its models."""
+    """One episode: its environment with the record so far, and the models of its roles."""
 
     def __init__(self, environment: Environment[Task], models: RoleModels) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -127,7 +41,7 @@ class Session:
         self.models = models
         """Answer equal requests of this session once."""
         self.is_own = False
-        """Its client is one of gymcli, and goes on as such."""
+        """Its client is gymcli."""
         self.is_finished = False
         """The environment ended the episode."""
         self.is_over = False
@@ -139,11 +53,6 @@ class Session:
     def rollout(self) -> Rollout:
         """The record so far."""
         return self.environment.rollout
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether a request is being answered."""
-        return self.lock.locked()
 
 
 class Sessions:
@@ -184,17 +93,17 @@ class Sessions:
         await self._end_all(self._open.values())
 
     @asynccontextmanager
-    async def room(self) -> AsyncIterator[None]:
-        """Hold the place of a session that is being opened.
+    async def reserve(self) -> AsyncIterator[None]:
+        """Reserve the place of a session that is being opened.
 
         Raises:
-            RefusedError: There is none.
+            RequestRefusedError: The server is full.
 
         """
         if self._is_full():
             await self.expire()
         if self._is_full():
-            raise RefusedError(
+            raise RequestRefusedError(
                 503,
                 f"{self._max_sessions} sessions are open, as many as this server holds; try again "
                 "later, or start it with a higher --max-sessions",
@@ -207,25 +116,25 @@ class Sessions:
             self._num_opening -= 1
 
     def add(self, session: Session) -> None:
-        """Take a session that is open."""
+        """Add an opened session."""
         self._touch(session)
 
     def find(self, token: str | None) -> Session:
-        """Give the session of a request.
+        """Return the session of a token.
 
         Raises:
-            RefusedError: There is none.
+            RequestRefusedError: There is none.
 
         """
         if token is None:
-            raise RefusedError(
+            raise RequestRefusedError(
                 400,
                 "no session: ask /seed_session or /reset first, and send the cookie that it sets "
                 "with every request",
             )
         session = self._open.get(token)
         if session is None or self._has_expired(session):
-            raise RefusedError(
+            raise RequestRefusedError(
                 410,
                 "this session is over: it was verified or closed, the server was started anew, or "
                 f"nothing was asked for {self.lifetime:g} seconds (--session-lifetime)",
@@ -235,15 +144,15 @@ class Sessions:
 
     @asynccontextmanager
     async def turn(self, session: Session) -> AsyncIterator[None]:
-        """Let requests to one session wait for each other; its lifetime counts from their end.
+        """Let requests to one session take turns; its lifetime counts from their end.
 
         Raises:
-            RefusedError: The session ended meanwhile.
+            RequestRefusedError: The session ended meanwhile.
 
         """
         async with session.lock:
             if session.is_over:
-                raise RefusedError(410, "this session is over")
+                raise RequestRefusedError(410, "this session is over")
             try:
                 yield
             finally:
@@ -251,27 +160,27 @@ class Sessions:
                     self._touch(session)
 
     def has(self, token: str | None) -> bool:
-        """Say whether a token is that of an open session."""
+        """Return whether a token is that of an open session."""
         session = None if token is None else self._open.get(token)
         return session is not None and not self._has_expired(session)
 
     async def end(self, session: Session) -> None:
-        """Close a session; what its environment says against that is logged."""
+        """Close a session; an exception of its environment is logged."""
         if self._open.pop(session.token, None) is None:
             return
         session.is_over = True
         await close(session.environment)
 
     async def expire(self) -> None:
-        """Close every session that nobody uses any more."""
+        """Close every unused session."""
         due = list(takewhile(self._is_due, self._open.values()))
         for session in due:
-            if session.is_in_use:
+            if session.lock.locked():
                 self._touch(session)
-        await self._end_all(session for session in due if not session.is_in_use)
+        await self._end_all(session for session in due if not session.lock.locked())
 
     async def _end_all(self, sessions: Iterable[Session]) -> None:
-        """Close sessions, all at once: each may take its time."""
+        """Close sessions concurrently, since each may take its time."""
         await gather_all([self.end(session) for session in sessions])
 
     def _is_full(self) -> bool:
@@ -283,7 +192,7 @@ class Sessions:
         self._open[session.token] = session
 
     def _has_expired(self, session: Session) -> bool:
-        return self._is_due(session) and not session.is_in_use
+        return self._is_due(session) and not session.lock.locked()
 
     def _is_due(self, session: Session) -> bool:
         return self._clock() - session.used_at > self.lifetime
@@ -295,7 +204,7 @@ class Sessions:
 
 
 async def close(environment: Environment[Task]) -> None:
-    """Let an environment release what it took; what it says against that is logged."""
+    """Close an environment; an exception that it raises is logged."""
     if type(environment).close is Environment.close:
         return
     try:
@@ -316,10 +225,10 @@ async def limited(
     seconds: float,
     error: Callable[[str], AttemptError],
 ) -> T:
-    """Await a call of an environment's code within its limit.
+    """Await a call of an environment's code within a limit.
 
     Raises:
-        AttemptError: It took longer, as `error` makes it of a text.
+        AttemptError: It took longer; `error` makes the exception of a text.
 
     """
     try:

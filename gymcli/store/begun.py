@@ -11,9 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.errors import RunDirectoryError
-from gymcli.store.done import Done
 from gymcli.store.durability import open_file, unwritable
-from gymcli.store.rollout_files import FAILURES
+from gymcli.store.rollout_files import FAILURES, Done
 from gymcli.store.supervised import STACK_FILE
 from gymcli.types import JSON_ERRORS, AttemptKey
 
@@ -40,19 +39,19 @@ class _Header(msgspec.Struct):
     """Of earlier deaths."""
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
+class _BegunLine(msgspec.Struct, omit_defaults=True):
     """An attempt that began, or, without a key, the start of the part that plays one at a time."""
 
     key: AttemptKey | None = None
 
 
-_HEADER, _LINE = msgspec.json.Decoder(_Header), msgspec.json.Decoder(_Line)
+_HEADER, _LINE = msgspec.json.Decoder(_Header), msgspec.json.Decoder(_BegunLine)
 _KEY = msgspec.json.Decoder(AttemptKey)
 _ENCODER = msgspec.json.Encoder()
 
 
 class BegunFile:
-    """Notes each attempt as it begins: one write, and no sync, since it outlives no machine.
+    """Notes each attempt as it begins: one write, and no sync, as only a dead process matters.
 
     Args:
         folder: The run directory.
@@ -88,14 +87,14 @@ class BegunFile:
 
         """
         if self._descriptor is not None:
-            self._write(_Line(key))
+            self._write(_BegunLine(key))
 
     def begin_alone(self) -> None:
         """Note that attempts are played one at a time from now on."""
         if self._descriptor is not None:
-            self._write(_Line())
+            self._write(_BegunLine())
 
-    def _write(self, line: _Header | _Line) -> None:
+    def _write(self, line: _Header | _BegunLine) -> None:
         assert self._descriptor is not None, "the file is open"
         try:
             os.write(self._descriptor, _ENCODER.encode(line) + b"\n")

@@ -1,7 +1,8 @@
-"""What is written reaches the disk: while a run works in a thread of its own, else at once.
+"""Writes the files of a run so that they survive: lines are appended, whole files replaced.
 
-A write outlives the process that made it; a sync outlives the machine. On macOS that is what
-`fsync` promises there: a drive may keep it in its own cache for a while.
+A write outlives the process that made it; a sync outlives the machine. Appended lines are synced
+about once a second, in a thread. On macOS a drive may hold what was synced in its own cache for a
+while. What a writer left unfinished when it died is cut off (`mend_file`) before a run goes on.
 """
 
 from __future__ import annotations
@@ -29,15 +30,13 @@ __all__ = [
     "mend_file",
     "open_file",
     "replace_file",
-    "sync_data",
     "sync_folder",
-    "sync_names",
     "unfinished_end",
     "unwritable",
 ]
 
 
-SYNC_SECONDS = 1.0
+_SYNC_SECONDS = 1.0
 """How long a line may wait for the disk while the machine stays up."""
 
 _GO_ON = "run the same command to go on"
@@ -62,7 +61,7 @@ _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)
 
 
 def unwritable(path: Path, error: OSError) -> RunDirectoryError:
-    """Give the error that says which file of a run cannot be written, why, and the way out."""
+    """Return the error that says which file of a run cannot be written, why, and the way out."""
     way_out = _WAYS_OUT.get(error.errno or 0, _GO_ON)
     return RunDirectoryError(
         f"{path}: cannot be written: {error.strerror or error}; what was written before stays "
@@ -92,8 +91,8 @@ def open_file(path: Path, flags: int) -> int:
     return descriptor
 
 
-def sync_data(descriptor: int) -> None:
-    """Bring the content of an open file to the disk, with as much about it as reading needs."""
+def _sync_data(descriptor: int) -> None:
+    """Sync the content of an open file, and of its metadata what reading needs."""
     if sys.platform == "darwin":
         os.fsync(descriptor)
     else:
@@ -101,16 +100,16 @@ def sync_data(descriptor: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk: of files that were made, renamed or deleted."""
+    """Sync the names in a folder: of files that were made, renamed or deleted."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        sync_names(descriptor)
+        _sync_names(descriptor)
     finally:
         os.close(descriptor)
 
 
-def sync_names(descriptor: int) -> None:
-    """Do the same for a folder that is open."""
+def _sync_names(descriptor: int) -> None:
+    """Sync the names in an open folder."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -119,7 +118,7 @@ def sync_names(descriptor: int) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
-    """Write a file that is there whole at any time: the old one, then the new one.
+    """Replace a file by rename, so that it is whole at any time: the old one, then the new one.
 
     Args:
         path: The file.
@@ -127,7 +126,7 @@ def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
         shown: Its name in an error; None: the path.
 
     Raises:
-        RunDirectoryError: It cannot be written; what was there before is there still.
+        RunDirectoryError: It cannot be written; the old file is still there.
 
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -147,7 +146,7 @@ def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
 
 
 def displaced(descriptor: int, path: Path) -> str | None:
-    """Say what became of an open file or folder that is no longer at its path.
+    """Return what became of an open file or folder; None where it is still at its path.
 
     Raises:
         OSError: That cannot be found out.
@@ -175,10 +174,10 @@ def displaced(descriptor: int, path: Path) -> str | None:
 class Syncer:
     """Calls a function about once a second, in a thread of its own, until it is closed.
 
-    The function must not raise: nobody would hear of it.
+    The function must not raise: nobody would see the exception.
     """
 
-    def __init__(self, sync: Callable[[], None], seconds: float = SYNC_SECONDS) -> None:
+    def __init__(self, sync: Callable[[], None], seconds: float = _SYNC_SECONDS) -> None:
         self._sync = sync
         self._seconds = seconds
         self._is_over = threading.Event()
@@ -206,7 +205,7 @@ class Syncer:
 _NUM_DESCRIPTORS = 2
 """The file, and its folder until the name of the file is on the disk."""
 
-CUT_OFF = (
+_CUT_OFF = (
     "was cut off by another program while it was written; what it held is lost, run the same "
     "command to collect it again"
 )
@@ -227,9 +226,9 @@ class LineAppender:
     def __init__(self, path: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
         self.path = path
         self.failure: str | None = None
-        """What went wrong while nobody listened; the next `append`, `check` or `close` says it."""
+        """What went wrong in a sync; the next `append`, `check` or `close` raises it."""
         self.is_told = False
-        """The caller knows of the failure."""
+        """Whether the failure was raised before."""
         self._scrubber = scrubber
         self._place = path.absolute()
         self._descriptor: int | None = None
@@ -302,7 +301,7 @@ class LineAppender:
         return descriptor
 
     def _write_rest(self, descriptor: int, line: bytes, written: int) -> None:
-        """Write what a first write left; where that cannot be, cut off what is there of the line.
+        """Write what a first write left of a line; where that fails, cut its beginning off.
 
         A disk that is almost full, a limit or a signal makes a write stop half way.
         """
@@ -321,7 +320,7 @@ class LineAppender:
         self._is_torn = False
 
     def sync(self) -> None:
-        """Bring the lines so far to the disk; what goes wrong stands in `failure`."""
+        """Sync the lines so far; what goes wrong stands in `failure`."""
         with self._syncing:
             descriptor = self._descriptor
             if descriptor is None or self.failure is not None:
@@ -330,16 +329,16 @@ class LineAppender:
                 num_bytes = self._num_bytes  # before it is asked how many are there
                 fate = displaced(descriptor, self._place)
                 if fate is None and os.fstat(descriptor).st_size < num_bytes:
-                    fate = CUT_OFF
+                    fate = _CUT_OFF
                 if fate is not None:
                     self.failure = f"{self.path}: {fate}"
                     return
                 # Cleared first: a line that comes meanwhile is for the next time.
                 is_dirty, self._is_dirty = self._is_dirty, False
                 if is_dirty:
-                    sync_data(descriptor)
+                    _sync_data(descriptor)
                 if self._folder is not None:
-                    sync_names(self._folder)
+                    _sync_names(self._folder)
                     self._close_folder()
             except OSError as error:
                 # Not tried again: the system forgets what it could not write, and would say that
@@ -347,7 +346,7 @@ class LineAppender:
                 self.failure = str(unwritable(self.path, error))
 
     def check(self) -> None:
-        """Say what went wrong while nobody listened.
+        """Raise what went wrong in a sync.
 
         Raises:
             RunDirectoryError: Something did.
@@ -358,7 +357,7 @@ class LineAppender:
             raise RunDirectoryError(self.failure)
 
     def close(self) -> None:
-        """Bring the lines to the disk and close the file; a later append opens it again.
+        """Sync the lines and close the file; a later append opens it again.
 
         Raises:
             RunDirectoryError: They are not on the disk, and no call before said so.
@@ -415,7 +414,7 @@ def mend_file(path: Path) -> bool:
 
 
 def unfinished_end(path: Path) -> bool:
-    """Say whether the last line of a file has no newline and is not whole.
+    """Return whether the last line of a file has no newline and is not whole.
 
     Raises:
         OSError: The file cannot be read.
@@ -430,7 +429,7 @@ def unfinished_end(path: Path) -> bool:
 
 
 def _line_start(descriptor: int, end: int) -> int:
-    """Give the offset after the last newline before `end`."""
+    """Return the offset after the last newline before `end`."""
     position = end
     while position > 0:
         start = max(0, position - _BLOCK_BYTES)
@@ -442,7 +441,7 @@ def _line_start(descriptor: int, end: int) -> int:
 
 
 def _is_whole(descriptor: int, start: int, end: int) -> bool:
-    """Say whether bytes of a file are one JSON object; no line of ours is longer than the limit."""
+    """Return whether bytes of a file are one JSON object; none of ours exceeds the limit."""
     if end - start > MAX_LINE_BYTES:
         return False
     try:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 __all__ = [
-    "MAX_BLANK_BYTES",
     "MAX_LINE_BYTES",
     "TOO_DEEP",
     "TOO_LONG",
@@ -41,7 +40,6 @@ __all__ = [
     "open_bytes",
     "part_lines",
     "read_errors",
-    "too_blank",
 ]
 
 
@@ -49,13 +47,23 @@ MAX_LINE_BYTES = 1 << 27
 """The longest line that is read or written, decompressed: a small file may unpack to anything."""
 TOO_LONG = f"is longer than {MAX_LINE_BYTES >> 20} MB, the most that is read"
 """What is said of a line or a row."""
+TOO_DEEP = "it is nested too deeply"
+"""What is said of JSON that the interpreter has no stack for."""
 
 _MAX_WINDOW_LOG = 27
 """Power of two of the bytes that a .zst file may ask to be held in memory."""
 _BUFFER_BYTES = 1 << 16
 """Read at a time where lines are asked for: the default, 8 kB, takes a seventh more time."""
 _COMPRESSED_BYTES = 1 << 11
-"""Bytes of a .zst file that are decompressed at a time; what they give is held in memory."""
+"""Bytes of a .zst file that are decompressed at a time; what they become is held in memory."""
+_BLOCK_BYTES = 1 << 17
+"""What is decoded while it is still in the processor's cache."""
+_NEWLINE = ord("\n")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MAX_BLANK_BYTES = 1 << 20
+"""As much as may be blank in a row: lines without end take no memory, but time."""
+
+T = TypeVar("T")
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -76,7 +84,7 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def is_plain(path: Path) -> bool:
-    """Say whether a file is read as it is, from any place of it."""
+    """Return whether a file can be read from any byte on: it is regular, and not compressed."""
     return path.suffix not in (".gz", ".zst") and path.is_file()
 
 
@@ -92,7 +100,7 @@ def _open_zstd(path: Path) -> BinaryIO:
 class _ZstdStream(io.RawIOBase):
     """The decompressed bytes of a .zst file of one frame or several.
 
-    The reader that zstandard has takes a file that was cut off for one that ends there.
+    The reader of the package zstandard takes a file that was cut off for one that ends there.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -145,7 +153,7 @@ def read_errors(path: Path) -> Iterator[None]:
 
 
 def _zstd_errors(path: Path) -> tuple[type[Exception], ...]:
-    """Give what a damaged .zst file raises, without importing the package for other files."""
+    """Return what a damaged .zst file raises, without importing the package for other files."""
     if path.suffix != ".zst":
         return ()
     if sys.version_info >= (3, 14):
@@ -155,13 +163,6 @@ def _zstd_errors(path: Path) -> tuple[type[Exception], ...]:
     import zstandard
 
     return (zstandard.ZstdError,)
-
-
-TOO_DEEP = "it is nested too deeply"
-"""What is said of JSON that the interpreter has no stack for."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-MAX_BLANK_BYTES = 1 << 20
-"""As much as may be blank in a row: lines without end take no memory, but time."""
 
 
 class Line(NamedTuple):
@@ -175,7 +176,7 @@ class Line(NamedTuple):
 
 
 def iterate_lines(path: Path) -> Iterator[Line]:
-    """Give the lines of a file that are not blank; memory does not grow with the file.
+    """Yield the lines of a file that are not blank; memory does not grow with the file.
 
     Raises:
         UsageError: The file is missing, cannot be read or is damaged where it is compressed; or a
@@ -187,7 +188,7 @@ def iterate_lines(path: Path) -> Iterator[Line]:
 
 
 def lines_of(file: BinaryIO, path: Path, *, first: int = 1) -> Iterator[Line]:
-    """Give the lines of an open file, or of a part of it, that are not blank.
+    """Yield the lines of an open file, or of a part of it, that are not blank.
 
     Args:
         file: The file.
@@ -205,19 +206,18 @@ def lines_of(file: BinaryIO, path: Path, *, first: int = 1) -> Iterator[Line]:
         num_blank = 0 if stripped else num_blank + len(data)
         if len(data) > MAX_LINE_BYTES:
             raise UsageError(f"{path}:{number}: {TOO_LONG}")
-        if num_blank > MAX_BLANK_BYTES:
-            raise too_blank(path, number)
+        if num_blank > _MAX_BLANK_BYTES:
+            raise _too_blank(path, number)
         if stripped:
             yield Line(number, stripped, data.endswith(b"\n"))
 
 
-def too_blank(path: Path, number: int) -> UsageError:
-    """Give the error of a file that is blank up to a line."""
-    return UsageError(f"{path}:{number}: more than {MAX_BLANK_BYTES >> 20} MB are blank")
+def _too_blank(path: Path, number: int) -> UsageError:
+    return UsageError(f"{path}:{number}: more than {_MAX_BLANK_BYTES >> 20} MB are blank")
 
 
 def decoded_lines(lines: Iterable[Line]) -> Iterator[tuple[int, JSONObject | str]]:
-    """Give the object of each line with the line's number, or why it holds none."""
+    """Yield the object of each line with the line's number, or why it holds none."""
     number = 0
 
     def texts() -> Iterator[bytes]:
@@ -246,7 +246,7 @@ def _loads(text: str | bytes) -> JSON:
 
 
 def file_sha256(path: Path) -> str:
-    """Give the SHA-256 of a file as it is on disk, in hex.
+    """Return the SHA-256 of a file as it is on disk, in hex.
 
     Raises:
         UsageError: The file is missing or cannot be read.
@@ -259,14 +259,6 @@ def file_sha256(path: Path) -> str:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-_BLOCK_BYTES = 1 << 17
-"""What is decoded while it is still in the processor's cache."""
-
-_NEWLINE = ord("\n")
-
-T = TypeVar("T")
-
-
 class Block(NamedTuple):
     """Whole lines of a file, one after another, with their newlines."""
 
@@ -275,10 +267,10 @@ class Block(NamedTuple):
     num_newlines: int
     """As many as there are lines, but where the last line of the file lacks its newline."""
     data: memoryview
-    """There until the next block is asked for."""
+    """Overwritten when the next block is asked for."""
 
     def lines(self, path: Path) -> Iterator[Line]:
-        """Give the lines that are not blank, as `iterate_lines` does; `path` is for messages."""
+        """Yield the lines that are not blank, as `iterate_lines` does; `path` is for messages."""
         return lines_of(io.BytesIO(self.data), path, first=self.number)
 
 
@@ -292,7 +284,7 @@ class Part(NamedTuple):
     """The byte after the last one."""
 
     def lines(self) -> Iterator[bytes]:
-        """Give the lines as they are, blank ones and newlines included.
+        """Yield the lines as they are, blank ones and newlines included.
 
         Raises:
             UsageError: The file cannot be read.
@@ -316,7 +308,7 @@ class Part(NamedTuple):
 
 
 def part_lines(part: Part, num_before: int) -> Iterator[Line]:
-    """Give the lines of a part that are not blank, numbered after those before it.
+    """Yield the lines of a part that are not blank, numbered after those before it.
 
     Raises:
         UsageError: As of `iterate_lines`.
@@ -348,10 +340,10 @@ def iterate_parts(path: Path, *, start: int, size: Callable[[int], int]) -> Iter
 
 
 def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
-    """Give a file in blocks of about so many bytes; memory does not grow with the file.
+    """Yield a file in blocks of about `size` bytes; memory does not grow with the file.
 
-    One block after the other is read into the same memory, which saves a seventh of the time of
-    what decodes few of their fields: none is there any more when the next one is asked for.
+    All blocks are read into the same memory: the data of one is overwritten when the next one is
+    asked for.
 
     Raises:
         UsageError: As of `iterate_lines`.
@@ -361,18 +353,20 @@ def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
         memory, num_held, number, num_blank = bytearray(size), 0, 1, 0
         while num_held < len(memory):
             num_new = cast("io.BufferedIOBase", file).readinto(memoryview(memory)[num_held:])
-            # Of the last line of the file all is given that there is.
+            # At the end of the file, what is left is a last line without its newline.
             num_held += num_new
             end = memory.rfind(b"\n", num_held - num_new, num_held) + 1 if num_new else num_held
-            if max(end, num_held) > MAX_LINE_BYTES and _is_too_long(memory, end):
-                raise UsageError(f"{path}:{number}: {TOO_LONG}")
+            if max(end, num_held) > MAX_LINE_BYTES:
+                newline = memory.find(b"\n", 0, end)
+                if not 0 <= newline < MAX_LINE_BYTES:
+                    raise UsageError(f"{path}:{number}: {TOO_LONG}")
             if end:
                 data = memoryview(memory)[:end]
                 is_blank = memory[:1].isspace() and data.tobytes().isspace()
                 num_blank = num_blank + end if is_blank else 0
-                if num_blank > MAX_BLANK_BYTES:
-                    raise too_blank(path, number)
-                num_newlines = _count_newlines(memory, end)
+                if num_blank > _MAX_BLANK_BYTES:
+                    raise _too_blank(path, number)
+                num_newlines = memory.count(_NEWLINE, 0, end)
                 yield Block(number, num_newlines, data)
                 number += num_newlines
                 num_held -= end
@@ -383,22 +377,8 @@ def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
                 return
 
 
-def _is_too_long(memory: bytearray, end: int) -> bool:
-    """Say whether the first line of a block, or what there is of it, is longer than any may be."""
-    return not 0 <= memory.find(b"\n", 0, end) < MAX_LINE_BYTES
-
-
-def _count_newlines(data: bytearray, end: int) -> int:
-    """Count as `data.count` does, in a fourth of the time: between newlines it is C that looks."""
-    num_newlines, place = 0, data.find(b"\n", 0, end)
-    while place >= 0:
-        num_newlines += 1
-        place = data.find(b"\n", place + 1, end)
-    return num_newlines
-
-
 def decode_block(block: Block, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
-    """Decode all lines of a block in one call; None where they have to be looked at one by one.
+    """Decode all lines of a block in one call; None where they have to be decoded one by one.
 
     That is so where a line cannot be decoded, is blank or unfinished, or holds several values.
     """

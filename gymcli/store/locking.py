@@ -68,7 +68,7 @@ class RunLock:
             raise unwritable(self.path, error) from error
 
     def free(self) -> None:
-        """Give the directory back."""
+        """Unlock the directory."""
         with suppress(OSError):  # left behind, the file holds nothing
             if self._descriptors and displaced(self._descriptors[0], self._place) is None:
                 (self._place / LOCK).unlink()
@@ -79,7 +79,7 @@ class RunLock:
         return any(lock._place == self._place and lock._descriptors for lock in _held())  # noqa: SLF001
 
     def displaced(self) -> str | None:
-        """Say what became of a directory that is no longer at its path.
+        """Return what became of the directory; None where it is still at its path.
 
         Raises:
             OSError: That cannot be found out.
@@ -112,7 +112,7 @@ class RunLock:
         return descriptor
 
     def _holder(self) -> str:
-        """Name who holds the lock, where that is known."""
+        """Return who holds the lock, for a message; an empty text where that is unknown."""
         try:
             written, host = (self._place / LOCK).read_text()[:1_000].split()
             number = int(written)
@@ -131,7 +131,7 @@ class RunLock:
 
 @contextmanager
 def kept_unwritten(path: Path) -> Iterator[None]:
-    """Keep the processes that would write a run away while it is read; nothing in it is changed.
+    """Share the lock of a run while it is read, so that no process writes it meanwhile.
 
     Raises:
         RunDirectoryError: One writes it.
@@ -158,10 +158,10 @@ def kept_unwritten(path: Path) -> Iterator[None]:
 
 @cache
 def _held() -> weakref.WeakSet[RunLock]:
-    """Give the locks of this process, which lets go of them in a process that is forked from it.
+    """Return the locks of this process; a process that is forked from it closes them.
 
-    One that code of an environment forks would else hold them beyond our death. The system keeps
-    what is registered for good, so that is done once.
+    One that code of an environment forks would else hold them beyond our death. A fork hook cannot
+    be removed, so it is registered once.
     """
     held: weakref.WeakSet[RunLock] = weakref.WeakSet()
 

@@ -1,11 +1,9 @@
-"""Several manifests as one: what must be the same in all of them, and what is added up."""
+"""Several runs as one: their manifests are compared and added up, their lines read in turn."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -16,7 +14,6 @@ import msgspec
 
 from gymcli.errors import RunFileError, RunMismatchError
 from gymcli.metrics import FailureLine, ScoredLine
-from gymcli.numbering import Numbering
 from gymcli.store.durability import unfinished_end
 from gymcli.store.locking import kept_unwritten
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
@@ -73,7 +70,7 @@ class _ShardedRun(NamedTuple):
 
 
 def check_alike(runs: Sequence[RunRecord]) -> None:
-    """Refuse runs that are no parts of one.
+    """Refuse runs that cannot be parts of one.
 
     Raises:
         RunMismatchError: Their settings or environments differ, a shard is there twice, or shards
@@ -112,7 +109,7 @@ def _check_whole(run: RunRecord, num_runs: int) -> None:
 
 
 def _settings(manifest: Manifest) -> JSONObject:
-    """Give the identity without its environments: not every run has all of them."""
+    """Return the identity without its environments: not every run has all of them."""
     others = {key: value for key, value in manifest.identity.items() if key != "environments"}
     return {"schema_version": manifest.schema_version, **others}
 
@@ -181,7 +178,7 @@ def named_shards(shards: Sequence[str]) -> str:
 
 
 def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
-    """Say what may explain other scores and is no setting: versions, sources of environments."""
+    """Warn of what may explain other scores and is no setting: versions and source hashes."""
     versions: dict[str, Path] = {}
     sources: dict[str, dict[str, Path]] = defaultdict(dict)
     for path, manifest in runs:
@@ -261,7 +258,7 @@ def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
 
 
 def _identity(manifests: Sequence[Manifest]) -> JSONObject:
-    """Give the identity that all share, with the environments of any."""
+    """Return the identity that all share, with the environments of any."""
     environments: JSONObject = {}
     for manifest in manifests:
         own = manifest.identity.get("environments")
@@ -271,7 +268,7 @@ def _identity(manifests: Sequence[Manifest]) -> JSONObject:
 
 
 def _files(manifests: Sequence[Manifest]) -> list[JSONObject]:
-    """Give the tasks files of all runs; the same content under two names counts as one file."""
+    """Return the tasks files of all runs; the same content under two names is one file."""
     files: list[JSONObject] = []
     for manifest in manifests:
         known = [file.get("sha256") for file in files]
@@ -280,7 +277,7 @@ def _files(manifests: Sequence[Manifest]) -> list[JSONObject]:
 
 
 def _shared(mappings: Sequence[Mapping[str, T]]) -> dict[str, T]:
-    """Give what all of them say alike."""
+    """Return the keys that have the same value in all of them."""
     first, *others = mappings
     return {
         key: value
@@ -299,21 +296,21 @@ def _first_of_each(mappings: Iterable[Mapping[str, T]]) -> dict[str, T]:
 _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Scored(ScoredLine, gc=False):
+class _ScoredKey(ScoredLine, gc=False):
     """A scored line; what metrics will read of it must be right."""
 
     env: str
     attempt: _Number
 
 
-class _Failed(FailureLine):
+class _FailedKey(FailureLine):
     """A failed line; what metrics will read of it must be right."""
 
     env: str
     attempt: _Number
 
 
-class _Attempt(RecordHead, kw_only=True):
+class _WaitingKey(RecordHead, kw_only=True):
     """The part of a line that says whose it is."""
 
     env: str
@@ -321,7 +318,7 @@ class _Attempt(RecordHead, kw_only=True):
     attempt: _Number
 
 
-_Key: TypeAlias = _Scored | _Failed | _Attempt
+_Key: TypeAlias = _ScoredKey | _FailedKey | _WaitingKey
 
 
 class _Verdict(msgspec.Struct):
@@ -329,9 +326,9 @@ class _Verdict(msgspec.Struct):
 
 
 _DECODERS: dict[str, msgspec.json.Decoder[_Key]] = {
-    ROLLOUTS: msgspec.json.Decoder(_Scored),
-    GENERATIONS: msgspec.json.Decoder(_Attempt),
-    FAILURES: msgspec.json.Decoder(_Failed),
+    ROLLOUTS: msgspec.json.Decoder(_ScoredKey),
+    GENERATIONS: msgspec.json.Decoder(_WaitingKey),
+    FAILURES: msgspec.json.Decoder(_FailedKey),
 }
 _VERDICTS = msgspec.json.Decoder(_Verdict)
 
@@ -346,8 +343,8 @@ class NamedLine(NamedTuple):
 class MergedLines:
     """Reads runs one after another.
 
-    Memory holds a digest of each attempt and each verdict, of 16 bytes, and as much again to find
-    it by. Among 10^9 attempts two have the same one with a chance of 10^-21.
+    Memory holds a digest of each attempt and each verdict, some 100 bytes. Among 10^9 attempts two
+    have the same one with a chance of 10^-21.
 
     Args:
         runs: The run directories.
@@ -358,13 +355,13 @@ class MergedLines:
         self.warnings: list[str] = []
         """What was left out of the runs that were read so far."""
         self._runs = runs
-        self._attempts = Numbering()
-        self._verdicts = Numbering()
-        self._first_of_run: list[int] = []
-        """The number of attempts that were known when each run was begun."""
+        self._attempts: dict[bytes, int] = {}
+        """The index of the first run that has each attempt, by the attempt's digest."""
+        self._verdicts: dict[bytes, int] = {}
+        """The same of the answers of judges."""
 
     def read(self, names: Sequence[str] = (*_DECODERS, VERDICTS)) -> Iterator[NamedLine]:
-        """Give the lines of these files; of answers of judges that two runs have, the first one.
+        """Yield the lines of these files; an answer of a judge that two runs have comes once.
 
         Raises:
             RunDirectoryError: A run is being written.
@@ -372,18 +369,16 @@ class MergedLines:
             RunMismatchError: Two runs have an attempt on record; the message names both places.
 
         """
-        for run in self._runs:
+        for index, run in enumerate(self._runs):
             with kept_unwritten(run):
-                self._first_of_run.append(len(self._attempts))
-                num_verdicts = len(self._verdicts)
                 for name in names:
                     path = run / name
                     if not _is_there(path):
                         continue
                     if name == VERDICTS:
-                        lines = self._verdict_lines(path, num_verdicts)
+                        lines = self._verdict_lines(path, index)
                     else:
-                        lines = self._attempt_lines(path)
+                        lines = self._attempt_lines(path, index)
                     yield from (NamedLine(name, data) for data in lines)
                     if unfinished_end(path):
                         self.warnings.append(
@@ -391,36 +386,41 @@ class MergedLines:
                             "left out"
                         )
 
-    def _attempt_lines(self, path: Path) -> Iterator[bytes]:
-        first_of_run = self._first_of_run[-1]
+    def _attempt_lines(self, path: Path, index: int) -> Iterator[bytes]:
         for line, key in lines_with_structs(path, _DECODERS[path.name]):
-            num_known = len(self._attempts)
-            number = self._attempts.number_of(_digest(key))
-            is_score = path.name == ROLLOUTS
-            if number < first_of_run or (is_score and number < num_known):
-                raise self._twice(f"{path}:{line.number}", key, number)
+            digest = _digest(f"{key.env}\0{key.task_id}\0{key.attempt}")
+            first = self._attempts.get(digest)
+            # A run may have an attempt in several of its files, but one score of it.
+            if first is None:
+                self._attempts[digest] = index
+            elif first < index or path.name == ROLLOUTS:
+                raise self._twice(f"{path}:{line.number}", key, first, index)
             yield line.data
 
-    def _verdict_lines(self, path: Path, num_before: int) -> Iterator[bytes]:
+    def _verdict_lines(self, path: Path, index: int) -> Iterator[bytes]:
         for line, verdict in lines_with_structs(path, _VERDICTS):
-            key = hashlib.blake2b(verdict.key.encode(), digest_size=16).digest()
-            if self._verdicts.number_of(key) >= num_before:
+            if self._verdicts.setdefault(_digest(verdict.key), index) == index:
                 yield line.data
 
-    def _twice(self, place: str, key: _Key, number: int) -> RunFileError | RunMismatchError:
-        """Give the error that names an attempt that was there before, and both places."""
-        index = bisect_right(self._first_of_run, number) - 1
-        first = _first_place(self._runs[index], key)
+    def _twice(
+        self, place: str, key: _Key, first: int, index: int
+    ) -> RunFileError | RunMismatchError:
+        """Return the error that names an attempt that was there before, and both places."""
+        first_place = _first_place(self._runs[first], key)
         what = f"{place}: attempt {key.attempt} of task {key.task_id} ({key.env})"
-        if index == len(self._first_of_run) - 1:
-            return RunFileError(f"{what} is in {first} as well; delete one of the lines")
+        if first == index:
+            return RunFileError(f"{what} is in {first_place} as well; delete one of the lines")
         return RunMismatchError(
-            f"{what} is on record in {first} as well; merge runs of other attempts"
+            f"{what} is on record in {first_place} as well; merge runs of other attempts"
         )
 
 
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
 def _is_there(path: Path) -> bool:
-    """Say whether a run has this file.
+    """Return whether a run has this file.
 
     Raises:
         RunFileError: It is a pipe, a folder or a link to nothing.
@@ -433,20 +433,12 @@ def _is_there(path: Path) -> bool:
     return False
 
 
-def _digest(key: _Key) -> bytes:
-    text = f"{key.env}\0{key.task_id}\0{key.attempt}"
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
-
-
 def _first_place(run: Path, key: _Key) -> str:
-    """Find where an attempt first stands in a run that has it."""
-    digest = _digest(key)
-    files = (run / name for name in _DECODERS)
-    places = (
-        f"{path}:{line.number}"
-        for path in files
-        if path.is_file()
-        for line, found in lines_with_structs(path, _DECODERS[path.name])
-        if _digest(found) == digest
-    )
-    return next(itertools.chain(places, (str(run),)))
+    """Return where an attempt first stands in a run that has it."""
+    attempt = key.env, key.task_id, key.attempt
+    for path in (run / name for name in _DECODERS):
+        if path.is_file():
+            for line, found in lines_with_structs(path, _DECODERS[path.name]):
+                if (found.env, found.task_id, found.attempt) == attempt:
+                    return f"{path}:{line.number}"
+    return str(run)

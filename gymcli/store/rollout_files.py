@@ -1,10 +1,11 @@
-"""Rollout files, ours and NeMo Gym's, read line by line."""
+"""Reads the lines of a run's files, and rollouts of NeMo Gym."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from sys import intern
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -13,7 +14,7 @@ from gymcli.nemo_gym.rows import environment_name, is_nemo_rollout, own_task_id,
 from gymcli.secrets import Scrubber
 from gymcli.store.durability import unfinished_end
 from gymcli.store.lines import Line, decode_block, iterate_blocks, iterate_lines
-from gymcli.types import JSON_ERRORS, Failure, JSONObject, Rollout
+from gymcli.types import JSON_ERRORS, Failure, JSONObject, RecordHead, Rollout
 
 __all__ = [
     "FAILURES",
@@ -22,13 +23,15 @@ __all__ = [
     "ROLLOUTS",
     "VERDICTS",
     "WAYS_OUT",
+    "Done",
+    "DoneTasks",
     "RolloutReading",
     "decode_rollout",
     "environment_names",
     "find_record",
     "line_environment",
     "lines_with_structs",
-    "numbered_structs",
+    "read_done",
     "read_structs",
     "redacted",
     "rollout_lines",
@@ -80,13 +83,8 @@ def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
         RunFileError: A line that is not the torn last one cannot be decoded.
 
     """
-    for _, struct in numbered_structs(path, decoder):
+    for _, struct in lines_with_structs(path, decoder):
         yield struct
-
-
-def numbered_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T]]:
-    """Decode the lines as `read_structs` does, each with its number."""
-    return ((line.number, struct) for line, struct in lines_with_structs(path, decoder))
 
 
 def lines_with_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
@@ -106,6 +104,62 @@ def structs_of(
                 return
             way_out = WAYS_OUT.get(path.name, "delete the line")
             raise RunFileError(f"{path}:{line.number}: is damaged: {error}; {way_out}") from error
+
+
+_MAX_ATTEMPT = 1_000_000
+"""A bit each: a number beyond this is damage, and would take the memory."""
+
+
+class _ScoredAttempt(RecordHead, kw_only=True):
+    """The part of a rollout line that resuming needs."""
+
+    attempt: Annotated[int, msgspec.Meta(ge=0, le=_MAX_ATTEMPT)] = 0
+    group_size: Annotated[int, msgspec.Meta(ge=0, le=_MAX_ATTEMPT)] = 0
+
+
+class Done(NamedTuple):
+    """The attempts of one task that are scored already."""
+
+    task_hash: str
+    attempts: int
+    """A bit for every scored attempt."""
+    group_size: int = 0
+    """Attempts that were scored together; 0 where each was scored by itself."""
+
+    def has(self, attempt: int) -> bool:
+        """Return whether an attempt is scored."""
+        return bool(self.attempts >> attempt & 1)
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether attempts that were scored together are not all there."""
+        return self.attempts.bit_count() < self.group_size
+
+
+DoneTasks: TypeAlias = dict[tuple[str, str], Done]
+"""What is scored of each task, by environment and task id: some 350 bytes a task."""
+
+
+def read_done(path: Path) -> DoneTasks:
+    """Read which attempts are scored; none where there is no file.
+
+    Raises:
+        RunFileError: A line is damaged, or an attempt is there twice.
+
+    """
+    found: DoneTasks = {}
+    if not path.is_file():
+        return found
+    for line, scored in lines_with_structs(path, msgspec.json.Decoder(_ScoredAttempt)):
+        task = intern(scored.env), scored.task_id
+        before = found.get(task, Done(scored.task_hash, 0, scored.group_size))
+        if before.has(scored.attempt):
+            raise RunFileError(
+                f"{path}:{line.number}: attempt {scored.attempt} of task {scored.task_id} "
+                f"({scored.env}) is there twice; delete one of the lines"
+            )
+        found[task] = before._replace(attempts=before.attempts | 1 << scored.attempt)
+    return found
 
 
 class _Head(msgspec.Struct):
@@ -133,7 +187,7 @@ class RolloutReading(NamedTuple):
 
 
 def rollouts_file(path: Path) -> Path:
-    """Give the rollout file of a run directory, or the file itself.
+    """Return the rollout file of a run directory, or the file itself.
 
     Raises:
         UsageError: There is neither.
@@ -150,7 +204,7 @@ def rollouts_file(path: Path) -> Path:
 
 
 def rollout_lines(path: Path) -> Iterator[Line]:
-    """Give the raw lines of a rollout file; a torn last line is left out."""
+    """Yield the raw lines of a rollout file; a torn last line is left out."""
     return without_torn(iterate_lines(path))
 
 
@@ -160,7 +214,7 @@ def without_torn(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def unfinished_line(run: Path) -> str | None:
-    """Say that the last line of a rollout file is left out; None where nothing is."""
+    """Return the warning that a torn last line is left out; None where there is none."""
     path = run / ROLLOUTS if run.is_dir() else run
     if path.suffix in (".gz", ".zst") or not path.is_file():
         return None
@@ -230,7 +284,7 @@ def _row_of(line: JSONObject, row_fields: Mapping[str, JSONObject]) -> JSONObjec
 
 
 def environment_names(path: Path, reading: RolloutReading) -> set[str]:
-    """Give the environments that the lines of a file name.
+    """Return the environments that the lines of a file name.
 
     Raises:
         UsageError: The file cannot be read, or a line is no rollout.
@@ -248,7 +302,7 @@ def environment_names(path: Path, reading: RolloutReading) -> set[str]:
 
 
 def line_environment(line: Line, reading: RolloutReading) -> str:
-    """Give the environment that a line names; of our own lines little more than that is read.
+    """Return the environment that a line names; of our own lines little more than that is read.
 
     Raises:
         RunFileError: The line is no rollout.

@@ -1,4 +1,4 @@
-"""The run directory: its lock, its files, and what of the run is done already."""
+"""The run directory: its lock, the files it appends to, and what of the run is done already."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from gymcli.errors import (
 )
 from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber, environment_secrets
 from gymcli.store.begun import BEGUN, BegunFile
-from gymcli.store.done import Done, DoneTasks, read_done
 from gymcli.store.durability import (
     LineAppender,
     Syncer,
@@ -39,6 +38,9 @@ from gymcli.store.rollout_files import (
     METRICS,
     ROLLOUTS,
     VERDICTS,
+    Done,
+    DoneTasks,
+    read_done,
     read_structs,
     redacted,
     structs_of,
@@ -69,7 +71,7 @@ _NUM_SPARE = 8
 _APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS)
 _NEW_MANIFEST = f".{MANIFEST}.*tmp"
 _LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp", BEGUN, STACK_FILE)
-"""What a process that was killed leaves beside the files of a run; it means nothing."""
+"""What a process that was killed leaves beside the files of a run; it may be ignored."""
 
 
 class Waiting(NamedTuple):
@@ -139,7 +141,7 @@ class RunDirectory:
         return self._lock.is_held_here()
 
     def reserve(self) -> None:
-        """Keep enough files free for all that is written, before connections take what there is.
+        """Hold enough descriptors for all that is written, before connections take them.
 
         Raises:
             RunDirectoryError: There are too few.
@@ -159,7 +161,7 @@ class RunDirectory:
             os.close(self._spare.pop())
 
     def sync(self) -> None:
-        """Bring all that was appended to the disk.
+        """Sync all that was appended.
 
         Raises:
             RunDirectoryError: That failed, now or while the run worked, or a file or the directory
@@ -188,7 +190,7 @@ class RunDirectory:
             self._on_failure = None
 
     def close(self) -> None:
-        """Bring the files to the disk, close them and give the directory back.
+        """Sync the files, close them and free the directory.
 
         Raises:
             RunDirectoryError: They are not on the disk, and no call before said so.
@@ -360,7 +362,7 @@ class RunDirectory:
         return failure
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write run.json by rename, so that it is whole at any time, and after what it tells of.
+        """Write run.json by rename, after all that was appended is on the disk.
 
         Raises:
             RunDirectoryError: It, or what was appended before, cannot be brought to the disk.
@@ -412,10 +414,14 @@ def check_unused(path: Path) -> None:
 def whole_run(
     path: Path, scrubber: Scrubber, *, keeps_unfinished: bool = True
 ) -> Iterator[RunDirectory]:
-    """Give a run to be written, which stands in a directory once the block has ended well.
+    """Open a run to be written; its files appear in `path` only once the block has ended well.
 
-    What an earlier try left is written anew, but for the answers of judges: they are there. A run
-    that cost nothing need not be kept unfinished: then nothing is left where the block fails.
+    What an earlier try left is overwritten, except for the answers of judges, which cost money.
+
+    Args:
+        path: The directory.
+        scrubber: Takes the keys in use out of all that is written.
+        keeps_unfinished: Keep what was written where the block fails.
 
     Raises:
         RunDirectoryError: The directory cannot be written, or another process writes it.
@@ -442,7 +448,7 @@ def whole_run(
 
 @contextmanager
 def _unfinished(folder: Path, scrubber: Scrubber, keeps_verdicts: bool) -> Iterator[RunDirectory]:
-    """Give the folder where the run is written, without what an earlier try left."""
+    """Open the folder where the run is written, without what an earlier try left."""
     directory = RunDirectory(folder, scrubber)
     directory.lock()
     try:

@@ -39,11 +39,10 @@ class Shard(NamedTuple):
         return shard
 
     def __str__(self) -> str:
-        """Give `I/N`."""
         return f"{self.number}/{self.num_shards}"
 
     def takes(self, task_hash: str) -> bool:
-        """Say whether a task is in this shard, by the hash of its row and nothing else."""
+        """Return whether a task is in this shard, by the hash of its row and nothing else."""
         return int(task_hash, 16) % self.num_shards == self.number - 1
 
 

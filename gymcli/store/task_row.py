@@ -1,4 +1,4 @@
-"""One decoded row of a tasks file made a task, whichever of the four shapes it has."""
+"""Makes one decoded row of a tasks file a task, whichever of the four shapes it has."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class PromptTemplate:
 
 
 def listed(names: Collection[str]) -> str:
-    """Give names for a message: the first of them, none too long, and how many more there are."""
+    """Join names for a message: the first of them, shortened, and how many more there are."""
     shown = [f"{name:.{_MAX_NAME_CHARACTERS}}" for name in islice(names, _MAX_NAMES)]
     if len(names) > _MAX_NAMES:
         shown.append(f"and {len(names) - _MAX_NAMES} more")
@@ -269,9 +269,9 @@ class TaskReading(NamedTuple):
     shared_ids: frozenset[tuple[str, str]] = frozenset()
     """Environments and ids of different rows of NeMo Gym, which their content tells apart."""
     canonical_env: Callable[[str], str] = str
-    """Gives the name under which an environment is recorded; raises UsageError for unknown ones."""
+    """Returns the name under which an environment is recorded; UsageError for an unknown one."""
     env_of_agent: Callable[[str, str | None], str] = lambda name, default: name
-    """Gives the same for the name of NeMo Gym's agent, or the default environment's."""
+    """Returns the same for the name of NeMo Gym's agent, or the default environment's."""
     hints: Hints = Hints()
     folder: Path | None = None
     """What relative names of files count from; None: the working directory."""
@@ -294,7 +294,7 @@ def working_directory() -> Path | None:
 def task_row(
     row: JSONObject, reading: TaskReading, *, place: str, prefix: str
 ) -> tuple[TaskRow, list[str]]:
-    """Read one row; gives the parameters that were ignored beside it.
+    """Read one row; return the task, and the names of the parameters that were ignored.
 
     Raises:
         ValueError: The row cannot be used; the text says which field and why.
@@ -341,7 +341,7 @@ def is_nemo_row(row: JSONObject) -> bool:
 
 
 def without_stamps(row: JSONObject) -> JSONObject:
-    """Give what of a row is content: the row itself, where no collector has stamped it."""
+    """Return what of a row is content: the row itself, where no collector has stamped it."""
     for name in row:
         if name.startswith(_STAMP):
             return {n: value for n, value in row.items() if not n.startswith(_STAMP)}
@@ -349,12 +349,12 @@ def without_stamps(row: JSONObject) -> JSONObject:
 
 
 def row_fields(row: JSONObject, consumed: frozenset[str]) -> JSONObject:
-    """Give what of a row without stamps is neither its prompt nor read by the runner."""
+    """Return the fields of a row without stamps that neither its prompt nor the runner uses."""
     return {name: value for name, value in row.items() if name not in consumed}
 
 
 def _leaves_prompt(row: JSONObject) -> bool:
-    """Say whether a row leaves the prompt to its environment: with an empty list of messages."""
+    """Return whether a row leaves the prompt to its environment: by an empty list of messages."""
     params = row.get("responses_create_params")
     return row.get("messages") == [] or (isinstance(params, dict) and params.get("input") == [])
 

@@ -1,13 +1,16 @@
 """Task rows in their four shapes, read as a stream.
 
 The shape of a row is `responses_create_params`, else `messages`, else `prompt`, else raw (fields
-only, for a prompt template). A wrong row is given as a `RowProblem` in its place, so that a caller
-can list all of them before anything is sent.
+only, for a prompt template). A wrong row is a `RowProblem` in its place, so that a caller can list
+all of them before anything is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -16,7 +19,6 @@ import msgspec
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks
-from gymcli.store.seen import SeenTasks
 from gymcli.store.task_row import (
     Hints,
     TaskReading,
@@ -36,10 +38,8 @@ __all__ = [
     "SharedIdsError",
     "TaskReader",
     "TaskReading",
-    "decoded_rows",
     "read_row_fields",
     "read_tasks",
-    "readings_by_file",
     "told_apart",
 ]
 
@@ -57,7 +57,7 @@ class RowProblem(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """Give both in one line; a place keeps its spaces, which may be those of a file's name."""
+        # A place keeps its spaces, which may be those of a file's name.
         return f"{' '.join(self.place.splitlines())}: {' '.join(self.reason.split())}"
 
 
@@ -91,9 +91,15 @@ class RowFields(NamedTuple):
 
 
 def read_tasks(
-    paths: Sequence[Path], reading: TaskReading
+    paths: Sequence[Path], reading: TaskReading, copies: Mapping[int, int] | None = None
 ) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
     """Read task files one after another, as one set of tasks.
+
+    Args:
+        paths: The files.
+        reading: How their rows are read.
+        copies: `first_attempt` of each task that is a copy, by its position, where an earlier
+            reading found nothing wrong; None: the tasks are compared with each other.
 
     Raises:
         UsageError: A file is missing or cannot be read.
@@ -101,10 +107,13 @@ def read_tasks(
             that an id does not depend on which of them comes first.
 
     """
-    reader = TaskReader()
-    for path, own_reading, prefix in readings_by_file(paths, reading):
-        source = str(path)
-        for number, row in decoded_rows(reading.place(path)):
+    reader = TaskReader(copies)
+    prefixes = _prefixes(paths) if reading.id_by_file else {}
+    for path in paths:
+        default_env = reading.default_envs.get(path, reading.default_env)
+        own_reading = reading._replace(default_env=default_env)
+        source, prefix = str(path), prefixes.get(path, "")
+        for number, row in _decoded_rows(reading.place(path)):
             if isinstance(row, str):
                 yield RowProblem(f"{path}:{number}", row)
             else:
@@ -114,10 +123,10 @@ def read_tasks(
 
 
 def told_apart(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
-    """Call what reads tasks with the ids that NeMo Gym's rows share: none, or those it then finds.
+    """Call a function that reads tasks, and once more where rows of NeMo Gym share ids.
 
-    Raises:
-        BaseException: Whatever `work` raises.
+    Args:
+        work: Takes the environments and ids that are shared: none at first.
 
     """
     try:
@@ -126,10 +135,10 @@ def told_apart(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
         return work(found.ids)
 
 
-def decoded_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
-    """Give the object of each line with the line's number, or why it holds none.
+def _decoded_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
+    """Yield the object of each line with the line's number, or why it holds none.
 
-    As `decoded_lines` does, for a third of what it costs.
+    As `decoded_lines` does, in a third of the time.
 
     Raises:
         UsageError: The file is missing or cannot be read.
@@ -143,31 +152,35 @@ def decoded_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
             yield from decoded_lines(block.lines(path))
 
 
-def readings_by_file(
-    paths: Sequence[Path], reading: TaskReading
-) -> Iterator[tuple[Path, TaskReading, str]]:
-    """Give for each file how its rows are read, and what stands before their ids."""
-    prefixes = _prefixes(paths) if reading.id_by_file else {}
-    for path in paths:
-        default_env = reading.default_envs.get(path, reading.default_env)
-        yield path, reading._replace(default_env=default_env), prefixes.get(path, "")
-
-
 class TaskReader:
-    """Reads rows one by one; memory holds two digests a task.
+    """Reads rows one by one, and tells copies of a task from other rows that have its id.
 
-    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ...
+    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ... Telling them takes
+    about 150 bytes of memory a task, however long the task is.
+
+    Args:
+        copies: As of `read_tasks`.
+
     """
 
-    def __init__(self) -> None:
-        self._seen = SeenTasks()
+    def __init__(self, copies: Mapping[int, int] | None = None) -> None:
+        self._copies = copies
+        self._num_tasks = 0
         self.shared_ids: set[tuple[str, str]] = set()
         """Environments and ids that different rows of NeMo Gym were found to have."""
+        self._numbers: dict[int, int] = {}
+        """The number of each task, by a digest of its environment and id."""
+        # Arrays and a shared text take a third of the memory of a tuple a task.
+        self._hashes = array("Q")
+        self._sources: list[str] = []
+        self._lines = array("I")
+        self._num_copies: Counter[int] = Counter()
+        """By number, for tasks that came more than once."""
 
     def read(
         self, row: JSONObject, reading: TaskReading, *, source: str, line: int, prefix: str = ""
     ) -> Sequence[TaskRow | RowProblem | IgnoredParameter]:
-        """Give what a row sets and may not, then its task, or what is wrong with it."""
+        """Return what a row sets and may not, then its task, or what is wrong with it."""
         place = f"{source}:{line}"
         try:
             task, ignored = task_row(row, reading, place=place, prefix=prefix)
@@ -176,7 +189,12 @@ class TaskReader:
         except (ValueError, UsageError) as error:
             return (RowProblem(place, str(error)),)
         found: TaskRow | RowProblem = task
-        first_place = self._seen.add(task, source, line)
+        first_place = None
+        if self._copies is None:
+            first_place = self._compare(task, source, line)
+        else:
+            task.first_attempt = self._copies.get(self._num_tasks, 0)
+            self._num_tasks += 1
         if first_place is not None and reading.id_field is None and is_nemo_row(row):
             self.shared_ids.add((task.env, task.id))
         elif first_place is not None:
@@ -184,6 +202,22 @@ class TaskReader:
         if not ignored:
             return (found,)
         return (*(IgnoredParameter(place, name) for name in ignored), found)
+
+    def _compare(self, task: TaskRow, source: str, line: int) -> str | None:
+        """Set `first_attempt` of a copy; return where another row with the same id stands."""
+        name = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
+        number = self._numbers.setdefault(int.from_bytes(name), len(self._hashes))
+        content = int(task.hash, 16)
+        if number == len(self._hashes):
+            self._hashes.append(content)
+            self._sources.append(source)
+            self._lines.append(line)
+        elif self._hashes[number] != content:
+            return f"{self._sources[number]}:{self._lines[number]}"
+        else:
+            self._num_copies[number] += 1
+            task.first_attempt = self._num_copies[number]
+        return None
 
 
 def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
@@ -209,7 +243,7 @@ def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
 def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
     """Read the fields of task rows, which need no prompt; identical copies are left out.
 
-    A copy that has an `_ng_task_index` of its own is given.
+    A copy that has an `_ng_task_index` of its own is not left out.
 
     Raises:
         UsageError: A file is missing or cannot be read.
@@ -217,7 +251,7 @@ def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
     """
     hashes: dict[str, str] = {}
     for path in paths:
-        for number, row in decoded_rows(path):
+        for number, row in _decoded_rows(path):
             place = f"{path}:{number}"
             if isinstance(row, str):
                 yield RowProblem(place, row)

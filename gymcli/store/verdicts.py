@@ -18,7 +18,7 @@ from gymcli.types import JSONObject, Message, digest
 __all__ = ["Verdicts", "copy_verdicts", "kept_form", "rescoring_verdicts", "verdict_key"]
 
 
-class _Line(msgspec.Struct, omit_defaults=True, kw_only=True):
+class _VerdictLine(msgspec.Struct, omit_defaults=True, kw_only=True):
     key: str
     role: str = ""
     model: str = ""
@@ -33,7 +33,7 @@ def verdict_key(
     params: JSONObject,
     cache: str,
 ) -> str:
-    """Give what names an answer: everything that it depends on."""
+    """Return the key of an answer: a digest of everything that it depends on."""
     return digest([model, messages, schema, params, cache])
 
 
@@ -84,21 +84,21 @@ class Verdicts:
             file.reserve()
 
     def get(self, key: str) -> Message | None:
-        """Give an answer that is on record."""
+        """Return an answer that is on record."""
         return self._answers.get(key)
 
     def known(self) -> Iterable[tuple[str, Message]]:
-        """Give every answer that is on record, by its key."""
+        """Return every answer that is on record, with its key."""
         return self._answers.items()
 
     def add(self, key: str, message: Message, *, role: str, model: str) -> None:
-        """Keep an answer, on disk before it is used.
+        """Record an answer, on disk before it is used.
 
         Raises:
             RunDirectoryError: The file cannot be written.
 
         """
-        line = msgspec.json.encode(_Line(key=key, role=role, model=model, message=message))
+        line = msgspec.json.encode(_VerdictLine(key=key, role=role, model=model, message=message))
         for file in self._files:
             file.append(line)
         if self._files:
@@ -111,7 +111,7 @@ class Verdicts:
             file.sync()
 
     def close(self) -> None:
-        """Bring the files to the disk and close them.
+        """Sync the files and close them.
 
         Raises:
             RunDirectoryError: They are not on the disk, and no call before said so.
@@ -124,9 +124,7 @@ class Verdicts:
 
 
 def copy_verdicts(run: Path, out: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
-    """Write the answers that a run has on record, and a new run has not, into that.
-
-    Secrets are left out.
+    """Copy the answers of a run that a new run lacks into the new one, without secrets.
 
     Raises:
         RunFileError: A line of the file is damaged.
@@ -184,9 +182,9 @@ def rescoring_verdicts(
 
 
 def _taken(directory: RunDirectory, warn: Callable[[str], None]) -> str:
-    """Take a run for its verdicts alone, and cut off there what its writer did not finish.
+    """Lock a run for its verdicts, and cut off a line there that its writer did not finish.
 
-    Gives why that cannot be; an empty text where it can.
+    Returns why that cannot be; an empty text where it can.
     """
     if not os.access(directory.path, os.W_OK):
         return f"{directory.path}: cannot be written"
@@ -200,10 +198,10 @@ def _taken(directory: RunDirectory, warn: Callable[[str], None]) -> str:
     return ""
 
 
-def _lines(folder: Path) -> Iterator[_Line]:
+def _lines(folder: Path) -> Iterator[_VerdictLine]:
     path = folder / VERDICTS
     if not path.is_file():
         return
-    for line in read_structs(path, msgspec.json.Decoder(_Line)):
+    for line in read_structs(path, msgspec.json.Decoder(_VerdictLine)):
         if line.message.text.strip() or line.message.tool_calls:
             yield line

@@ -2,8 +2,7 @@
 
 from gymcli import Environment, Message, Score, Task
 from gymcli.checks.checks import CHECKS
-from gymcli.checks.findings import passed
-from gymcli.checks.subject import Subject, TaskSet
+from gymcli.checks.subject import Subject, TaskSet, passed
 from gymcli.environment.registry import Found
 from gymcli.types import TaskRow
 from tests.pooled import pooled_workers, run_pooled
@@ -35,7 +34,7 @@ def says(text):
 
 
 def rows_of(answers, *, prompt="Task {}?", tools=None, **fields):
-    """Give a task for each answer."""
+    """Return a task for each answer."""
     return [
         TaskRow(
             id=f"t{number}",
@@ -59,5 +58,5 @@ def subject_of(environment, rows=None, *, watch=len, workers=None):
 
 
 def finding(check, environment, rows=None):
-    """Give what one check finds."""
+    """Return what one check finds."""
     return run_pooled(CHECKS[check](subject_of(environment, rows)))

@@ -4,10 +4,13 @@ import csv
 import gzip
 import io
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
 
+from gymcli.commands.export import export
+from gymcli.data.exporters import EXPORTERS
 from gymcli.mock.behaviours import last_user_text
 from tests.commands.running import add_up, gym, lines_of, write_sums
 from tests.store.indexed_runs import failed, lines, scored, write_run
@@ -53,6 +56,10 @@ def test_export_writes_each_format(run, to, name, num_rows):
     assert sorted(path.name for path in Path().iterdir()) == sorted(
         ["run", name, *(["x_aggregate_metrics.json"] if to == "nemo-gym" else [])]
     )
+
+
+def test_export_offers_every_format():
+    assert get_args(get_type_hints(export)["to"]) == tuple(EXPORTERS)
 
 
 def test_export_says_what_it_wrote_and_left_out(run):

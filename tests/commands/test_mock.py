@@ -216,5 +216,5 @@ def test_mock_warns_where_others_can_reach_it():
     done = gym("mock", "--host", "0.0.0.0", "--log", "none/log.jsonl")
     assert done.exit_code == 2
     warning, error = done.stderr.splitlines()
-    assert warning == "warning: --host 0.0.0.0: others than this machine may reach the server"
+    assert warning == "warning: --host 0.0.0.0: other machines may reach the server"
     assert error.startswith("error: --log none/log.jsonl: ")

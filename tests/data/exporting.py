@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.data.export_source import Selected, Source
+from gymcli.data.export_source import ExportSource
 from gymcli.data.exporters import COMPLETIONS, EXPORTERS
 from gymcli.metrics.filters import parse_filter
 from gymcli.secrets import NOTHING_SECRET
@@ -16,9 +16,9 @@ from gymcli.store.run_index import RunIndex
 class Exported:
     """What an exporter wrote, and said."""
 
-    def __init__(self, data, beside, num_rows, source):
-        self.data = data
-        self.beside = beside
+    def __init__(self, contents, num_rows, source):
+        self.data = contents[0]
+        self.second = contents[-1]
         self.num_rows = num_rows
         self.left_out = dict(source.left_out)
         self.warnings = source.warnings
@@ -36,9 +36,7 @@ def export(to, *runs: Path, where=None, scrubber=NOTHING_SECRET, **options):
     wanted = None if where is None else parse_filter(where)
     with ExitStack() as stack:
         indices = [stack.enter_context(RunIndex(run, **options)) for run in runs]
-        source = Source([Selected(index, index.select(wanted)) for index in indices], scrubber)
-        file, beside = io.BytesIO(), io.BytesIO()
-        written = exporter.write(source, file)
-        if written.write_beside is not None:
-            written.write_beside(beside)
-    return Exported(file.getvalue(), beside.getvalue(), written.num_rows, source)
+        source = ExportSource([(index, index.select(wanted)) for index in indices], scrubber)
+        files = [io.BytesIO() for _ in range(2 if exporter.second_ending else 1)]
+        num_rows = exporter.write(source, *files)
+    return Exported([file.getvalue() for file in files], num_rows, source)

@@ -48,7 +48,7 @@ def hub():
 
 @pytest.fixture
 def pull(tmp_path, hub):
-    """Give a function that pulls in a process of its own, as variables are read at import."""
+    """Return a function that pulls in a process of its own, as variables are read at import."""
     (tmp_path / "map.yaml").write_text(MAP)
     hub.asked.clear()
 

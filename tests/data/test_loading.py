@@ -48,7 +48,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Give what was exported of one run, and what `datasets` reads of each file."""
+    """Return what was exported of one run, and what `datasets` reads of each file."""
     for package in ("datasets", "pyarrow"):
         try:
             distribution(package)

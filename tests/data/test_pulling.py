@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gymcli.data.pulling import pull
-from gymcli.data.validation import rendered_rows, validate
+from gymcli.data.task_files import rendered_rows, validate
 from gymcli.errors import TasksError, UsageError
 
 MAP = """
@@ -30,7 +30,7 @@ ROWS = [
 
 @pytest.fixture
 def out(tmp_path, monkeypatch):
-    """Give where to write, in a folder with a table and a map."""
+    """Return where to write, in a folder with a table and a map."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "map.yaml").write_text(MAP)
     write(Path("table.jsonl"), ROWS)

@@ -1,123 +1,158 @@
-"""Tables have a row for every attempt and a column for everything that is flat."""
+"""Rows of local tables, each with its number and what is wrong with it."""
 
 import csv
-import io
-import json
+import gzip
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from gymcli.data.export_tables import COLUMNS, JSON_COLUMNS
-from gymcli.errors import MissingPackageError
-from gymcli.types import Message
-from tests.data.exporting import export
-from tests.store.indexed_runs import failed, scored, waiting, with_tools, write_run
+from gymcli.data.tables import local_rows
+from gymcli.errors import UsageError
 
 
-def read_csv(exported):
-    return list(csv.DictReader(io.StringIO(exported.data.decode(), newline="")))
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def run(tmp_path):
-    return write_run(
-        tmp_path / "run",
-        rollouts=[
-            with_tools("a", reward=0.5, components={"form": 1.0}, answer="x" * 999, cost=0.25),
-            scored("b", 0, 1.0, metrics={"length": 3.0}, said='two\nlines, "quoted"'),
-        ],
-        generations=[waiting("c")],
-        failures=[failed("d")],
-    )
+def rows_of(name, data):
+    Path(name).write_bytes(data)
+    return [tuple(row) for row in local_rows(Path(name))]
 
 
-def test_csv_has_every_attempt(run):
-    exported = export("csv", run)
-    rows = read_csv(exported)
-    assert list(rows[0]) == [*COLUMNS, "components.form", "metrics.length"]
-    assert [row["status"] for row in rows] == ["scored", "scored", "waiting", "failed"]
-    first, second, _, last = rows
-    assert first["run"] == str(run)
-    assert (first["reward"], first["passed"], first["avg"]) == ("0.5", "False", "0.5")
-    assert (first["answer"], first["num_tool_calls"]) == ("x" * 999, "2")
-    assert (first["components.form"], first["metrics.length"]) == ("1.0", "")
-    assert second["last_text"] == 'two\nlines, "quoted"'
-    assert (last["error"], last["reward"], last["last_text"]) == ("ServerError", "", "")
-    assert exported.num_rows == 4
-    assert exported.left_out == {}
+def test_local_rows_of_json_lines():
+    rows = rows_of("a.jsonl", b'{"x": 1}\n\n[1]\n{"x": NaN}\n')
+
+    assert rows[:2] == [(1, {"x": 1}), (3, "must be a JSON object")]
+    assert rows[2][0] == 4
+    assert rows[2][1].startswith("is not JSON")
+    assert rows_of("a.JSONL", b'\xef\xbb\xbf{"x": 1}') == [(1, {"x": 1})]
+    assert rows_of("a.jsonl.gz", gzip.compress(b'{"x": 1}')) == [(1, {"x": 1})]
+
+
+def test_local_rows_of_a_json_array():
+    assert rows_of("a.json", b'[{"x": 1}, 2]') == [(1, {"x": 1}), (2, "must be a JSON object")]
+    assert rows_of("a.json", b'\xef\xbb\xbf[{"x": 1}]') == [(1, {"x": 1})]
+
+
+def test_local_rows_of_csv_with_long_cells():
+    limit = csv.field_size_limit()
+    long = "x" * (limit + 1)
+
+    assert rows_of("a.csv", f"x\n{long}\n".encode()) == [(2, {"x": long})]
+    assert csv.field_size_limit() == limit
+
+
+def test_local_rows_of_csv():
+    data = '\ufeffname,text\n1,"two\nlines"\n2\n3,a,b\n4,é\n'.encode()
+
+    assert rows_of("a.csv", data) == [
+        (3, {"name": "1", "text": "two\nlines"}),
+        (4, "has not as many cells as the line of names"),
+        (5, "has not as many cells as the line of names"),
+        (6, {"name": "4", "text": "é"}),
+    ]
+
+
+def test_local_rows_of_parquet():
+    """More rows than one batch holds, in several row groups."""
+    pa = pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="reading Parquet is an extra")
+    table = pa.table({"n": list(range(2500)), "nested": [{"a": [1]}] * 2500})
+    parquet.write_table(table, "a.parquet", row_group_size=800)
+    rows = list(local_rows(Path("a.parquet")))
+
+    assert [row.number for row in rows] == list(range(1, 2501))
+    assert rows[-1].row == {"n": 2499, "nested": {"a": [1]}}
 
 
 @pytest.mark.parametrize(
-    ("text", "cell"),
+    ("name", "data", "reason"),
     [
-        ("=1+1", "'=1+1"),
-        ("  =1+1", "'  =1+1"),
-        ("@SUM(A1)", "'@SUM(A1)"),
-        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
-        ("-2+3", "'-2+3"),
-        ("\t=1", "'\t=1"),
-        ("\x00\ufeff=1", "'\x00\ufeff=1"),
-        ("one\rtwo,3", "one\rtwo,3"),
-        ("\uff1d1+1", "'\uff1d1+1"),
-        ("-5", "-5"),
-        ("+1.5e3", "+1.5e3"),
-        ("B = 3", "B = 3"),
-        ("", ""),
+        ("a.txt", b"", r"a.txt: cannot tell what it is; expected hf:ORG/NAME or a file \(.jsonl,"),
+        ("a", b"", "cannot tell what it is"),
+        ("a.json", b"3", "a.json: is no JSON array of objects: .* got `int`$"),
+        ("a.json", b'{"x": 1}\n{}', "a.json: is no JSON array of .*; name it .jsonl if each line"),
+        ("a.csv", b"x,y,x\n1,2,3\n", 'a.csv: has the column "x" 2 times; rename'),
+        ("a.parquet.gz", b"", "a.parquet.gz: Parquet files are compressed within; unpack it"),
+        ("a.csv", b'x\n"1', "a.csv: cannot be read after line 1: unexpected end of data"),
+        ("a.csv", b"x\n\xff\n", "a.csv: cannot be read after line 0: 'utf-8' codec"),
+        ("a.csv.zst", b"no archive", "a.csv.zst: cannot be read: "),
+        ("a.json.gz", b"no archive", "a.json.gz: cannot be read: Not a gzipped file"),
+        ("a.jsonl.gz", b"no archive", "a.jsonl.gz: cannot be read: Not a gzipped file"),
+        ("a.parquet", b"PAR1", "a.parquet: cannot be read after row 0: "),
     ],
 )
-def test_csv_holds_no_formula_of_a_model(tmp_path, text, cell):
-    rollout = scored(answer=text, said=text, components={text or "x": 1.0})
-    exported = export("csv", write_run(tmp_path / "run", rollouts=[rollout]))
-    [row] = read_csv(exported)
-    assert (row["answer"], row["last_text"]) == (cell, cell)
-    assert not any(name.startswith(("=", "+", "-", "@", "\t")) for name in row)
+def test_local_rows_refuse_what_they_cannot_read(name, data, reason):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+    with pytest.raises(UsageError, match=reason):
+        rows_of(name, data)
 
 
-def test_tables_of_several_runs_have_the_columns_of_all(tmp_path):
-    runs = [
-        write_run(tmp_path / "one", rollouts=[scored(components={"b": 1.0})]),
-        write_run(tmp_path / "two", rollouts=[scored(components={"a": 2.0})]),
-    ]
-    first, second = read_csv(export("csv", *runs))
-    assert (first["components.a"], first["components.b"]) == ("", "1.0")
-    assert (second["components.a"], second["run"]) == ("2.0", str(runs[1]))
+@pytest.mark.parametrize(
+    ("names", "kind", "value", "reason"),
+    [
+        (["x"], ("timestamp", "s"), 10**12, "cannot be read after row 0: "),
+        (["x"], ("timestamp", "s", "Mars/Phobos"), 1, "cannot be read after row 0: .*Mars/Phobos"),
+        (["x", "x"], ("int64",), 1, 'has the column "x" 2 times; rename'),
+    ],
+)
+def test_local_rows_refuse_parquet_that_has_no_rows_of_ours(names, kind, value, reason):
+    pa = pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="reading Parquet is an extra")
+    column = pa.array([value], getattr(pa, kind[0])(*kind[1:]))
+    parquet.write_table(pa.table([column] * len(names), names), "a.parquet")
+    with pytest.raises(UsageError, match=f"a.parquet: {reason}"):
+        list(local_rows(Path("a.parquet")))
 
 
-def test_tables_say_when_there_are_too_many_names(tmp_path):
-    names = {f"n{number}": 1.0 for number in range(70)}
-    exported = export("csv", write_run(tmp_path / "run", rollouts=[scored(metrics=names)]))
-    assert len(read_csv(exported)[0]) == len(COLUMNS) + 64
-    assert "those of 64 names are in the table" in exported.warnings[0]
+@pytest.mark.parametrize("name", ["no.jsonl", "no.json", "no.csv", "no.parquet"])
+def test_local_rows_refuse_a_file_that_is_not_there(name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow", reason="reading Parquet is an extra")
+    with pytest.raises(UsageError, match=rf"{name}: cannot be read"):
+        list(local_rows(Path(name)))
 
 
-def test_parquet_has_every_attempt(run):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="writing Parquet is an extra")
-    exported = export("parquet", run)
-    table = parquet.read_table(io.BytesIO(exported.data))
-    assert table.column_names == [*COLUMNS, "components.form", "metrics.length", *JSON_COLUMNS]
-    rows = table.to_pylist()
-    assert exported.num_rows == len(rows) == 4
-    assert rows[0]["reward"] == 0.5
-    assert rows[0]["passed"] is False
-    assert rows[0]["cost"] == 0.25
-    assert rows[1]["cost"] is None
-    assert json.loads(rows[0]["messages"])[-1] == {"role": "assistant", "content": "In Rom."}
-    assert json.loads(rows[0]["task"]) == {"category": "letters"}
-    assert rows[0]["details"] is None
-    assert rows[3]["messages"] is None
-    assert {str(field.type) for field in table.schema} == {"string", "int64", "double", "bool"}
+READ = """
+import resource, sys
+from pathlib import Path
+from gymcli.data.tables import local_rows
+from gymcli.errors import UsageError
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+try:
+    print(len(list(local_rows(Path(sys.argv[1])))))
+except UsageError as error:
+    print(error)
+"""
+
+BOMBS = {
+    "bomb.csv.gz": (b"a,b\n", b"x" * (1 << 24), "bomb.csv.gz:2: the row is longer than 128 MB"),
+    "quote.csv.gz": (
+        b'a,b\n"',
+        (b"x" * 999 + b"\n") * (1 << 14),
+        ": the row is longer than 128 MB, the most",
+    ),
+    "bomb.json.gz": (b"[", b"1" * (1 << 24), "bomb.json.gz: is longer than 256 MB, the most that"),
+}
 
 
-def test_parquet_is_written_in_groups_of_rows(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="writing Parquet is an extra")
-    long = [Message(role="user", content="x" * (5 << 20)), Message(role="assistant", content="y")]
-    rollouts = [scored(str(number), messages=long) for number in range(3)]
-    exported = export("parquet", write_run(tmp_path / "run", rollouts=rollouts))
-    groups = parquet.ParquetFile(io.BytesIO(exported.data)).metadata
-    assert (groups.num_row_groups, groups.num_rows) == (2, 3)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOMBS)
+def test_local_rows_end_where_a_small_file_unpacks_to_far_too_much(name):
+    first, part, message = BOMBS[name]
+    Path(name).write_bytes(gzip.compress(first) + gzip.compress(part) * 256)
+    done = subprocess.run(
+        [sys.executable, "-c", READ, name], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert message in done.stdout
 
 
-def test_parquet_names_the_package_that_it_needs(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'gymcli\[parquet\]'"):
-        export("parquet", run)
+def test_local_rows_of_csv_may_be_many(tmp_path):
+    """The limit is that of a row, not of the file."""
+    data = b"a\n" + b"x" * 1_000_000 + b"\n"
+    assert len(rows_of("a.csv.gz", gzip.compress(data) + gzip.compress(data[2:]) * 140)) == 141

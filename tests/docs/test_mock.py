@@ -12,8 +12,8 @@ import pytest
 from gymcli.commands.mock import mock
 from gymcli.mock import Exchange, MockAnswer, Stats
 from gymcli.mock.behaviours import ScriptLine
-from gymcli.mock.bodies import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
-from gymcli.mock.faults import BURST_LENGTH, Cut, Refusal, Spoil
+from gymcli.mock.fault_effects import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
+from gymcli.mock.faults import BURST_LENGTH, ContentFault, DeliveryFault, StatusFault
 from tests.commands.running import clean_environment, lines_of
 from tests.docs.pages import blocks, output_of, page, table_rows, write_blocks
 
@@ -75,9 +75,9 @@ def names(head: str) -> list[str]:
 
 
 def test_faults_are_all_listed():
-    assert names("fault | status | ") == list(get_args(Refusal))
-    assert names("fault | what arrives ") == list(get_args(Cut))
-    assert names("fault | what it says ") == list(get_args(Spoil))
+    assert names("fault | status | ") == list(get_args(StatusFault))
+    assert names("fault | what arrives ") == list(get_args(DeliveryFault))
+    assert names("fault | what it says ") == list(get_args(ContentFault))
 
 
 def test_numbers_are_those_of_the_code():

@@ -1,5 +1,6 @@
-"""Which request meets which fault, without a server."""
+"""Which request meets which fault, waits and deaths, without a server."""
 
+import statistics
 import typing
 
 import pytest
@@ -8,14 +9,16 @@ from hypothesis import strategies as st
 
 from gymcli.errors import UsageError
 from gymcli.mock.faults import (
-    BURST_LENGTH,
-    Bursts,
     FaultKind,
     FaultRule,
     Faults,
-    is_cut,
-    is_refusal,
-    is_spoil,
+    Latency,
+    Outage,
+    body_hash,
+    draw,
+    is_content_fault,
+    is_delivery_fault,
+    is_status_fault,
 )
 
 KINDS = typing.get_args(FaultKind)
@@ -30,7 +33,7 @@ def drawn(faults: Faults, num_bodies: int, *, seed: int = 0, occurrence: int = 0
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_of_one_sort(kind):
-    assert is_refusal(kind) + is_cut(kind) + is_spoil(kind) == 1
+    assert is_status_fault(kind) + is_delivery_fault(kind) + is_content_fault(kind) == 1
     assert FaultRule.parse(kind) == FaultRule(kind)
 
 
@@ -144,7 +147,106 @@ def test_no_rules_no_fault():
     assert drawn(Faults(), 10) == [None] * 10
 
 
-def test_burst_refuses_all_until_it_is_over():
-    bursts = Bursts()
-    found = [bursts.over(fault) for fault in (None, "429-burst", *["500"] * BURST_LENGTH)]
-    assert found == [None, *["429-burst"] * BURST_LENGTH, "500"]
+@given(st.integers(), st.text(), st.binary(), st.integers(min_value=0))
+def test_draw_is_a_number_between_0_and_1_and_the_same_again(seed, purpose, body, occurrence):
+    number = draw(seed, purpose, body_hash(body), occurrence)
+    assert 0 < number < 1
+    assert number == draw(seed, purpose, body_hash(body), occurrence)
+
+
+def test_draw_is_even():
+    """Of 10,000 draws a tenth is in each tenth, give or take five standard deviations."""
+    numbers = [draw(0, "fault", str(n), 0) for n in range(10_000)]
+    for tenth in range(10):
+        assert 850 < sum(tenth <= number * 10 < tenth + 1 for number in numbers) < 1150
+
+
+def test_draw_differs_by_every_argument():
+    first = draw(0, "fault", "a", 0)
+    others = [draw(1, "fault", "a", 0), draw(0, "latency", "a", 0), draw(0, "fault", "b", 0)]
+    assert len({first, *others, draw(0, "fault", "a", 1)}) == 5
+
+
+def waits(spec: str, num: int = 4000, seed: int = 0) -> list[float]:
+    latency = Latency.parse(spec)
+    return [latency.seconds(seed=seed, body=str(n), occurrence=0) for n in range(num)]
+
+
+def test_fixed_latency_is_not_drawn():
+    assert waits("0.2", 3) == [0.2] * 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "mean", "middle"),
+    [
+        ("uniform:0.1:0.5", 0.3, 0.3),
+        ("lognormal:0.2:0.5", 0.2 * 2.718281828 ** (0.5**2 / 2), 0.2),
+        ("exponential:0.3", 0.3, 0.3 * 0.6931),
+    ],
+)
+def test_latency_follows_its_distribution(spec, mean, middle):
+    found = waits(spec)
+    assert statistics.mean(found) == pytest.approx(mean, rel=0.05)
+    assert statistics.median(found) == pytest.approx(middle, rel=0.06)
+    assert min(found) >= (0.1 if spec.startswith("uniform") else 0)
+
+
+def test_latency_is_the_same_by_seed():
+    spec = "exponential:1"
+    assert waits(spec, 50) == waits(spec, 50)
+    assert waits(spec, 50) != waits(spec, 50, seed=1)
+
+
+def test_latency_of_a_retry_is_drawn_anew():
+    latency = Latency.parse("uniform:0:1")
+    found = {latency.seconds(seed=0, body="a", occurrence=n) for n in range(5)}
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        (
+            "unifrom:1:2",
+            r'--latency unifrom:1:2: no distribution "unifrom"; did you mean "uniform"\?',
+        ),
+        ("pareto:1", "use SECONDS, uniform:LOW:HIGH, lognormal:MEDIAN:SIGMA, exponential:MEAN"),
+        ("fast", '"fast" is no number of seconds'),
+        ("uniform:1", "expected uniform:LOW:HIGH"),
+        ("uniform:2:1", "LOW is above HIGH"),
+        ("lognormal:0.2:500", "SIGMA is above 10"),
+        ("-1", '"-1" is no number of seconds'),
+        ("exponential:inf", '"inf" is no number of seconds'),
+    ],
+)
+def test_latency_names_what_is_wrong(spec, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        Latency.parse(spec)
+
+
+@pytest.mark.parametrize(
+    ("texts", "outage"),
+    [
+        (("5s", "20s"), Outage(after_seconds=5, seconds=20)),
+        (("0.5",), Outage(after_seconds=0.5)),
+        (("100r", "for-ever"), Outage(after_requests=100)),
+        ((None,), Outage()),
+    ],
+)
+def test_parse_outage(texts, outage):
+    assert Outage.parse(*texts) == outage
+
+
+@pytest.mark.parametrize(
+    ("texts", "complaint"),
+    [
+        ((None, "5s"), "--down-for 5s: needs --down-after"),
+        (("soon",), "--down-after soon: expected 5s or 100r"),
+        (("-1r",), "--down-after -1r: expected 5s or 100r"),
+        (("5s", "ever"), "--down-for ever: expected 20s or for-ever"),
+        (("5s", "-2s"), "--down-for -2s: expected 20s or for-ever"),
+    ],
+)
+def test_outage_names_what_is_wrong(texts, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        Outage.parse(*texts)

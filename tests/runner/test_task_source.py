@@ -1,8 +1,18 @@
 """Which rows of files are selected, and in what order they come."""
 
+import gzip
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gymcli.environment.registry import Registry
+from gymcli.errors import TasksError, UsageError
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.task_source import TaskSource
+from gymcli.store.tasks import RowProblem, told_apart
+from gymcli.types import TaskRow
 from tests.commands.running import write_sums
 
 
@@ -36,11 +46,95 @@ def test_selected_takes_the_first_rows_of_each_file(tmp_path):
     assert len(selected([first, second], limit=1, shuffle=True)) == 2
 
 
-def test_rows_that_were_added_after_the_first_reading_are_read_and_checked(tmp_path):
-    """As where a run is left waiting: what is wrong is left out, what is a copy counts on."""
+def test_rows_that_were_added_after_the_first_reading_are_read_and_compared(tmp_path):
+    """As where a run is left waiting: what is a copy counts on."""
     tasks = write_sums(tmp_path / "t.jsonl", 3)
     source = source_of([tasks])
     lines = tasks.read_text().splitlines()
-    tasks.write_text("\n".join([*lines, lines[0], "{", lines[1].replace("sum-1", "sum-9")]))
+    tasks.write_text("\n".join([*lines, lines[0], lines[1].replace("sum-1", "sum-9")]))
     rows = [(row.id, row.first_attempt) for row in source.selected()]
     assert rows == [("sum-0", 0), ("sum-1", 0), ("sum-2", 0), ("sum-0", 1), ("sum-9", 0)]
+
+
+@pytest.mark.parametrize(
+    "row", [b"{", b"[]", b"\xff", b'{"prompt":3}', b'{"id":"sum-0","prompt":"Hm"}', b"[" * 100_000]
+)
+def test_a_row_that_is_no_task_any_more_is_named(tmp_path, row):
+    tasks = write_sums(tmp_path / "t.jsonl", 1)
+    source = source_of([tasks])
+    with tasks.open("ab") as file:
+        file.write(row + b"\n")
+    rows = source.rows()
+    assert next(rows).id == "sum-0"
+    with pytest.raises(TasksError, match=r"t\.jsonl:2: was changed after it was checked"):
+        next(rows)
+
+
+def test_a_file_that_is_gone_is_named(tmp_path):
+    tasks = write_sums(tmp_path / "t.jsonl", 1)
+    source = source_of([tasks])
+    tasks.unlink()
+    with pytest.raises(UsageError, match=r"t\.jsonl: cannot be read"):
+        next(source.rows())
+
+
+ROWS = st.fixed_dictionaries(
+    {"answer": st.integers(0, 2)},
+    optional={
+        "prompt": st.sampled_from(["Hi", "", [{"role": "user", "content": "Hi", "name": None}]]),
+        "messages": st.sampled_from([[], [{"role": "user", "content": "Ho"}], [{"role": "x"}]]),
+        "responses_create_params": st.sampled_from([{"input": "Hm", "temperature": 1}]),
+        "params": st.sampled_from([{"top_k": 5, "model": "n"}]),
+        "id": st.sampled_from(["a", "b", 3]),
+        "env": st.sampled_from(["arithmetic", "mcqa"]),
+        "_ng_task_index": st.integers(0, 2),
+    },
+)
+
+
+@given(st.lists(st.lists(ROWS, max_size=6), min_size=1, max_size=2), st.booleans(), st.booleans())
+def test_rows_are_those_of_the_first_reading(tmp_path_factory, files, is_prefixed, is_templated):
+    """Copies among them, in one file or in several, and of a file that is given twice."""
+    folder = tmp_path_factory.mktemp("tasks")
+    paths = [folder / f"{number}.jsonl" for number in range(len(files))]
+    for path, rows in zip(paths, files, strict=True):
+        path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)) + b"\n")
+    template = folder / "prompt.yaml"
+    template.write_text('user: "Say {answer}"')
+    options = CollectOptions(
+        model="oracle",
+        env="arithmetic",
+        id_by_file=is_prefixed,
+        prompt=template if is_templated else None,
+    )
+    source = TaskSource([*paths, paths[0]], options, Registry())
+
+    def read(shared_ids):
+        source.shared_ids = shared_ids
+        return list(source.read())
+
+    items = told_apart(read)
+    if not any(isinstance(item, RowProblem) for item in items):
+        tasks = [item for item in items if isinstance(item, TaskRow)]
+        assert list(source.rows()) == tasks
+        assert list(source.rows()) == tasks
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"prompt":"a"}\n\n  \n{"prompt":"b"}',
+        b'\xef\xbb\xbf{"prompt":"a"}\r\n{"prompt":"b"}\r\n',
+        b'\x1e{"prompt":"a"}\n\x1e{"prompt":"b"}\n',
+        b'{"prompt":"a"}\n{"prompt":"a"}\n{"prompt":"a","_ng_rollout_index":1}\n',
+    ],
+    ids=["blank lines", "byte order mark", "separators", "copies"],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_are_found_however_the_lines_are_written(tmp_path, data, suffix):
+    path = tmp_path / f"t.jsonl{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    source = TaskSource([path], CollectOptions(model="oracle", env="arithmetic"), Registry())
+    items = list(source.read())
+    assert list(source.rows()) == items
+    assert len(items) > 1

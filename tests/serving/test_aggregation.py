@@ -3,8 +3,8 @@
 import pytest
 
 from gymcli.metrics import EnvironmentFacts, OwnMetrics
+from gymcli.serving.protocol import RequestRefusedError
 from gymcli.serving.service import aggregated
-from gymcli.serving.sessions import RefusedError
 
 FACTS = EnvironmentFacts(max_reward=1.0)
 
@@ -77,7 +77,7 @@ def test_aggregated_of_nothing_is_nothing():
     ],
 )
 def test_aggregated_refuses_what_is_no_list_of_attempts(rows, words):
-    with pytest.raises(RefusedError, match=words):
+    with pytest.raises(RequestRefusedError, match=words):
         aggregated(rows, env="e", facts=FACTS)
 
 

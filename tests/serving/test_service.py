@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.errors import UsageError
 from gymcli.serving import Limits, Service
-from gymcli.serving.sessions import Asked
+from gymcli.serving.protocol import ServedRequest
 from tests.serving.asking import HERE, Client, Clock, Served, client_of, response, row, said
 from tests.serving.environments import CLOSED, Lingering
 
@@ -533,6 +533,6 @@ def test_a_seed_that_is_no_number_is_refused():
 
 
 def test_a_server_that_has_not_begun_says_so():
-    asked = Asked("GET", "/", {}, b"")
-    answered = asyncio.run(Service(f"{HERE}:Plain").answer(asked))
-    assert (answered.status, answered.headers) == (503, (("Retry-After", "1"),))
+    request = ServedRequest("GET", "/", {}, b"")
+    answer = asyncio.run(Service(f"{HERE}:Plain").answer(request))
+    assert (answer.status, answer.headers) == (503, (("Retry-After", "1"),))

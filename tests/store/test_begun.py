@@ -3,7 +3,7 @@
 import msgspec
 
 from gymcli.store.begun import BegunFile, Suspects
-from gymcli.store.done import DoneTasks
+from gymcli.store.rollout_files import DoneTasks
 from gymcli.types import AttemptKey, ErrorRecord, Failure
 
 

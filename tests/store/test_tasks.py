@@ -16,6 +16,7 @@ from gymcli.store.tasks import (
     RowFields,
     RowProblem,
     SharedIdsError,
+    TaskReader,
     TaskReading,
     read_row_fields,
     read_tasks,
@@ -571,3 +572,18 @@ def test_an_id_field_and_other_shapes_must_name_rows_once(tmp_path):
     assert isinstance(read(tmp_path, *plain)[1], RowProblem)
     mixed = read(tmp_path, rows[0], plain[0], shared_ids=frozenset({("quiz", "7")}))
     assert [task.id for task in mixed] == [f"7-{mixed[0].hash[:8]}", "7"]
+
+
+def test_another_row_with_the_same_id_is_told_where_the_first_stands():
+    """Also where a file has a colon in its name, begins with a copy, or is read in turns."""
+    reader = TaskReader()
+    places = [("x:1", 3), ("x:1", 4), ("y", 1), ("z", 1), ("z", 2), ("y", 9)]
+    for name, (source, line) in zip("abacde", places, strict=True):
+        (task,) = reader.read({"id": name, "prompt": "Hi"}, READING, source=source, line=line)
+        assert isinstance(task, TaskRow)
+    found = {}
+    for name in "abcde":
+        row = {"id": name, "prompt": "Ho"}
+        (problem,) = reader.read(row, READING, source="w", line=1)
+        found[name] = problem.reason.removeprefix("another row than ").split(" has ")[0]
+    assert found == {"a": "x:1:3", "b": "x:1:4", "c": "z:1", "d": "z:2", "e": "y:9"}

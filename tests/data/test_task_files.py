@@ -1,5 +1,6 @@
-"""Rendered rows are the same tasks as the rows that they were made of."""
+"""Task files are validated with all problems, rendered as the same tasks, and generated again."""
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -7,12 +8,118 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.data.validation import rendered_rows, validate
+from gymcli.data.task_files import compare_generated, generated_rows, rendered_rows, validate
 from gymcli.environment.registry import shipped_tasks
-from gymcli.errors import TasksError, UsageError
+from gymcli.errors import TasksError, UnknownNameError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.store.task_row import PromptTemplate
 from gymcli.store.tasks import TaskReading, read_tasks
+
+GOOD = {"id": "a", "prompt": "What is 1 + 1?", "answer": 2}
+
+
+def write(path, *rows):
+    lines = [row if isinstance(row, bytes) else msgspec.json.encode(row) for row in rows]
+    path.write_bytes(b"\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Path("tasks.jsonl")
+
+
+def test_validate_lists_all_problems_of_the_shape(path):
+    rows = [GOOD, b"{", b"3", {"prompt": 3}, {**GOOD, "answer": 3}]
+    found = validate([write(path, *rows, *[{"answer": 1}] * 30)])
+
+    assert [problem.place for problem in found.problems] == [
+        f"tasks.jsonl:{n}" for n in range(2, 36)
+    ]
+    reasons = [problem.reason for problem in found.problems]
+    assert reasons[1] == "must be a JSON object"
+    assert reasons[2] == '"prompt" must be text, or a list of chat messages'
+    assert reasons[3].startswith('another row than tasks.jsonl:1 has the same id "a"')
+    assert reasons[4].startswith("no prompt")
+    assert (found.num_rows, found.num_tasks, found.num_wrong) == (35, 1, 34)
+    assert not found.is_checked
+
+
+def test_validate_compares_fields_and_tools_where_an_environment_is_given(path):
+    tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
+    wrong = {"id": "b", "prompt": "?", "answer": "x", "tools": [tool]}
+    other = {"id": "c", "env": "no_such", "prompt": "?"}
+    files = [write(path, GOOD, {"id": "d", "prompt": "?"}, wrong, other)]
+
+    assert validate(files).problems == []
+    found = validate(files, env="arithmetic")
+    assert [(problem.place, problem.reason.partition(" (")[0]) for problem in found.problems] == [
+        ("tasks.jsonl:2", '"answer" is missing'),
+        (
+            "tasks.jsonl:3",
+            '"answer": Input should be a valid integer, unable to parse string as an integer',
+        ),
+        ("tasks.jsonl:3", 'tool "look" is not one of environment arithmetic'),
+        ("tasks.jsonl:4", 'no environment "no_such"'),
+    ]
+    assert (found.num_rows, found.num_tasks, found.num_wrong) == (4, 1, 3)
+    assert found.environments == {"arithmetic": 1}
+    assert found.is_checked
+
+
+def test_validate_compares_where_a_file_is_named_by_its_environment(path):
+    found = validate(["mcqa", "arithmetic"])
+
+    assert found.is_checked
+    assert (found.problems, found.warnings) == ([], [])
+    assert found.environments == {"mcqa": 60, "arithmetic": 60}
+
+
+def test_validate_warns_of_what_may_not_be_meant(path):
+    row = {"prompt": "?", "params": {"model": "m", "n": 2}}
+    found = validate([write(path, row, row, GOOD, {**GOOD, "id": "b"})])
+
+    assert found.problems == []
+    assert found.ignored_params == {"model": 2, "n": 2}
+    assert found.warnings == [
+        "1 rows are copies of others: more attempts of one task",
+        "1 tasks have no id: a hash of their content is one, which any edit changes",
+        "rows set model, n: ignored, the command line decides these",
+    ]
+
+
+def test_validate_reads_ids_as_it_is_told(path):
+    twice = [{"prompt": "?", "name": "x"}, {"prompt": "!", "name": "x"}]
+    files = [write(path, twice[0]), write(Path("other.jsonl"), twice[1])]
+
+    assert len(validate(files, id_field="name").problems) == 1
+    assert validate(files, id_field="name", id_by_file=True).problems == []
+    assert validate(files, id_field="name", id_by_file=True).warnings == []
+    assert "must be a whole number" in validate(files, id_field="no").problems[0].reason
+
+
+def test_validate_fills_a_template(path):
+    Path("prompt.yaml").write_text('user: "{question}"')
+    found = validate([write(path, {"question": "?"}, {"id": "b"})], prompt=Path("prompt.yaml"))
+
+    assert [problem.place for problem in found.problems] == ["tasks.jsonl:2"]
+    assert found.num_tasks == 1
+
+
+def test_validate_wants_rows(path):
+    problems = validate([write(path), write(Path("other.jsonl"))]).problems
+
+    reason = "no tasks; expected one JSON object a line"
+    assert problems == [("tasks.jsonl", reason), ("other.jsonl", reason)]
+
+
+def test_validate_refuses_what_cannot_be_read(path):
+    with pytest.raises(UsageError, match=r"tasks\.jsonl: no such file"):
+        validate([path])
+    with pytest.raises(UnknownNameError):
+        validate([write(path, GOOD)], env="no_such")
+
 
 PROMPT = 'system: "Answer {how}."\nuser: "{question} {{x}}"\n'
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -88,7 +195,7 @@ def written(path, rows):
 
 
 def tasks_of(path, template=None, **reading):
-    """Give what a run would be made of; fields without an id, which rendering may have to add."""
+    """Return what a run would be made of; fields without an id, which rendering may have to add."""
     tasks = []
     for task in read_tasks([path], TaskReading(default_env="quiz", template=template, **reading)):
         if hasattr(task, "name"):  # an ignored parameter
@@ -219,3 +326,98 @@ def test_rendered_rows_of_nemo_gym_keep_the_names_that_tell_them_apart(tmp_path)
     assert len({own_task_id(row) for row in rendered}) == 4
     assert validate([source]).num_shared_ids == 1
     assert validate([out]).problems == []
+
+
+OWN = '''"""Environments of somebody else's."""
+
+from gymcli import Environment, Task
+
+
+class Few(Environment[Task]):
+    """Generates less than it is asked for."""
+
+    @classmethod
+    def generate(cls, rng, num):
+        yield {"prompt": str(rng.random())}
+        if num > 5:
+            raise RuntimeError("no more than\\nfive")
+
+
+class Barren(Environment[Task]):
+    """Generates nothing."""
+'''
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Return code that has the name of an environment of ours."""
+    monkeypatch.chdir(tmp_path)
+    Path("mcqa.py").write_text(OWN)
+    return "mcqa.py"
+
+
+def test_generated_rows_are_those_that_ship():
+    assert b"".join(generated_rows("mcqa")) == shipped_tasks("mcqa").read_bytes()
+
+
+def test_generated_rows_follow_number_and_seed(module):
+    rows = list(generated_rows("mcqa", 3, seed=1))
+
+    assert rows == list(generated_rows("mcqa", 3, seed=1))
+    assert len(rows) == 3
+    assert rows != list(generated_rows("mcqa", 3))
+    assert len(list(generated_rows("mcqa.py:Few", 1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "num", "expected"),
+    [
+        ("mcqa.py:Few", 2, "environment mcqa gave 1 rows, not 2"),
+        (
+            "mcqa.py:Few",
+            None,
+            "environment mcqa cannot give 60 rows: RuntimeError: no more than five",
+        ),
+        ("mcqa.py:Barren", 1, "environment mcqa generates no tasks"),
+        (
+            "arithmetic",
+            362,
+            "environment arithmetic cannot give 362 rows: ValueError: Sample larger",
+        ),
+        ("mqca", 1, 'no environment "mqca"; did you mean "mcqa"'),
+    ],
+)
+def test_generated_rows_refuse_what_cannot_be_had(module, spec, num, expected):
+    with pytest.raises(UsageError) as raised:
+        list(generated_rows(spec, num))
+    assert str(raised.value).startswith(expected)
+
+
+def test_generated_rows_are_given_as_they_come(module):
+    assert len(list(itertools.islice(generated_rows("mcqa.py:Few", 9), 1))) == 1
+
+
+def test_compare_generated_finds_the_same():
+    compared = compare_generated("arithmetic")
+
+    assert (compared.env, compared.num_rows, compared.difference) == ("arithmetic", 60, None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        (lambda lines: [*lines[:2], b"{}\n", *lines[3:]], "line 3 differs"),
+        (lambda lines: [*lines[:-1], lines[-1].strip()], "line 60 differs"),
+        (lambda lines: lines * 7, "ValueError: Sample larger than population or is negative"),
+    ],
+)
+def test_compare_generated_finds_the_first_difference(tmp_path, changed, difference):
+    lines = list(generated_rows("arithmetic"))
+    (tmp_path / "tasks.jsonl").write_bytes(b"".join(changed(lines)))
+
+    assert compare_generated("arithmetic", tmp_path / "tasks.jsonl").difference == difference
+
+
+def test_compare_generated_needs_a_file(module):
+    with pytest.raises(UsageError, match="environment mcqa ships no tasks to compare with"):
+        compare_generated("mcqa.py:Few")

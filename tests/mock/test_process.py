@@ -1,4 +1,4 @@
-"""Servers in a thread of their own."""
+"""Servers in a thread."""
 
 from urllib.parse import urlsplit
 

@@ -1,4 +1,4 @@
-"""The two faces of a served environment: an aiohttp application, and one for ASGI servers."""
+"""A served environment as an aiohttp application, and as one for ASGI servers."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""What is written for NeMo Gym is read back as it was, and its numbers are those that it gives."""
+"""Lines for gymcli and NeMo Gym are read back as they were, with NeMo Gym's numbers beside."""
 
 import json
 from pathlib import Path
@@ -8,16 +8,38 @@ import pytest
 
 from gymcli.errors import UsageError
 from gymcli.metrics import EnvironmentFacts
+from gymcli.secrets import scrubber_of
 from gymcli.serving.service import aggregated
 from gymcli.store.run_index import RunIndex
 from tests.data.exporting import export
 from tests.store.indexed_runs import failed, lines, scored, with_tools, write_run
 
+SECRET = "sk-12345678901234567890"
+
+
+def test_jsonl_gives_the_lines_that_are_selected(tmp_path):
+    rollouts = [scored("a", number, number / 2, said="é ☃") for number in range(3)]
+    run = write_run(tmp_path / "run", rollouts=rollouts, failures=[failed("b")])
+    exported = export("jsonl", run, where="reward > 0 or status == 'failed'")
+    assert exported.data == lines(*rollouts[1:])
+    assert exported.left_out == {"not scored": 1}
+
+
+def test_exports_hold_no_secret(tmp_path):
+    run = write_run(tmp_path / "run", rollouts=[scored(said=f"It is {SECRET}."), scored("b")])
+    scrubber = scrubber_of((SECRET,), {})
+    for to in ("jsonl", "sft", "csv", "nemo-gym"):
+        exported = export(to, run, scrubber=scrubber)
+        assert SECRET.encode() not in exported.data
+        assert b"It is [redacted]." in exported.data
+        assert exported.num_redacted == 1
+
+
 NEMO_RUN = Path(__file__).parents[3] / "shared" / "data" / "nemo_gym_run"
 
 
 def read_back(exported, folder):
-    """Give the rollouts of an exported file by task and attempt."""
+    """Return the rollouts of an exported file by task and attempt."""
     path = folder / "back.jsonl"
     path.write_bytes(exported.data)
     with RunIndex(path) as index:
@@ -76,7 +98,7 @@ def test_nemo_gym_writes_the_numbers_beside(tmp_path):
     ]
     run = write_run(tmp_path / "run", rollouts=[*rollouts, scored("w", 0, 0.5, env="other")])
     exported = export("nemo-gym", run)
-    quiz, other = msgspec.json.decode(exported.beside)
+    quiz, other = msgspec.json.decode(exported.second)
     assert quiz["agent_ref"] == {"name": "quiz"}
     assert quiz["agent_metrics"]["mean/reward"] == 0.5
     assert quiz["agent_metrics"]["pass@2/accuracy"] == pytest.approx(83.33, abs=0.01)
@@ -138,7 +160,7 @@ def test_nemo_gym_refuses_numbers_that_cannot_be_added_up(tmp_path):
 def test_nemo_gym_gives_the_numbers_that_nemo_gym_gave():
     exported = export("nemo-gym", NEMO_RUN / "rollouts.jsonl")
     theirs = json.loads((NEMO_RUN / "rollouts_aggregate_metrics.json").read_bytes())
-    [ours], [expected] = msgspec.json.decode(exported.beside), theirs
+    [ours], [expected] = msgspec.json.decode(exported.second), theirs
     assert ours["agent_ref"] == expected["agent_ref"]
     assert ours["agent_metrics"].items() >= expected["agent_metrics"].items()
     by_task = {group["_ng_task_index"]: group for group in expected["group_level_metrics"]}

@@ -255,7 +255,7 @@ def test_down_is_asked_for_by_post(loop):
 
 
 @on_both_loops
-def test_site_ends_while_it_is_down(loop):
+def test_listener_ends_while_it_is_down(loop):
     async def run() -> None:
         async with MockServer(outage=Outage(after_requests=0, seconds=3600)) as server:
             assert (await raw(server, "/chat/completions", CHAT)).ending == "reset"
@@ -264,7 +264,7 @@ def test_site_ends_while_it_is_down(loop):
 
 
 @on_both_loops
-def test_site_names_an_address_that_is_taken(loop):
+def test_listener_names_an_address_that_is_taken(loop):
     async def run(server, session):
         async with MockServer(port=server.site.port):
             raise AssertionError("two servers on one port")

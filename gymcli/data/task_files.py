@@ -1,16 +1,26 @@
-"""Everything that is wrong with task files, and what a reader of them should know."""
+"""Task files: validate them, render them in the plain shape, and generate those that ship."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import msgspec
 
-from gymcli.environment.registry import Found, Registry, own_options, split_env_args
+from gymcli.environment.registry import (
+    NUM_GENERATED,
+    Found,
+    Registry,
+    generated_lines,
+    generates,
+    own_options,
+    own_tasks,
+    split_env_args,
+)
 from gymcli.environment.tool import EnvironmentOptions
+from gymcli.errors import EpisodeError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Problems, row_problems
@@ -26,39 +36,48 @@ from gymcli.store.tasks import (
 )
 from gymcli.types import JSONObject, TaskRow
 
-__all__ = ["Validation", "rendered_rows", "validate"]
+__all__ = [
+    "GeneratedComparison",
+    "Validation",
+    "compare_generated",
+    "generated_rows",
+    "rendered_rows",
+    "validate",
+]
+
+_ID_FIELDS = ("id", "task_id", "uuid")
 
 
 class Validation(msgspec.Struct, kw_only=True):
-    """What was found in task files."""
+    """Everything that is wrong with task files, and what their reader should know."""
 
     files: list[str]
     is_checked: bool
     """Whether fields and tools were compared with the environments."""
     num_rows: int = 0
     num_tasks: int = 0
-    """Rows that are right, without their identical copies."""
+    """Valid rows, without their identical copies."""
     num_wrong: int = 0
     num_without_id: int = 0
-    """Tasks that are known by a hash of their content."""
+    """Tasks whose id is a hash of their content."""
     num_shared_ids: int = 0
-    """Ids that different rows of NeMo Gym have; the content of these is in their names."""
+    """Ids that different rows of NeMo Gym share; the ids of these tasks end with a hash."""
     environments: dict[str, int] = {}
-    """Right rows by environment; the key is empty where a row names none."""
+    """Valid rows by environment; the key is empty where a row names none."""
     ignored_params: dict[str, int] = {}
-    """Rows by the request parameter that they set and may not."""
+    """Rows by the request parameter that they set and that is ignored."""
     problems: list[RowProblem] = []
     agents: list[str] = []
-    """What is to be said of agents in rows that no environment is known for."""
+    """Warnings of agents, named by rows, for which no environment is known."""
 
     @property
     def num_copies(self) -> int:
-        """Rows that are attempts of a task which stands before them."""
+        """Rows that repeat an earlier one: further attempts of its task."""
         return self.num_rows - self.num_wrong - self.num_tasks
 
     @property
     def warnings(self) -> list[str]:
-        """What is no mistake, and may not be meant."""
+        """What is valid, but perhaps not meant."""
         texts = []
         if self.num_copies:
             texts.append(f"{self.num_copies} rows are copies of others: more attempts of one task")
@@ -87,10 +106,10 @@ def validate(
     id_field: str | None = None,
     id_by_file: bool = False,
 ) -> Validation:
-    """Read every row, with all that is wrong.
+    """Read every row and list every problem.
 
-    Where an environment is given, or a file is named by the environment that ships it, that is
-    what a collection would refuse; else the shape alone is looked at.
+    Where an environment is given, or a file is named by the environment that ships it, these are
+    all rows that a collection would refuse; else the shape of the rows alone is checked.
 
     Raises:
         UsageError: A file, the template or the environment cannot be read, or an option is wrong.
@@ -115,23 +134,24 @@ def validate(
         id_by_file=id_by_file,
     )
 
+    def problems(row: TaskRow) -> list[str]:
+        if registry is None:
+            return []
+        if row.env not in environments:
+            found = registry.find(row.env)
+            environments[row.env] = found, own_options(options.env_args, found)
+        return row_problems(row, *environments[row.env])
+
     def count(shared_ids: frozenset[tuple[str, str]]) -> Validation:
         result = Validation(files=[str(file.path) for file in files], is_checked=is_checked)
         result.num_shared_ids = len(shared_ids)
         if registry is None:
             told = reading._replace(shared_ids=shared_ids)
-            _count(read_tasks([file.path for file in files], told), result, lambda _: [])
-            return result
-
-        def problems(row: TaskRow) -> list[str]:
-            if row.env not in environments:
-                found = registry.find(row.env)
-                environments[row.env] = found, own_options(options.env_args, found)
-            return row_problems(row, *environments[row.env])
-
-        source = TaskSource(tasks, options, registry)
-        source.shared_ids = shared_ids
-        _count(source.read(), result, problems)
+            _count(read_tasks([file.path for file in files], told), result, problems)
+        else:
+            source = TaskSource(tasks, options, registry)
+            source.shared_ids = shared_ids
+            _count(source.read(), result, problems)
         return result
 
     result = told_apart(count)
@@ -151,7 +171,6 @@ def _count(
     result: Validation,
     problems_of: Callable[[TaskRow], list[str]],
 ) -> None:
-    """Count the rows and list their problems."""
     environments: Counter[str] = Counter()
     ignored: Counter[str] = Counter()
     for item in items:
@@ -160,11 +179,11 @@ def _count(
             continue
         result.num_rows += 1
         if isinstance(item, RowProblem):
-            found = [item]
-        else:
-            found = [RowProblem(item.place, text) for text in problems_of(item)]
-        result.problems += found
-        if found or isinstance(item, RowProblem):
+            result.problems.append(item)
+            result.num_wrong += 1
+            continue
+        if found := problems_of(item):
+            result.problems += [RowProblem(item.place, text) for text in found]
             result.num_wrong += 1
             continue
         environments[item.env] += 1
@@ -174,9 +193,6 @@ def _count(
     result.environments, result.ignored_params = dict(environments), dict(ignored)
 
 
-_ID_NAMES = ("id", "task_id", "uuid")
-
-
 def rendered_rows(
     task: str | Path,
     *,
@@ -184,15 +200,15 @@ def rendered_rows(
     id_field: str | None = None,
     limit: int | None = None,
 ) -> Iterator[JSONObject]:
-    """Give the rows of a file, or those that ship with an environment, in the plain shape.
+    """Yield the rows of a file, or those that ship with an environment, in the plain shape.
 
-    Collecting them gives the same tasks as collecting the file with the same template: id,
-    environment, messages, tools, parameters and fields. A row without an id gets one, since its
-    content is no longer what names it; with an `id_field`, a collection needs that again.
+    A collection reads the same tasks from them as from the file with the same template: id,
+    environment, messages, tools, parameters and fields. A row without an id gets the hash of its
+    former content; with an `id_field`, a collection needs that option again.
 
     Raises:
         UsageError: The file or the template cannot be read.
-        TasksError: Rows are wrong; the first 20 are listed, after the last row was given.
+        TasksError: Rows are wrong; the first 20 are listed, after the last row was yielded.
 
     """
     file = named_file(task)
@@ -203,7 +219,13 @@ def rendered_rows(
         id_field=id_field,
         hints=Hints(same_id_in_files=""),
     )
-    told = told_apart(lambda shared_ids: _read_whole(file.path, reading, shared_ids))
+
+    def read_whole(shared_ids: frozenset[tuple[str, str]]) -> TaskReading:
+        told = reading._replace(shared_ids=shared_ids)
+        deque(read_tasks([file.path], told), maxlen=0)
+        return told
+
+    told = told_apart(read_whole)
     items = (i for i in read_tasks([file.path], told) if isinstance(i, TaskRow | RowProblem))
     problems = Problems()
     for item in islice(items, limit):
@@ -219,17 +241,8 @@ def rendered_rows(
     problems.check()
 
 
-def _read_whole(
-    path: Path, reading: TaskReading, shared_ids: frozenset[tuple[str, str]]
-) -> TaskReading:
-    """Return how the rows are read, once it is known which ids they share."""
-    told = reading._replace(shared_ids=shared_ids)
-    deque(read_tasks([path], told), maxlen=0)
-    return told
-
-
 def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
-    """Give a row that is read as this task.
+    """Return a row that is read as this task.
 
     Raises:
         ValueError: One of its fields would be taken for its prompt.
@@ -243,9 +256,9 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
             )
     own_id = None if is_named else own_task_id(row)
     if own_id not in (None, task.id):
-        row["task_id"] = task.id  # other rows have its own, too
+        row["task_id"] = task.id  # the row's own id is shared with other rows
     elif not is_named and own_id is None:
-        name = next((name for name in _ID_NAMES if name not in row), _ID_NAMES[0])
+        name = next((name for name in _ID_FIELDS if name not in row), _ID_FIELDS[0])
         row.pop(name, None)
         row = {name: task.id, **row}
     control: JSONObject = {
@@ -256,3 +269,60 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
         "params": task.params or None,
     }
     return {**row, **{name: value for name, value in control.items() if value is not None}}
+
+
+def generated_rows(env: str, num: int | None = None, *, seed: int = 0) -> Iterator[bytes]:
+    """Yield the lines of an environment's data set; without `num`, as many as ship with it.
+
+    Raises:
+        UsageError: There is no such environment, or it generates no tasks, or not so many.
+
+    """
+    found = Registry((env,)).find(env)
+    if not generates(found):
+        raise UsageError(f"environment {found.name} generates no tasks")
+    if num is None:
+        shipped = own_tasks(found)
+        num = (len(shipped.read_bytes().splitlines()) if shipped else 0) or NUM_GENERATED
+    num_generated = 0
+    try:
+        for line in generated_lines(found, num, seed=seed):
+            num_generated += 1
+            yield line
+    except EpisodeError as error:
+        raise UsageError(f"environment {found.name} cannot give {num} rows: {error}") from error
+    if num_generated != num:
+        raise UsageError(f"environment {found.name} gave {num_generated} rows, not {num}")
+
+
+class GeneratedComparison(msgspec.Struct):
+    """Whether an environment generates a file of tasks."""
+
+    env: str
+    num_rows: int
+    """Rows of the file."""
+    difference: str | None = None
+    """The first difference, in words; None where every byte is the same."""
+
+
+def compare_generated(env: str, path: Path | None = None) -> GeneratedComparison:
+    """Generate a file of tasks, without `path` the one that ships, from seed 0 and compare bytes.
+
+    Raises:
+        UsageError: There is no such environment, or no tasks ship with it.
+
+    """
+    found = Registry((env,)).find(env)
+    path = path or own_tasks(found)
+    if path is None:
+        raise UsageError(f"environment {found.name} ships no tasks to compare with")
+    lines = path.read_bytes().splitlines(keepends=True)
+    result = GeneratedComparison(found.name, len(lines))
+    try:
+        pairs = zip_longest(lines, generated_lines(found, len(lines)))
+        different = (number for number, (old, new) in enumerate(pairs, 1) if old != new)
+        if (number := next(different, None)) is not None:
+            result.difference = f"line {number} differs"
+    except EpisodeError as error:
+        result.difference = str(error)
+    return result

@@ -10,8 +10,8 @@ import pytest
 
 from gymcli.errors import InvalidAnswerError
 from gymcli.mock import Faults, MockAnswer, MockServer, fixed, scripted
-from gymcli.mock.bodies import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
-from gymcli.mock.faults import BURST_LENGTH, Cut, Refusal
+from gymcli.mock.fault_effects import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
+from gymcli.mock.faults import BURST_LENGTH, DeliveryFault, StatusFault
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.http import EventReader
 from gymcli.types import Answer
@@ -70,7 +70,7 @@ def answer_to(kind: str, dialect: str, stream: bool, **options) -> Answer:
 
 
 @in_all_forms
-@pytest.mark.parametrize("kind", [kind for kind in typing.get_args(Refusal) if kind in CODES])
+@pytest.mark.parametrize("kind", [kind for kind in typing.get_args(StatusFault) if kind in CODES])
 def test_refusals_are_errors_in_the_shape_of_openai(kind, dialect, stream):
     came, server = ask(kind, dialect, stream)
     status, code = CODES[kind]
@@ -92,7 +92,7 @@ def test_502_is_a_page_of_a_proxy():
 
 
 def test_every_refusal_is_looked_at():
-    assert {*CODES, "307", "405", "422-echo", "502"} == {*typing.get_args(Refusal)}
+    assert {*CODES, "307", "405", "422-echo", "502"} == {*typing.get_args(StatusFault)}
 
 
 @pytest.mark.parametrize("kind", ["422-echo", "500-echo"])
@@ -264,8 +264,8 @@ def test_wrong_length_announces_more_than_comes(dialect, stream, loop):
     assert server.stats.by_status == {200: 1}
 
 
-@pytest.mark.parametrize("fault", typing.get_args(Cut))
-def test_a_script_may_name_the_cuts(fault):
+@pytest.mark.parametrize("fault", typing.get_args(DeliveryFault))
+def test_a_script_may_name_delivery_faults(fault):
     if fault.startswith("stall"):
         return
     came, server = ask("", "chat", False, behaviour=scripted([MockAnswer(text="x", fault=fault)]))

@@ -1,0 +1,277 @@
+"""What a fault does: an error status in place of an answer, wrong content, or a broken delivery."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import math
+import time
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from gymcli.mock.behaviours import MockAnswer, argument_text
+from gymcli.mock.faults import ContentFault, DeliveryFault, FaultKind, StatusFault, is_content_fault
+from gymcli.mock.listener import reset
+from gymcli.mock.recording import Exchange
+from gymcli.mock.wire_formats import ParsedRequest, RenderedAnswer
+from gymcli.types import JSONObject, Request, Usage
+
+__all__ = [
+    "HUGE",
+    "UNKNOWN_FINISH",
+    "UNKNOWN_TOOL",
+    "deliver",
+    "error_answer",
+    "key_refused",
+    "model_not_found",
+    "refusal_for",
+    "too_many_requests",
+    "with_content_fault",
+]
+
+
+def error_answer(
+    status: int,
+    message: str,
+    kind: str = "invalid_request_error",
+    *,
+    code: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> MockAnswer:
+    """Return an error in OpenAI's shape."""
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    body = msgspec.json.encode({"error": error}).decode()
+    return MockAnswer(status=status, body=body, headers=headers or {})
+
+
+def key_refused() -> MockAnswer:
+    """Return the answer to a missing or wrong key, which it does not repeat."""
+    return error_answer(401, "Incorrect API key provided.", code="invalid_api_key")
+
+
+def model_not_found(model: str) -> MockAnswer:
+    """Return the answer to a request for a model that is not served."""
+    text = f"The model `{model}` does not exist or you do not have access to it."
+    return error_answer(404, text, code="model_not_found")
+
+
+def too_many_requests(headers: dict[str, str] | None = None) -> MockAnswer:
+    """Return the answer beyond a rate limit."""
+    text = "Rate limit reached. Please try again."
+    return error_answer(429, text, "requests", code="rate_limit_exceeded", headers=headers)
+
+
+_GATEWAY = "<html><head><title>502 Bad Gateway</title></head><body>502 Bad Gateway</body></html>"
+_FAILED = "The server had an error while processing your request."
+_OVERLOADED = "The engine is currently overloaded, please try again."
+_FORBIDDEN = "You are not allowed to ask this."
+
+_SAME_REFUSALS: dict[str, MockAnswer] = {
+    **dict.fromkeys(("429", "429-burst"), too_many_requests()),
+    "429-after": too_many_requests({"Retry-After": "1"}),
+    **dict.fromkeys(("500", "500-once", "500-always"), error_answer(500, _FAILED, "server_error")),
+    # A proxy sends it, which does not speak JSON.
+    "502": MockAnswer(status=502, body=_GATEWAY, headers={"Content-Type": "text/html"}),
+    "503": error_answer(503, _OVERLOADED, "server_error"),
+    "529": error_answer(529, "Overloaded", "overloaded_error"),
+    "401": key_refused(),
+    **dict.fromkeys(
+        ("403", "403-always"),
+        error_answer(403, _FORBIDDEN, "permission_error", code="forbidden"),
+    ),
+    "405": MockAnswer(status=405, body='{"detail":"Method Not Allowed"}'),
+    "307": MockAnswer(status=307, body="", headers={"Location": "/elsewhere"}),
+}
+"""Refusals that are the same for every request."""
+
+
+def refusal_for(kind: StatusFault, model: str, text: str) -> MockAnswer:
+    """Return the answer of a fault that is an error status; some repeat the last user text."""
+    if kind in _SAME_REFUSALS:
+        return _SAME_REFUSALS[kind]
+    if kind == "404":
+        return model_not_found(model)
+    if kind == "429-date":
+        # A date has whole seconds: the second next one, for a wait of at least one.
+        date = email.utils.formatdate(math.ceil(time.time()) + 1, usegmt=True)
+        return too_many_requests({"Retry-After": date})
+    if kind == "500-echo":
+        return error_answer(500, f"The server failed while answering: {text}", "server_error")
+    assert kind == "422-echo", f"no answer for the fault {kind}"
+    wrong = {"type": "extra_forbidden", "loc": ["body"], "msg": "Not permitted", "input": text}
+    body = msgspec.json.encode({"detail": [wrong]}).decode()  # in FastAPI's shape
+    return MockAnswer(status=422, body=body)
+
+
+HUGE = 4 * 2**20
+"""Characters of a huge text, at least."""
+
+UNKNOWN_FINISH = "mock_unknown"
+UNKNOWN_TOOL = "mock_unknown_tool"
+
+_NUMBER_FAULTS = ("empty-choices", "null-content")
+"""The only wrong content that an answer of one number can have."""
+
+
+def with_content_fault(
+    answer: MockAnswer, fault: FaultKind | None, about: ParsedRequest
+) -> tuple[MockAnswer, FaultKind | None]:
+    """Return the answer with the wrong content of a fault, and the fault that the request meets.
+
+    That is the drawn one, unless it cannot happen to this answer; then it is the answer's own.
+    Faults of tool calls change the calls of the answer. An answer without calls becomes one of the
+    first tool of the request, with no arguments.
+    """
+    if fault is None or not is_content_fault(fault):
+        return answer, fault or answer.fault
+    has_room = about.format.events is not None or fault in _NUMBER_FAULTS
+    changed = _wrong(answer, fault, about.request) if has_room and answer.body is None else None
+    return (answer, answer.fault) if changed is None else (changed, fault)
+
+
+def _wrong(answer: MockAnswer, fault: ContentFault, request: Request) -> MockAnswer | None:
+    if fault in _WRONG_ANSWERS:
+        return _WRONG_ANSWERS[fault](answer)
+    calls = list(answer.tool_calls)
+    if not calls:
+        functions = (tool.get("function", tool) for tool in request.tools)  # of chat, of responses
+        names = (function.get("name") for function in functions if isinstance(function, dict))
+        name = next((name for name in names if isinstance(name, str)), None)
+        if name is None:
+            return None
+        calls = [(name, {})]
+        answer = MockAnswer(tool_calls=calls, usage=answer.usage)
+    # Recorded response items would be sent in place of the calls.
+    answer = msgspec.structs.replace(answer, response_items=[])
+    if fault == "duplicate-ids":
+        calls = calls if len(calls) > 1 else calls * 2
+        same = [answer.call_ids[0] if answer.call_ids else "call_twice"] * len(calls)
+        return msgspec.structs.replace(answer, tool_calls=calls, call_ids=same)
+    changed = [_WRONG_CALLS[fault](name, argument_text(arguments)) for name, arguments in calls]
+    return msgspec.structs.replace(answer, tool_calls=changed)
+
+
+def _huge(answer: MockAnswer) -> MockAnswer:
+    text = answer.text or "huge"
+    repeated = f"{text}\n" * (HUGE // (len(text) + 1) + 1)
+    return msgspec.structs.replace(answer, text=repeated, logprobs=None, response_items=[])
+
+
+def _unfinished(word: str) -> Callable[[MockAnswer], MockAnswer]:
+    """Return a function that cuts a text in half, with a finish reason of the endpoint's own."""
+
+    def cut(answer: MockAnswer) -> MockAnswer:
+        text = answer.text or ""
+        return MockAnswer(text=text[: len(text) // 2], finish_reason=word, usage=answer.usage)
+
+    return cut
+
+
+_NO_COMPLETION = Usage(prompt_tokens=1)
+
+_WRONG_ANSWERS: dict[str, Callable[[MockAnswer], MockAnswer]] = {
+    "empty-choices": lambda answer: MockAnswer(has_choices=False, usage=answer.usage),
+    "null-content": lambda answer: MockAnswer(usage=answer.usage),
+    "unknown-finish": lambda answer: msgspec.structs.replace(answer, finish_reason=UNKNOWN_FINISH),
+    "finish-abort": _unfinished("abort"),
+    "finish-error": _unfinished("error"),
+    "finish-cancelled": _unfinished("cancelled"),
+    "finish-insufficient": _unfinished("insufficient_system_resource"),
+    "null-finish": lambda _: MockAnswer(finish_reason="", usage=_NO_COMPLETION),
+    "empty-message": lambda _: MockAnswer(has_message=False, usage=_NO_COMPLETION),
+    "huge": _huge,
+}
+
+_WRONG_CALLS: dict[str, Callable[[str, str], tuple[str, str | JSONObject]]] = {
+    # No text that ends like this is JSON, whatever the script says.
+    "bad-arguments": lambda name, text: (name, f"{text[:-1]} and"),
+    "double-arguments": lambda name, text: (name, msgspec.json.encode(text).decode()),
+    "array-arguments": lambda name, text: (name, f"[{text}]"),
+    "unknown-tool": lambda _name, text: (UNKNOWN_TOOL, text),
+}
+
+
+_MISSING = 64
+"""Bytes that are announced and never come."""
+
+_INTERIM = {
+    "interim-100": b"HTTP/1.1 100 Continue\r\n\r\n",
+    "interim-103": b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n",
+}
+
+
+async def deliver(
+    request: web.BaseRequest,
+    answer: RenderedAnswer,
+    fault: DeliveryFault | None,
+    exchange: Exchange,
+) -> web.StreamResponse:
+    """Send an answer, broken if there is a fault; note its status before it goes out."""
+    if fault == "stall":
+        await asyncio.Event().wait()
+    if fault == "reset":
+        reset(request.transport)
+        return web.Response()
+    exchange.status = answer.status
+    if interim := _INTERIM.get(fault or ""):
+        assert request.transport is not None, "a lost connection cancels its handler"
+        request.transport.write(interim)
+    if interim or (fault == "open-stream" and not answer.is_stream):
+        fault = None
+    if fault is None and not answer.is_stream:
+        return web.Response(body=answer.pieces[0], status=answer.status, headers=answer.headers)
+    return await _write(request, answer, fault)
+
+
+async def _write(
+    request: web.BaseRequest, answer: RenderedAnswer, fault: DeliveryFault | None
+) -> web.StreamResponse:
+    # One write, also of a stream: clients have to put its pieces together, whatever their timing.
+    data = b"".join(answer.pieces)
+    length = None if answer.is_stream else len(data)
+    if fault == "half-json":
+        data = _half_json(answer)
+        length = None if answer.is_stream else len(data)
+    elif fault == "wrong-length":
+        length = len(data) + _MISSING
+    elif fault in ("reset-body", "stall-body"):
+        data = data[: len(data) // 2]
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.content_length = length  # None: the body is chunked
+    await response.prepare(request)
+    await response.write(data)
+    if fault in ("open-stream", "stall-body"):
+        await asyncio.Event().wait()
+    if fault == "wrong-length":
+        if request.transport is not None:
+            request.transport.close()
+    elif fault == "reset-body":
+        await _flush(request)
+        reset(request.transport)
+    else:
+        await response.write_eof()
+    return response
+
+
+async def _flush(request: web.BaseRequest) -> None:
+    """Wait until everything written has left this process."""
+    transport = request.transport
+    assert transport is not None, "a lost connection cancels its handler"
+    transport.set_write_buffer_limits(high=0)
+    for _ in range(2):  # uvloop writes at the end of a turn of the loop
+        await asyncio.sleep(0)
+    await request.writer.drain()
+
+
+def _half_json(answer: RenderedAnswer) -> bytes:
+    """Return half of a body; of a stream, the first half with half of its last event's JSON."""
+    if not answer.is_stream:
+        body = answer.pieces[0]
+        return body[: len(body) // 2]
+    middle = len(answer.pieces) // 2
+    event = answer.pieces[middle]
+    data = event.index(b"data: ") + len(b"data: ")
+    cut = event[: (data + len(event)) // 2]
+    return b"".join(answer.pieces[:middle]) + cut + b"\n\n"

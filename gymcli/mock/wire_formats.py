@@ -1,0 +1,459 @@
+"""The mock server's wire formats: what a request asks, and an answer as a body or as events.
+
+Shapes: https://platform.openai.com/docs/api-reference/chat and .../responses; reasoning text goes
+where vLLM and SGLang put it (`reasoning_content`, a `reasoning` item). Reward models answer with
+the number that the answer's text is, in vLLM's shapes; a text that is no number becomes null.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gymcli.mock.behaviours import MockAnswer, argument_text, last_user_text, num_turns
+from gymcli.nemo_gym.responses_items import messages_from_items
+from gymcli.types import JSON, JSONObject, Message, Request, Usage
+
+__all__ = [
+    "ANY_MODEL",
+    "FORMATS",
+    "ParsedRequest",
+    "RenderedAnswer",
+    "WireFormat",
+    "parse_request",
+    "rendered",
+    "usage_of",
+    "with_logprobs",
+]
+
+ANY_MODEL = "mock"
+"""The model's name where neither the server nor the request names one."""
+
+
+class ParsedRequest(NamedTuple):
+    """A request: what a behaviour sees of it, and what its answer repeats."""
+
+    format: WireFormat
+    body: JSONObject
+    request: Request
+    model: str
+    text: str
+    """The last user text."""
+    turn: int
+    """Assistant messages so far; makes the ids of a conversation unique."""
+    prompt_characters: int
+    created: int
+    """Seconds since 1970."""
+    is_streamed: bool
+    """Whether the answer is to be events, in a format that has them."""
+    wants_usage: bool
+    """A chat stream has usage only where the request asks for it."""
+
+
+def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
+    """Read a body.
+
+    Raises:
+        ValueError: It is no request of the format; or one of `JSON_ERRORS`.
+
+    """
+    body = msgspec.json.decode(raw, type=JSONObject)
+    messages, consumed = wire_format.read(body)
+    left_out = {"model", "tools", *consumed}
+    request = Request(
+        messages=messages,
+        tools=msgspec.convert(body.get("tools") or [], list[JSONObject]),
+        params={key: value for key, value in body.items() if key not in left_out},
+    )
+    options = body.get("stream_options")
+    return ParsedRequest(
+        format=wire_format,
+        body=body,
+        request=request,
+        model=str(body.get("model") or ANY_MODEL),
+        text=last_user_text(request),
+        turn=num_turns(request),
+        prompt_characters=sum(len(message.text) for message in messages),
+        created=int(time.time()),
+        is_streamed=body.get("stream") is True and wire_format.events is not None,
+        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+    )
+
+
+class RenderedAnswer(NamedTuple):
+    """An answer as it goes over the wire."""
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: Sequence[bytes]
+    """One body, or the events of a stream."""
+    is_stream: bool = False
+
+
+def rendered(answer: MockAnswer, about: ParsedRequest) -> RenderedAnswer:
+    """Return an answer in the format of its request."""
+    is_stream = False
+    if answer.body is not None:
+        pieces = [answer.body.encode()]
+    elif about.is_streamed and about.format.events is not None:
+        pieces, is_stream = list(about.format.events(answer, about)), True
+    else:
+        pieces = [about.format.body(answer, about)]
+    kind = "text/event-stream" if is_stream else "application/json"
+    return RenderedAnswer(
+        answer.status, {"Content-Type": kind, **answer.headers}, pieces, is_stream
+    )
+
+
+# Each reader returns the messages of a body and the keys that hold them.
+
+
+def _read_chat(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
+    return msgspec.convert(body.get("messages"), list[Message]), ("messages",)
+
+
+def _read_responses(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
+    messages = messages_from_items(msgspec.convert(body.get("input"), str | list[JSONObject]))
+    if isinstance(body.get("instructions"), str):
+        messages.insert(0, Message(role="system", content=str(body["instructions"])))
+    return messages, ("input",)
+
+
+def _read_pair(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
+    """Read a pair of texts as a question and its answer."""
+    messages = [
+        Message(role="user", content=msgspec.convert(body.get("text_1"), str)),
+        Message(role="assistant", content=msgspec.convert(body.get("text_2"), str)),
+    ]
+    return messages, ("text_1", "text_2")
+
+
+def _read_pooled(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
+    """Read a conversation, or one text as a user message."""
+    if "input" not in body:
+        return _read_chat(body)
+    return [Message(role="user", content=msgspec.convert(body["input"], str))], ("input",)
+
+
+_PIECE = 16
+"""Characters of one streamed delta."""
+
+_MAX_PIECES = 1024
+"""Deltas of one text; a longer text has longer ones."""
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Chat's finish reasons in the words of `incomplete_details`."""
+
+_COMPLETE = ("stop", "tool_calls", "function_call")
+"""Chat's finish reasons of a completed response; any other makes it incomplete."""
+
+
+def _chat_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
+    """Render the body of `POST /chat/completions`."""
+    message: JSONObject = {"role": "assistant", "content": answer.text, "refusal": answer.refusal}
+    if answer.reasoning is not None:
+        message["reasoning_content"] = answer.reasoning
+    if answer.tool_calls:
+        message["tool_calls"] = _chat_calls(answer, about)
+    choice: JSONObject = {
+        "index": 0,
+        "message": message if answer.has_message else {},
+        "logprobs": answer.logprobs,
+        "finish_reason": _finish_reason(answer),
+    }
+    return msgspec.json.encode(
+        {
+            **_chat_head(about, "chat.completion"),
+            "choices": [choice] if answer.has_choices else [],
+            "usage": _chat_usage(usage_of(answer, about)),
+        }
+    )
+
+
+def _chat_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
+    """Render the events of a streamed chat completion, `[DONE]` included."""
+    head = _chat_head(about, "chat.completion.chunk")
+    if answer.has_choices:
+        yield from _chat_deltas(answer, about)
+    else:
+        yield _event({**head, "choices": []})
+    if about.wants_usage:
+        usage = _chat_usage(usage_of(answer, about))
+        yield _event({**head, "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _chat_deltas(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
+    """Render the deltas of a stream's one choice."""
+    if answer.has_message:
+        start = None if answer.text is None else ""
+        yield _chat_chunk(about, {"role": "assistant", "content": start})
+    for field, text in (
+        ("reasoning_content", answer.reasoning),
+        ("content", answer.text),
+        ("refusal", answer.refusal),
+    ):
+        for piece in _pieces(text or ""):
+            yield _chat_chunk(about, {field: piece})
+    for index, call in enumerate(_chat_calls(answer, about)):
+        function = call["function"]
+        assert isinstance(function, dict)
+        head = {**call, "index": index, "function": {**function, "arguments": ""}}
+        yield _chat_chunk(about, {"tool_calls": [head]})
+        for piece in _pieces(function["arguments"]):
+            delta: JSONObject = {"index": index, "function": {"arguments": piece}}
+            yield _chat_chunk(about, {"tool_calls": [delta]})
+    yield _chat_chunk(about, {}, finish_reason=_finish_reason(answer), logprobs=answer.logprobs)
+
+
+def _chat_chunk(
+    about: ParsedRequest,
+    delta: JSONObject,
+    *,
+    finish_reason: str | None = None,
+    logprobs: JSON = None,
+) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+    return _event({**_chat_head(about, "chat.completion.chunk"), "choices": [choice]})
+
+
+def _chat_head(about: ParsedRequest, kind: str) -> JSONObject:
+    return {
+        "id": f"chatcmpl-mock-{about.turn}",
+        "object": kind,
+        "created": about.created,
+        "model": about.model,
+    }
+
+
+def _chat_calls(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
+    return [
+        {
+            "id": _call_id(answer, about, index),
+            "type": "function",
+            "function": {"name": name, "arguments": argument_text(arguments)},
+        }
+        for index, (name, arguments) in enumerate(answer.tool_calls)
+    ]
+
+
+def _chat_usage(usage: Usage) -> JSONObject:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def _responses_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
+    """Render the body of `POST /responses`."""
+    return msgspec.json.encode(_response(answer, about))
+
+
+def _responses_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
+    """Render the events of a streamed response; the last one has the whole response."""
+    response = _response(answer, about)
+    started: JSONObject = {**response, "status": "in_progress", "output": [], "usage": None}
+    yield _event({"type": "response.created", "response": started})
+    for index, item in enumerate(_items(answer, about)):
+        place: JSONObject = {"output_index": index, "item_id": item.get("id")}
+        yield _event({"type": "response.output_item.added", "output_index": index, "item": item})
+        text, kind = _streamed_text(item)
+        for piece in _pieces(text):
+            yield _event({"type": f"response.{kind}.delta", **place, "delta": piece})
+        yield _event({"type": "response.output_item.done", "output_index": index, "item": item})
+    yield _event({"type": f"response.{response['status']}", "response": response})
+
+
+def _streamed_text(item: JSONObject) -> tuple[str, str]:
+    """Return the text of an item that comes in deltas, and the name of its delta events."""
+    if item.get("type") == "function_call":
+        return str(item.get("arguments", "")), "function_call_arguments"
+    parts = item.get("content")
+    part = parts[0] if isinstance(parts, list) and parts else None
+    if not isinstance(part, dict):
+        return "", "output_text"
+    kind = str(part.get("type"))
+    return str(part.get("refusal" if kind == "refusal" else "text") or ""), kind
+
+
+def _response(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
+    usage = usage_of(answer, about)
+    word = _finish_reason(answer)
+    reason = None if word in _COMPLETE or word is None else _INCOMPLETE.get(word, word)
+    return {
+        "id": f"resp_mock_{about.turn}",
+        "object": "response",
+        "created_at": about.created,
+        "model": about.model,
+        "status": "incomplete" if reason else "completed",
+        "incomplete_details": {"reason": reason} if reason else None,
+        "error": None,
+        "output": _items(answer, about),
+        "usage": {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        },
+    }
+
+
+def _items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
+    if answer.response_items or not (answer.has_choices and answer.has_message):
+        return list(answer.response_items)
+    items: list[JSONObject] = []
+    if answer.reasoning is not None:
+        content = [{"type": "reasoning_text", "text": answer.reasoning}]
+        reasoning: JSONObject = {"type": "reasoning", "summary": [], "content": content}
+        items.append({**reasoning, "id": f"rs_{about.turn}"})
+    parts: list[JSONObject] = []
+    if answer.text is not None:
+        logprobs = answer.logprobs.get("content") if isinstance(answer.logprobs, dict) else []
+        part: JSONObject = {"type": "output_text", "text": answer.text, "annotations": []}
+        parts.append({**part, "logprobs": logprobs})
+    if answer.refusal is not None:
+        parts.append({"type": "refusal", "refusal": answer.refusal})
+    if parts or not (items or answer.tool_calls):
+        message: JSONObject = {"type": "message", "role": "assistant", "status": "completed"}
+        items.append({**message, "id": f"msg_{about.turn}", "content": parts})
+    for index, (name, arguments) in enumerate(answer.tool_calls):
+        call: JSONObject = {"type": "function_call", "status": "completed", "name": name}
+        call_id = _call_id(answer, about, index)
+        identity = {"id": f"fc_{about.turn}_{index}", "call_id": call_id}
+        items.append({**call, **identity, "arguments": argument_text(arguments)})
+    return items
+
+
+def _score_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
+    """Render the body of `POST /score`."""
+    return _scalar_body(answer, about, {"object": "score", "score": _number(answer)})
+
+
+def _pooling_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
+    """Render the body of `POST /pooling`: a row for each of two tokens; the last one counts."""
+    rows = [[0.0], [_number(answer)]]
+    return _scalar_body(answer, about, {"object": "pooling", "data": rows})
+
+
+def _classify_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
+    """Render the body of `POST /classify`: one class."""
+    probs = [_number(answer)]
+    return _scalar_body(answer, about, {"label": "LABEL_0", "probs": probs, "num_classes": 1})
+
+
+def _scalar_body(answer: MockAnswer, about: ParsedRequest, item: JSONObject) -> bytes:
+    num_tokens = usage_of(answer, about).prompt_tokens
+    usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens, "completion_tokens": 0}
+    head = {"object": "list", "created": about.created, "model": about.model}
+    data = [{"index": 0, **item}] if answer.has_choices else []
+    return msgspec.json.encode({**head, "data": data, "usage": usage})
+
+
+def _number(answer: MockAnswer) -> float | None:
+    with contextlib.suppress(ValueError):
+        return float(answer.text or "")
+    return None
+
+
+def usage_of(answer: MockAnswer, about: ParsedRequest) -> Usage:
+    """Return the tokens of an answer: those that it names, else one for four characters."""
+    if answer.usage is not None:
+        return answer.usage
+    written = len(answer.text or "") + len(answer.reasoning or "") + len(answer.refusal or "")
+    written += sum(len(name) + len(argument_text(a)) for name, a in answer.tool_calls)
+    return Usage(prompt_tokens=about.prompt_characters // 4 + 1, completion_tokens=written // 4 + 1)
+
+
+def _finish_reason(answer: MockAnswer) -> str | None:
+    if answer.finish_reason is None:
+        return "tool_calls" if answer.tool_calls else "stop"
+    return answer.finish_reason or None
+
+
+def _call_id(answer: MockAnswer, about: ParsedRequest, index: int) -> str:
+    if index < len(answer.call_ids):
+        return answer.call_ids[index]
+    return f"call_{about.turn}_{index}"
+
+
+def _pieces(text: str) -> list[str]:
+    size = max(_PIECE, -(-len(text) // _MAX_PIECES))
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def _event(payload: JSONObject) -> bytes:
+    kind = payload.get("type")
+    name = f"event: {kind}\n".encode() if isinstance(kind, str) else b""
+    return name + b"data: " + msgspec.json.encode(payload) + b"\n\n"
+
+
+_TOKEN = 4
+"""Characters of a token, as in the usage."""
+
+_MAX_TOP_LOGPROBS = 20
+"""OpenAI's limit."""
+
+
+def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
+    """Return the answer with log probabilities of its text, if the request asks for them.
+
+    They are invented, and the same for the same text. Those of the answer itself stay.
+    """
+    include = params.get("include")
+    is_asked = params.get("logprobs") is True or (
+        isinstance(include, list) and "message.output_text.logprobs" in include
+    )
+    if not is_asked or answer.logprobs is not None or not answer.text:
+        return answer
+    wanted = params.get("top_logprobs")
+    num_top = min(wanted, _MAX_TOP_LOGPROBS) if isinstance(wanted, int) else 0
+    content: list[JSONObject] = []
+    for start in range(0, len(answer.text), _TOKEN):
+        token = answer.text[start : start + _TOKEN]
+        encoded = token.encode("utf-8", "replace")
+        first = _logprob(token, -(zlib.crc32(encoded) % 1000 + 1) / 1000)
+        others = [_logprob(f"{token}{rank}", -1.0 - rank) for rank in range(1, num_top)]
+        content.append({**first, "top_logprobs": [first, *others][:num_top]})
+    return msgspec.structs.replace(answer, logprobs={"content": content})
+
+
+def _logprob(token: str, logprob: float) -> JSONObject:
+    encoded = token.encode("utf-8", "replace")
+    return {"token": token, "logprob": logprob, "bytes": list(encoded)}
+
+
+class WireFormat(NamedTuple):
+    """How one dialect reads requests and renders answers."""
+
+    dialect: str
+    read: Callable[[JSONObject], tuple[list[Message], tuple[str, ...]]]
+    """Returns the messages of a body and the keys that hold them; raises ValueError."""
+    body: Callable[[MockAnswer, ParsedRequest], bytes]
+    events: Callable[[MockAnswer, ParsedRequest], Iterator[bytes]] | None = None
+    """None: it does not stream, since an answer is one number."""
+
+
+_CHAT = WireFormat("chat", _read_chat, _chat_body, _chat_events)
+_RESPONSES = WireFormat("responses", _read_responses, _responses_body, _responses_events)
+_SCORE = WireFormat("score", _read_pair, _score_body)
+_POOLING = WireFormat("pooling", _read_pooled, _pooling_body)
+_CLASSIFY = WireFormat("classify", _read_pooled, _classify_body)
+
+FORMATS = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/responses": _RESPONSES,
+    # vLLM has some of these under /v1 and some not.
+    **dict.fromkeys(("/score", "/v1/score"), _SCORE),
+    **dict.fromkeys(("/pooling", "/v1/pooling"), _POOLING),
+    **dict.fromkeys(("/classify", "/v1/classify"), _CLASSIFY),
+}
+"""By the path of the request."""
