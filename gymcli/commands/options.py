@@ -20,7 +20,7 @@ from gymcli.secrets import NOTHING_SECRET
 if TYPE_CHECKING:
     from gymcli.models.endpoint import Endpoint
     from gymcli.models.roles import RoleSource
-    from gymcli.runner.judging import Judges
+    from gymcli.runner.judges import Judges
     from gymcli.store.manifest import Manifest
 
 __all__ = [
@@ -225,7 +225,7 @@ def judges_of(
         UsageError: A text is wrong, or a model is not known.
 
     """
-    from gymcli.runner.judging import Judges  # late: heavy
+    from gymcli.runner.judges import Judges  # late: heavy
 
     sources, params = roles(role), role_params(role_param)
     given = (*sources, *params)

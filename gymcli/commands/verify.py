@@ -21,7 +21,7 @@ from gymcli.errors import RunError, UsageError
 from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 
 if TYPE_CHECKING:
-    from gymcli.runner.judging import Judges
+    from gymcli.runner.judges import Judges
     from gymcli.runner.rescoring import Rescoring
     from gymcli.runner.rescoring_report import RepeatReport, Repeats, RescoringReport
 

@@ -79,8 +79,8 @@ _MAX_TASKS_IN_A_ROW = 20
 
 _FIRST_TURN = 4.0
 _LATER_TURNS = 1.0
-"""Seconds in which workers start one after another. A connection is there some turns of the loop
-after it was begun, and has 10 seconds: the first turn may take some of these, the others few."""
+"""Seconds in which workers start one after another, before the event loop turns. A connection has
+10 seconds and needs several turns: the first may take some of these seconds, the others few."""
 
 
 class Attempt(NamedTuple):
@@ -137,7 +137,7 @@ class Outcome(NamedTuple):
     was_answered: bool = False
     """The model said something in this attempt."""
     fatal: AttemptError | None = None
-    """An error that every further attempt may meet as well."""
+    """An error that every further attempt may meet, too."""
     is_own: bool = True
     """False: it met nothing itself; its score was kept, or others of its group failed."""
 
@@ -372,7 +372,7 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
 
 
 def _fatal_error(error: AttemptError) -> AttemptError | None:
-    """Return an error that every further attempt may meet as well, of the policy or of a role."""
+    """Return the error where every further attempt may meet it: of the policy, or of a role."""
     cause = _cause_of(error)
     if isinstance(cause, UnknownUsageError):
         return error
@@ -538,7 +538,7 @@ class _RunWork:
         self._num_begun = 0
 
     async def do_all(self) -> None:
-        """Run every attempt, then end the groups that never became complete."""
+        """Run every attempt, then end the groups that did not become complete."""
         await run_together(self._do() for _ in range(self._concurrency))
         for members in self._groups.values():
             await self._outcomes.add(await _score_members(members, self._shared))
@@ -573,9 +573,10 @@ class _RunWork:
                     await self._outcomes.add(await _score_members(members, shared))
 
     async def _let_loop_turn(self) -> None:
-        """Wait where thousands of workers start: what the first ones began would time out unseen.
+        """Let the loop turn from time to time while thousands of workers start.
 
-        All start in one turn of the loop otherwise, and it sees nothing until that is over.
+        Else all start in one turn, in which the loop sees no answer, and what the first of them
+        began times out.
         """
         while self._clock() - (turned_at := self._turned_at) > self._longest_turn:
             await asyncio.sleep(0)
@@ -620,7 +621,7 @@ class _FailFast:
         self._is_scored = False
 
     def check(self, outcome: Outcome) -> FatalEndpointError | None:
-        """Count an outcome; return why there is no use in going on, if there is none."""
+        """Count an outcome; return why the run has no prospect any more, or None."""
         record, fatal = outcome.record, outcome.fatal
         cause = None if fatal is None else _cause_of(fatal)
         answered = {role for role, use in record.role_usage.items() if use.num_calls}

@@ -46,7 +46,7 @@ from gymcli.runner.identity import (
     sends_no_key,
     unused,
 )
-from gymcli.runner.judging import Judges, judging, scrubber_of_run
+from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.plan import Plan, ResumeState, resumed_manifest, source_warnings
@@ -70,10 +70,10 @@ __all__ = ["Collection", "collect"]
 
 _LOGGER = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.1
-"""Between two looks at a run that another process holds."""
+_LOCK_SECONDS = 0.1
+"""Between two tries to lock a run that another process holds."""
 _END_SECONDS = 5.0
-"""For the end of a run, beside its grace and the closing of environments."""
+"""For the end of a run, on top of its grace and the closing of environments."""
 
 
 class Collection:
@@ -157,7 +157,7 @@ class Collection:
             ),
         ]
         """What the user should know; more may come when the run is opened."""
-        self._done = DoneTasks()
+        self._done: DoneTasks = {}
         self._state = ResumeState()
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have ended the process before this one; they are tried last."""
@@ -166,7 +166,7 @@ class Collection:
 
     @property
     def manifest(self) -> Manifest:
-        """What run.json says of the run."""
+        """The content of run.json."""
         return self._writer.manifest
 
     @property
@@ -176,7 +176,7 @@ class Collection:
 
     @property
     def num_left(self) -> int:
-        """Attempts of this plan that have no score yet and are to get one."""
+        """Attempts of this plan that are still to be scored."""
         return self.num_expected - self.num_scored - self.num_left_failed
 
     @property
@@ -188,7 +188,7 @@ class Collection:
 
     @property
     def outage_seconds(self) -> float:
-        """How long endpoints were gone, all of them together."""
+        """How long endpoints were gone, summed over all of them."""
         if self._engine is not None:
             return self._engine.outage_seconds
         return 0.0 if self._shared is None else self._shared.roles.pool.outage_seconds
@@ -312,7 +312,7 @@ class Collection:
                     f"{self.path}: another process is writing this run; waiting up to "
                     f"{self._blocking_timeout:g} s for its end"
                 )
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_LOCK_SECONDS)
 
     def _report_to(self, supervised: Supervised, directory: RunDirectory) -> None:
         """Tell the supervisor what it needs, and record the attempt that ended the last process."""
@@ -362,7 +362,7 @@ class Collection:
         )
         folder = None if self._writer.directory is None else self.path
         shared = await stack.enter_async_context(
-            judging(
+            open_shared(
                 judges,
                 Verdicts(folder, scrubber=self._scrubber),
                 save=self._writer.save,
@@ -452,7 +452,7 @@ class Collection:
         """Return what is left to do: the suspects, or all others."""
         done, directory = self._done, self._writer.directory
         if of_suspects or not self._suspects:
-            self._done = DoneTasks()  # the iterator alone holds what is done, until it ends
+            self._done = {}  # the iterator alone holds what is done, until it ends
         if not self.num_left:
             return iter(())
         takes = (lambda key: self._is_suspect(key) == of_suspects) if self._suspects else None

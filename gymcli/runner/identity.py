@@ -20,7 +20,7 @@ from gymcli.errors import UsageError
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.local_model import has_tool_template, parse_local
 from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
-from gymcli.runner.judging import Judges
+from gymcli.runner.judges import Judges
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource

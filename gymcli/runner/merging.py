@@ -102,7 +102,7 @@ class Merging:
         """Refuse runs that somebody went on with after they were compared."""
         for run in self._runs:
             if _record(run.path) != run:
-                raise RunDirectoryError(f"{run.path}: was written meanwhile; merge once more")
+                raise RunDirectoryError(f"{run.path}: was written meanwhile; merge again")
 
     def _write_lines(self, directory: RunDirectory) -> None:
         files: dict[str, LineAppender] = {}

@@ -45,7 +45,7 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     seed: int | None = None
     """Seeds environments and requests; None: environments by 0, requests not at all."""
     roles: dict[str, Endpoint | str] = {}
-    """Models beside the policy: an endpoint, or `local`, `local:PATH.gguf`; `oracle` for the
+    """Models of roles: an endpoint, or `local`, `local:PATH.gguf`; `oracle` for the
     environment's own stand-in."""
     default_roles: dict[str, Endpoint | str] = {}
     """Models of roles that `roles` leaves out, for environments that have these roles."""
@@ -54,7 +54,7 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     role_params: dict[str, dict[str, object]] = {}
     """Request parameters of roles; they win over those that an environment sets."""
     secrets: tuple[SecretStr, ...] = Field(default=(), exclude=True)
-    """Texts that are written nowhere, beside the keys of endpoints and what environment variables
+    """More texts that are written nowhere, as are keys of endpoints and what environment variables
     with a name such as API_TOKEN hold."""
 
     def with_outage_deadline(self) -> Self:

@@ -278,7 +278,7 @@ def task_drift(a: TaskContents, b: TaskContents) -> TaskDrift:
 
 
 def _named(ids: Sequence[str], what: str) -> str:
-    """Say how many tasks have something, and name the first of them."""
+    """Return how many tasks these are and the first of their ids, in words."""
     more = ", ..." if len(ids) > _NUM_NAMED else ""
     has = "task has" if len(ids) == 1 else "tasks have"
     return f"{len(ids):,} {has} {what} ({', '.join(sorted(ids)[:_NUM_NAMED])}{more})"

@@ -280,7 +280,7 @@ class Plan:
         )
         environments = found.environments
         self.roles = declared_sources(options, environments)
-        """The models beside the policy, of those roles that the environments have."""
+        """The models of those roles that the environments declare."""
         classes = {name: item.environment for name, item in environments.items()}
         check_declared(self.roles, (*options.roles, *options.role_params), classes)
         given = split_env_args(options.env_args, environments.values())

@@ -201,14 +201,14 @@ class RunProvenance:
         return found.pop() if len(found) == 1 else _SEVERAL
 
     def roles_on_record(self) -> dict[str, str] | None:
-        """Return the models beside the policy as the manifest says them; None where it does not."""
+        """Return the models of roles that the manifest names; None where it names none."""
         recorded = self.identity.get("roles", {})
         if not self.identity or not isinstance(recorded, dict):
             return None
         return {role: canonical_json(said).decode() for role, said in recorded.items()}
 
     def roles_in_use(self) -> dict[str, str]:
-        """Return the names of the models beside the policy that lines say, by role."""
+        """Return the models of roles that lines name, by role."""
         return {role: ", ".join(sorted(models)) for role, models in self._roles.items()}
 
     def facets(self, env: str) -> dict[tuple[DriftKind, str], str | None]:
@@ -260,7 +260,7 @@ def _are_other_sources(said: str, other_said: str) -> bool:
 
 
 def _role_drift(a: RunProvenance, b: RunProvenance) -> Iterator[Drift]:
-    """Yield the models beside the policy that differ.
+    """Yield the models of roles that differ.
 
     One that only one run has counts where the manifests say so: lines name the models that were
     asked, and another run may have more environments.

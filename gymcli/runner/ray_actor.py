@@ -29,7 +29,7 @@ from gymcli.models.api_errors import is_unreachable
 from gymcli.models.roles import ModelSource
 from gymcli.rollout.event_loop import Watchdog, close, drive, new_event_loop
 from gymcli.runner.attempts import Attempt, Outcome, Shared, run_attempts
-from gymcli.runner.judging import Judges, judging
+from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.stopping import Stopping
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Message, Rollout, Usage
@@ -284,7 +284,7 @@ class _Session:
         await self._stack.enter_async_context(self.watchdog)
         spend = self._spend if job.counts_spending else None
         shared = await self._stack.enter_async_context(
-            judging(
+            open_shared(
                 job.judges,
                 self._verdicts,
                 save=self._save,

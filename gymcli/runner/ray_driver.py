@@ -42,7 +42,7 @@ from gymcli.errors import (
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ModelSource
 from gymcli.runner.attempts import Attempt, Outcome, RunOutcomes, Shared, failure_of, run_together
-from gymcli.runner.judging import Judges
+from gymcli.runner.judges import Judges
 from gymcli.runner.ray_actor import (
     Job,
     Orders,

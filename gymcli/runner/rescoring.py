@@ -21,7 +21,7 @@ from gymcli.models.roles import check_declared, check_missing, declared_roles
 from gymcli.rollout.rescored import Rescored
 from gymcli.runner.attempts import Attempt, Outcome, run_attempts
 from gymcli.runner.identity import rescored_manifest, role_identities
-from gymcli.runner.judging import Judges, judging
+from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.measure import measure, open_run
 from gymcli.runner.plan import failed_attempts
 from gymcli.runner.rescoring_report import (
@@ -323,7 +323,7 @@ async def score_pending(
             return outcome
 
         verdicts = Verdicts(directory.path, scrubber=directory.scrubber)
-        async with judging(judges, verdicts) as shared:
+        async with open_shared(judges, verdicts) as shared:
             score = run_attempts if engine is None else engine.run
             records = score(attempts, shared, concurrency=judges.concurrency, keep=append)
             async with aclosing(records):

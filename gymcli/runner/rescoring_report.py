@@ -89,7 +89,7 @@ class EnvironmentFlips(Flips, kw_only=True):
     effects: dict[str, Effect] = {}
     """What that does to the numbers, by the names that gates use; components and other numbers that
     are not here are as they were. `majority@K`, which would take the answers of all rollouts by
-    both verifiers, and what `Environment.metrics` computes are not told."""
+    both verifiers, and what `Environment.metrics` computes are left out."""
 
 
 class RescoringReport(Flips, kw_only=True):
@@ -251,7 +251,7 @@ class _ChangedNumbers:
     """Components and other numbers of an environment, in an attempt of which one changed.
 
     Those of the other attempts stand in the file: a run without any such change pays nothing, and
-    one with some is read once more.
+    one with some is read again.
 
     Args:
         scores: The rewards of the same attempts.

@@ -27,8 +27,8 @@ class RunWriter:
 
     Args:
         manifest: What run.json is to say.
-        supervised: The supervisor, which is told of the first outcome that is written: the run does
-            go on, so that it is worth starting again where this process dies.
+        supervised: The supervisor, if any. It hears of the first outcome that is written: such a
+            run makes progress, and is started again where this process dies.
 
     """
 

@@ -44,7 +44,7 @@ from gymcli.rollout.template import forget_templates
 from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.attempts import Attempt, Outcome, Shared, run_attempts
-from gymcli.runner.judging import Judges, judging
+from gymcli.runner.judges import Judges, open_shared
 from gymcli.store.lines import Line, is_plain
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import (
@@ -252,7 +252,7 @@ def verify(
         env: The environment of lines that name none, or one given as code.
         env_args: Options by environment name, as texts; they override those on record.
         row_fields: Fields of task rows, for rollout files of others that lack them.
-        roles: Models beside the policy, as of `gymcli.collect`.
+        roles: Models of roles, as of `gymcli.collect`.
         role_params: Request parameters of roles, as of `gymcli.collect`.
         keeps_lines: Return every line with its new score.
 
@@ -324,7 +324,7 @@ def rescore_run(
     """Rescore every line of a run or a file, whose environments are known; yield the results.
 
     Lines whose verifiers run in workers come first, where there are others as well. New verdicts
-    are kept in the run, where it may be written, and in `out`; `warn` is told where they are not.
+    are kept in the run, where it may be written, and in `out`; `warn` is called where they are not.
     What waits for nobody is scored by an `engine`, where one is given. In a `repeat`, from 1 on,
     judges are asked what they have answered before, and nothing is kept.
 
@@ -410,12 +410,12 @@ async def _opened(
     judges: Judges, run: Path | None, out: Path | None, warn: Callable[[str], None], repeat: int
 ) -> AsyncIterator[Shared]:
     if repeat:
-        async with judging(judges, Verdicts(), asks_anew=True) as shared:
+        async with open_shared(judges, Verdicts(), asks_anew=True) as shared:
             shared.workers.calls_before = calls_before(repeat)
             yield shared
         return
     with rescoring_verdicts(run, out, warn, judges.scrubber()) as verdicts:
-        async with judging(judges, verdicts) as shared:
+        async with open_shared(judges, verdicts) as shared:
             yield shared
 
 

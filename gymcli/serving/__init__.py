@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from gymcli.runner.judging import Judges
+from gymcli.runner.judges import Judges
 from gymcli.serving.applications import AsgiApplication, aiohttp_application, serve
 from gymcli.serving.service import Limits, Service
 

@@ -30,7 +30,7 @@ from gymcli.models.roles import RoleModels
 from gymcli.rollout.episode import DEFAULT_MAX_TURNS
 from gymcli.rollout.scoring import score
 from gymcli.runner.attempts import Shared
-from gymcli.runner.judging import Judges
+from gymcli.runner.judges import Judges
 from gymcli.serving.protocol import (
     RequestRefusedError,
     ServedAnswer,

@@ -43,7 +43,7 @@ from gymcli.metrics import EnvironmentFacts, OwnMetrics
 from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.models.roles import check_declared, check_missing
 from gymcli.nemo_gym.rows import read_rollout
-from gymcli.runner.judging import Judges, judging
+from gymcli.runner.judges import Judges, open_shared
 from gymcli.secrets import environment_secrets
 from gymcli.serving.protocol import (
     RequestRefusedError,
@@ -143,7 +143,7 @@ class Service:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             verdicts = Verdicts(scrubber=self._scrubber)
-            shared = await stack.enter_async_context(judging(self._judges, verdicts))
+            shared = await stack.enter_async_context(open_shared(self._judges, verdicts))
             await stack.enter_async_context(self._sessions)
             self._episodes = ServedEpisodes(
                 self.found,

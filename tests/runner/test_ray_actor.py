@@ -22,7 +22,7 @@ from gymcli.models.api_errors import is_unreachable
 from gymcli.models.endpoint import Endpoint
 from gymcli.rollout.episode import EpisodePlan
 from gymcli.runner.attempts import Attempt, Outcome
-from gymcli.runner.judging import Judges
+from gymcli.runner.judges import Judges
 from gymcli.runner.ray_actor import (
     Job,
     Orders,

@@ -19,7 +19,7 @@ from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import EngineError
 from gymcli.mock import MockServer
 from gymcli.runner.attempts import Attempt, Outcome
-from gymcli.runner.judging import Judges, judging
+from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.ray_driver import Assignment, Assignments, RayEngine, WorkerLostError
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Failure, Rollout, Verifier
@@ -357,6 +357,6 @@ async def all_of(engine: RayEngine) -> list[Rollout | Failure]:
     """Score one conversation."""
     rollout = Rollout(env="e", task_id="1", attempt=0)
     attempt = Attempt(Environment[Task], EnvironmentOptions(), Verifier(), None, rollout)
-    async with judging(Judges(), Verdicts()) as shared:
+    async with open_shared(Judges(), Verdicts()) as shared:
         records = engine.run(iter([attempt]), shared, concurrency=1, keep=lambda outcome: outcome)
         return [record async for record in records]

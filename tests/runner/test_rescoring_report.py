@@ -17,7 +17,7 @@ from gymcli.metrics import ScoredLine, aggregate
 from gymcli.mock import MockServer
 from gymcli.rollout.rescored import Rescored
 from gymcli.rollout.verifier_worker import ErrorReply
-from gymcli.runner.judging import Judges
+from gymcli.runner.judges import Judges
 from gymcli.runner.measure import measure
 from gymcli.runner.rescoring import Rescoring
 from gymcli.runner.rescoring_report import Repeats

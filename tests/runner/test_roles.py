@@ -14,7 +14,7 @@ from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.collection import Collection
-from gymcli.runner.judging import Judges
+from gymcli.runner.judges import Judges
 from gymcli.runner.measure import measure
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.rescoring import Rescoring, score_pending

@@ -16,7 +16,7 @@ from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.runner.collection import Collection
 from gymcli.runner.identity import rescored_manifest
-from gymcli.runner.judging import Judges, judging
+from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.rescoring import Rescoring, score_pending
 from gymcli.runner.verifying import JudgedJob, iterated, rescore_judged
@@ -292,7 +292,7 @@ def record_of(env, number, **fields):
 def rescoring(lines, **options):
     job = JudgedJob(RolloutReading("rollouts.jsonl"), find, **{"concurrency": 4, **options})
     judges = Judges({"judge": "oracle"})
-    batches = rescore_judged(lines.read, job, lambda: judging(judges, Verdicts()))
+    batches = rescore_judged(lines.read, job, lambda: open_shared(judges, Verdicts()))
     return (result for batch in iterated(batches) for result in batch)
 
 

@@ -1,4 +1,4 @@
-"""What a run's verifiers may ask: models of roles, verdicts on record, isolated workers."""
+"""Who plays the roles of a run, and what its verifiers may ask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_keys
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import JSONObject, Rollout, Usage
 
-__all__ = ["Judges", "judging", "scrubber_of_run"]
+__all__ = ["Judges", "open_shared", "scrubber_of_run"]
 
 
 class Judges(NamedTuple):
@@ -33,9 +33,8 @@ class Judges(NamedTuple):
     """Roles that options name, for their model or a parameter; one that nobody has is a mistake."""
     missing: Mapping[str, str] = {}
     """Why a role that gym.toml or the record gives a model has none, by role."""
-
     others: Scrubber = NOTHING_SECRET
-    """Takes out the keys in use beside those of these models."""
+    """Takes out the keys in use that are not of these models."""
 
     def scrubber(self) -> Scrubber:
         """Return what takes out every key in use."""
@@ -58,7 +57,7 @@ def scrubber_of_run(options: CollectOptions) -> Scrubber:
 
 
 @asynccontextmanager
-async def judging(
+async def open_shared(
     judges: Judges,
     verdicts: Verdicts,
     *,
@@ -68,7 +67,7 @@ async def judging(
     spend: Callable[[Usage, float | None], None] | None = None,
     asks_anew: bool = False,
 ) -> AsyncIterator[Shared]:
-    """Give what attempts share for being scored, without a policy; at the end it is closed.
+    """Open what attempts share to be scored, without a policy: models of roles, verdicts, workers.
 
     Args:
         judges: Who plays the roles.
@@ -76,8 +75,8 @@ async def judging(
         save: Writes down a conversation that waits for its score.
         stopping: Ends the run early; without it only what a judge's endpoint refuses does.
         watchdog: That of the running event loop; without it one is started.
-        spend: Told what every answer of a judge took.
-        asks_anew: Judges are asked again what they have answered.
+        spend: Called with what every answer of a judge took.
+        asks_anew: Whether judges are asked again what they have answered.
 
     """
     async with AsyncExitStack() as stack:
