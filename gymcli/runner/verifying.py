@@ -43,7 +43,7 @@ from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.rollout.template import forget_templates
 from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.rollout.verifier_workers import Workers
-from gymcli.runner.attempts import Attempt, Outcome, Shared, run_attempts
+from gymcli.runner.attempts import Attempt, Shared, run_attempts
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.store.lines import Line, is_plain
 from gymcli.store.manifest import Manifest, read_manifest
@@ -92,7 +92,7 @@ class _Before(NamedTuple):
     environment: type[Environment[Task]]
     options: EnvironmentOptions
     kept: Rescored | None
-    """What it gives where its score stays as it is."""
+    """The result where its score stays as it is."""
     number: int
     """Of the line."""
     line: bytes
@@ -148,9 +148,10 @@ async def rescore_judged(
             )
 
     async with opened() as shared:
-        outcomes = run(attempts(), shared, concurrency=job.concurrency, keep=_keep_nothing)
-        async with aclosing(outcomes):
-            async for record in outcomes:
+        # Nothing is written here: whoever asked for the rescoring gets every result.
+        records = run(attempts(), shared, concurrency=job.concurrency, keep=lambda outcome: outcome)
+        async with aclosing(records):
+            async for record in records:
                 same_key = before[record.key]
                 one = same_key.popleft()
                 if not same_key:
@@ -195,11 +196,6 @@ def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Res
             before.line, before.rollout, record, before.environment, before.options
         )
     return result
-
-
-def _keep_nothing(outcome: Outcome) -> Outcome:
-    """Leave the outcome to whoever asked for the rescoring."""
-    return outcome
 
 
 def find_recorded(
