@@ -22,9 +22,21 @@ from gymcli.secrets import (
     scrubber_of,
 )
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.types import Failure, FinishReason, Message, Rollout, StopReason
-from gymcli.types.conversation import FunctionCall, Role, ToolCall, Usage
-from gymcli.types.records import ErrorRecord, RoleUse, Timing, Verifier
+from gymcli.types import (
+    ErrorRecord,
+    Failure,
+    FinishReason,
+    FunctionCall,
+    Message,
+    Role,
+    RoleUse,
+    Rollout,
+    StopReason,
+    Timing,
+    ToolCall,
+    Usage,
+    Verifier,
+)
 
 KEY = "sk-never-to-be-seen-1"
 ODD = "p\"w\\d'é\n&/ +%"
