@@ -305,7 +305,7 @@ class Plan:
             )
             for name, item in environments.items()
         }
-        """By environment, what is the same of all attempts."""
+        """What all attempts in an environment have in common, by its name."""
 
     def self_judgement(self) -> list[str]:
         """Return a warning for each role that the policy itself plays."""
@@ -417,19 +417,17 @@ class Plan:
         for waiting in state.waiting:
             left_out.add(waiting.key)
             if takes is None or takes(waiting.key):
-                assert directory is not None, "what waits stands in a directory"
+                assert directory is not None, "a conversation waits in a directory"
                 yield self._recorded(directory.conversation(waiting))
         for rollout in state.scored_members:
             if takes is None or takes(rollout.key):
                 yield self._recorded(rollout)._replace(is_done=True)
-        is_new = not done
         for row, attempt in self.rows():
-            scored = None if is_new else done.get((row.env, row.id))
+            scored = done.get((row.env, row.id))
             if scored is not None and scored.has(attempt):
                 continue
-            if left_out and AttemptKey(row.env, row.id, attempt) in left_out:
-                continue
-            if takes is not None and not takes(AttemptKey(row.env, row.id, attempt)):
+            key = AttemptKey(row.env, row.id, attempt)
+            if key in left_out or (takes is not None and not takes(key)):
                 continue
             environment, options, verifier, *_ = self._attempts[row.env]
             size = self.group_sizes.of(row.env, row.id)
