@@ -413,13 +413,13 @@ def run_attempts(
     shared: Shared,
     *,
     concurrency: int,
-    keep: Callable[[Outcome], Outcome],
+    write: Callable[[Outcome], Outcome],
     gives_up: bool = True,
 ) -> AsyncGenerator[Rollout | Failure]:
     """Run attempts at most `concurrency` at a time and yield each record as it ends.
 
     Attempts are taken from the iterator in its order, so those of one task run next to each other
-    and share the endpoint's prefix cache. `keep` writes an outcome down before its record is
+    and share the endpoint's prefix cache. `write` is called with an outcome before its record is
     yielded: what ended is kept even if nobody takes it any more. Attempts that are scored together
     end together, when the last of them has; nothing else waits for that.
 
@@ -430,14 +430,14 @@ def run_attempts(
         attempts: What is run; a queue ends with as many None as run at once.
         shared: What all attempts share.
         concurrency: How many run at once.
-        keep: Writes an outcome down and returns it as it was written.
+        write: Writes an outcome and returns it as it was written.
         gives_up: Stop the run where an endpoint refuses everything.
 
     Raises:
         GymError: The cause, once every record is yielded, where the run was stopped.
 
     """
-    outcomes = RunOutcomes(shared, concurrency=concurrency, keep=keep, gives_up=gives_up)
+    outcomes = RunOutcomes(shared, concurrency=concurrency, write=write, gives_up=gives_up)
     return outcomes.records(_RunWork(attempts, shared, outcomes, concurrency).do_all)
 
 
@@ -447,7 +447,7 @@ class RunOutcomes:
     Args:
         shared: What all attempts share; its run is stopped where it has no prospect.
         concurrency: How many attempts run at once; no more outcomes wait to be taken.
-        keep: Writes an outcome down and returns it as it was written.
+        write: Writes an outcome and returns it as it was written.
         gives_up: Stop the run where an endpoint refuses everything.
 
     """
@@ -457,26 +457,26 @@ class RunOutcomes:
         shared: Shared,
         *,
         concurrency: int,
-        keep: Callable[[Outcome], Outcome],
+        write: Callable[[Outcome], Outcome],
         gives_up: bool = True,
     ) -> None:
         self.num_ended = 0
         self._stopping = shared.stopping
-        self._keep = keep
+        self._write = write
         self._fail_fast = _FailFast(concurrency, shared.answered) if gives_up else None
         self._waiting: asyncio.Queue[Outcome | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(concurrency)
 
     async def add(self, outcomes: Iterable[Outcome]) -> None:
         """Write outcomes down, and wait until there is room for them."""
-        kept = []
+        written = []
         for outcome in outcomes:
             self.num_ended += 1
-            kept.append(self._keep(outcome))
+            written.append(self._write(outcome))
             cause = None if self._fail_fast is None else self._fail_fast.check(outcome)
             if cause is not None:
                 self._stopping.stop(cause, grace=0.0)
-        for outcome in kept:
+        for outcome in written:
             await self._room.acquire()
             self._waiting.put_nowait(outcome)
 

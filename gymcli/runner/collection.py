@@ -436,9 +436,9 @@ class Collection:
             # Code of environments runs in other processes: this one is hardly ever their victim.
             if self._suspects:
                 attempts = itertools.chain(attempts, self._attempts(of_suspects=True))
-            yield self._engine.run(attempts, shared, concurrency=concurrency, keep=write)
+            yield self._engine.run(attempts, shared, concurrency=concurrency, write=write)
             return
-        yield run_attempts(attempts, shared, concurrency=concurrency, keep=write)
+        yield run_attempts(attempts, shared, concurrency=concurrency, write=write)
         if not self._suspects:
             return
         if self._writer.directory is not None:
@@ -446,7 +446,7 @@ class Collection:
         if self.num_scored:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
         suspects = self._attempts(of_suspects=True)
-        yield run_attempts(suspects, shared, concurrency=1, keep=write)
+        yield run_attempts(suspects, shared, concurrency=1, write=write)
 
     def _attempts(self, *, of_suspects: bool) -> Iterator[Attempt]:
         """Return what is left to do: the suspects, or all others."""

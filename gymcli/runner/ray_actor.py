@@ -304,7 +304,7 @@ class _Session:
             self._attempts,
             shared,
             concurrency=self._job.concurrency,
-            keep=self._keep,
+            write=self._keep,
             gives_up=False,
         )
         try:

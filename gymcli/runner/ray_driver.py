@@ -201,7 +201,7 @@ class RayEngine:
         shared: Shared,
         *,
         concurrency: int,
-        keep: Callable[[Outcome], Outcome],
+        write: Callable[[Outcome], Outcome],
     ) -> AsyncGenerator[Rollout | Failure]:
         """Run attempts as `run_attempts` does.
 
@@ -210,7 +210,7 @@ class RayEngine:
             GymError: The cause, once every record is yielded, where the run was stopped.
 
         """
-        outcomes = RunOutcomes(shared, concurrency=concurrency, keep=keep)
+        outcomes = RunOutcomes(shared, concurrency=concurrency, write=write)
         run = _RayRun(self, attempts, shared, outcomes, concurrency)
         return outcomes.records(run.do_all)
 

@@ -30,7 +30,7 @@ from gymcli.runner.rescoring_report import (
     RescoringCounter,
     RescoringReport,
 )
-from gymcli.runner.verifying import find_recorded, iterated, recorded_environments, rescore_run
+from gymcli.runner.verifying import find_recorded, iterate_async, recorded_environments, rescore_run
 from gymcli.store.manifest import Manifest, differences, read_manifest
 from gymcli.store.rollout_files import rollouts_file
 from gymcli.store.run_directory import (
@@ -186,7 +186,7 @@ class Rescoring:
             engine=self._engine,
             repeat=repeat,
         )
-        return iterated(batches)
+        return iterate_async(batches)
 
     def _opened_out(self, stack: ExitStack) -> RunDirectory | None:
         """Make the new run, with what it takes over: failures, what waits, judges' answers."""
@@ -325,7 +325,7 @@ async def score_pending(
         verdicts = Verdicts(directory.path, scrubber=directory.scrubber)
         async with open_shared(judges, verdicts) as shared:
             score = run_attempts if engine is None else engine.run
-            records = score(attempts, shared, concurrency=judges.concurrency, keep=append)
+            records = score(attempts, shared, concurrency=judges.concurrency, write=append)
             async with aclosing(records):
                 async for record in records:
                     num_scored += isinstance(record, Rollout)

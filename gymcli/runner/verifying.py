@@ -62,17 +62,17 @@ if TYPE_CHECKING:
     from gymcli.runner.ray_driver import RayEngine
 
 __all__ = [
-    "JudgedJob",
+    "LoopJob",
     "find_recorded",
-    "iterated",
+    "iterate_async",
     "recorded_environments",
-    "rescore_judged",
+    "rescore_in_loop",
     "rescore_run",
     "verify",
 ]
 
 
-class JudgedJob(NamedTuple):
+class LoopJob(NamedTuple):
     """How the lines of a file are rescored."""
 
     reading: RolloutReading
@@ -85,7 +85,7 @@ class JudgedJob(NamedTuple):
     the lines."""
 
 
-class _Before(NamedTuple):
+class _EarlierRecord(NamedTuple):
     """A record as it was before it was scored again."""
 
     rollout: Rollout
@@ -99,9 +99,9 @@ class _Before(NamedTuple):
     """As it was; empty where nothing of it is kept, since what roles took stands anywhere on it."""
 
 
-async def rescore_judged(
+async def rescore_in_loop(
     read_lines: Callable[[], Iterable[Line]],
-    job: JudgedJob,
+    job: LoopJob,
     opened: Callable[[], AbstractAsyncContextManager[Shared]],
     run: Callable[..., AsyncGenerator[Rollout | Failure]] = run_attempts,
 ) -> AsyncGenerator[list[Rescored]]:
@@ -115,7 +115,7 @@ async def rescore_judged(
         run: Runs the attempts.
 
     """
-    before: dict[AttemptKey, deque[_Before]] = {}
+    before: dict[AttemptKey, deque[_EarlierRecord]] = {}
     numbers: deque[int] = deque()
     ready: dict[int, Rescored] = {}
     sizes = functools.cache(lambda: _group_sizes(read_lines(), job))
@@ -131,7 +131,7 @@ async def rescore_judged(
             found = job.find(rollout.env)
             is_kept = job.asks_nobody and rollout.env == found.name
             rollout.env = found.name
-            one = _as_it_was(line, rollout, found, job)
+            one = _earlier_record(line, rollout, found, job)
             if not is_kept:
                 one = one._replace(line=b"")
             if job.asks_nobody:
@@ -149,7 +149,9 @@ async def rescore_judged(
 
     async with opened() as shared:
         # Nothing is written here: whoever asked for the rescoring gets every result.
-        records = run(attempts(), shared, concurrency=job.concurrency, keep=lambda outcome: outcome)
+        records = run(
+            attempts(), shared, concurrency=job.concurrency, write=lambda outcome: outcome
+        )
         async with aclosing(records):
             async for record in records:
                 same_key = before[record.key]
@@ -165,17 +167,17 @@ async def rescore_judged(
                     yield [ready.pop(numbers.popleft())]
 
 
-def _as_it_was(line: Line, rollout: Rollout, found: Found, job: JudgedJob) -> _Before:
+def _earlier_record(line: Line, rollout: Rollout, found: Found, job: LoopJob) -> _EarlierRecord:
     environment = found.environment
     if environment.rescore == "recorded":
         result = kept(line, rollout, keeps_line=job.keeps_lines)
-        return _Before(rollout, environment, environment.Options(), result, line.number, b"")
+        return _EarlierRecord(rollout, environment, environment.Options(), result, line.number, b"")
     given = job.env_args.get(found.name, {})
     options = environment_options(environment, found.name, given, rollout.env_options)
-    return _Before(rollout, environment, options, None, line.number, line.data)
+    return _EarlierRecord(rollout, environment, options, None, line.number, line.data)
 
 
-def _group_sizes(lines: Iterable[Line], job: JudgedJob) -> Counter[tuple[str, str]]:
+def _group_sizes(lines: Iterable[Line], job: LoopJob) -> Counter[tuple[str, str]]:
     """Count the records of each task, where they are scored together and do not tell how many."""
     sizes: Counter[tuple[str, str]] = Counter()
     for line in lines:
@@ -185,7 +187,7 @@ def _group_sizes(lines: Iterable[Line], job: JudgedJob) -> Counter[tuple[str, st
     return sizes
 
 
-def _compared(before: _Before, record: Rollout | Failure, job: JudgedJob) -> Rescored:
+def _compared(before: _EarlierRecord, record: Rollout | Failure, job: LoopJob) -> Rescored:
     if isinstance(record, Failure):
         error = record.error
         text = ErrorReply(error.error_class, error.message, error.frames)
@@ -265,7 +267,7 @@ def verify(
         judges=Judges(roles or {}, role_params or {}, given=(*(roles or ()), *(role_params or ()))),
         keeps_lines=keeps_lines,
     )
-    return (result for batch in iterated(batches) for result in batch)
+    return (result for batch in iterate_async(batches) for result in batch)
 
 
 def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
@@ -283,10 +285,10 @@ def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
         names = environment_names(file, RolloutReading(str(file), env))
     registry = Registry((env,) if env else ())
     environments = (find_recorded(registry, name, run, manifest) for name in sorted(names))
-    return {found.name: found for found in map(_asked_again, environments)}
+    return {found.name: found for found in map(_with_stateless_server, environments)}
 
 
-def _asked_again(found: Found) -> Found:
+def _with_stateless_server(found: Found) -> Found:
     """Let a server score again where it says that its verifier needs no session.
 
     Raises:
@@ -296,7 +298,7 @@ def _asked_again(found: Found) -> Found:
     environment = found.environment
     if not (issubclass(environment, RemoteEnvironment) and environment.base_url):
         return found
-    with OwnLoop() as loop:
+    with _LoopRunner() as loop:
         if loop.run(reverify_mode(environment.base_url)) != "stateless":
             return found
     again = remote_environment(found.name, environment.base_url, rescore="verify")
@@ -359,11 +361,11 @@ def rescore_run(
     if repeat:
         forget_templates()
     sources = []
-    judged = JudgedJob(reading, find, env_args, keeps_lines, judges.concurrency)
+    judged = LoopJob(reading, find, env_args, keeps_lines, judges.concurrency)
     if engine is not None and not all(waiting.values()):
         alone = judged._replace(asks_nobody=True)
         opened = functools.partial(_opened, judges, None, None, warn, repeat)
-        sources.append(rescore_judged(lambda: lines(waits=False), alone, opened, engine.run))
+        sources.append(rescore_in_loop(lambda: lines(waits=False), alone, opened, engine.run))
     elif not any(waiting.values()):
         sources.append(_in_workers(rollout_lines(path), path, job, judges))
     elif is_mixed:
@@ -371,7 +373,7 @@ def rescore_run(
     if any(waiting.values()):
         opened = functools.partial(_opened, judges, directory, out, warn, repeat)
         read = (lambda: lines(waits=True)) if is_mixed else (lambda: rollout_lines(path))
-        sources.append(rescore_judged(read, judged, opened))
+        sources.append(rescore_in_loop(read, judged, opened))
     return _in_turn(sources)
 
 
@@ -427,7 +429,7 @@ def _waits(found: Found, judges: Judges) -> bool:
     )
 
 
-class OwnLoop:
+class _LoopRunner:
     """An event loop for code that is not async; in a thread where a notebook runs one around it."""
 
     def __init__(self) -> None:
@@ -481,13 +483,13 @@ class OwnLoop:
             self._thread.shutdown()
 
 
-def iterated(items: AsyncGenerator[T]) -> Iterator[T]:
+def iterate_async(items: AsyncGenerator[T]) -> Iterator[T]:
     """Yield what an async generator yields, by an event loop of its own."""
 
     async def next_item() -> T | None:
         return await anext(items, None)
 
-    with OwnLoop() as loop:
+    with _LoopRunner() as loop:
         try:
             while (item := loop.run(next_item())) is not None:
                 yield item

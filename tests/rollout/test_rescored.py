@@ -18,7 +18,7 @@ from gymcli.errors import RunFileError, UnknownNameError, UsageError
 from gymcli.rollout.rescored import Numbers, Rescored, RescoreJob, compared, rescore_lines
 from gymcli.rollout.rescored import new_line as line_of
 from gymcli.rollout.scoring import Workers
-from gymcli.runner.verifying import iterated, verify
+from gymcli.runner.verifying import iterate_async, verify
 from gymcli.store.lines import Line
 from gymcli.store.rollout_files import RolloutReading, decode_rollout
 from gymcli.types import CODE_HASH, AttemptKey, Message, Rollout, Score, Timing, Verifier
@@ -279,7 +279,7 @@ def rescored(lines, job):
             async for batch in rescore_lines(lines, job, workers):
                 yield batch
 
-    return (item for batch in iterated(batches()) for item in batch)
+    return (item for batch in iterate_async(batches()) for item in batch)
 
 
 def test_verify_lets_a_line_cost_no_other_its_score(tmp_path, spec):

@@ -358,5 +358,5 @@ async def all_of(engine: RayEngine) -> list[Rollout | Failure]:
     rollout = Rollout(env="e", task_id="1", attempt=0)
     attempt = Attempt(Environment[Task], EnvironmentOptions(), Verifier(), None, rollout)
     async with open_shared(Judges(), Verdicts()) as shared:
-        records = engine.run(iter([attempt]), shared, concurrency=1, keep=lambda outcome: outcome)
+        records = engine.run(iter([attempt]), shared, concurrency=1, write=lambda outcome: outcome)
         return [record async for record in records]

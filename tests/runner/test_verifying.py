@@ -19,7 +19,7 @@ from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.options import CollectOptions
 from gymcli.runner.rescoring import Rescoring, score_pending
-from gymcli.runner.verifying import JudgedJob, iterated, rescore_judged
+from gymcli.runner.verifying import LoopJob, iterate_async, rescore_in_loop
 from gymcli.store.lines import Line
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import RolloutReading
@@ -290,10 +290,10 @@ def record_of(env, number, **fields):
 
 
 def rescoring(lines, **options):
-    job = JudgedJob(RolloutReading("rollouts.jsonl"), find, **{"concurrency": 4, **options})
+    job = LoopJob(RolloutReading("rollouts.jsonl"), find, **{"concurrency": 4, **options})
     judges = Judges({"judge": "oracle"})
-    batches = rescore_judged(lines.read, job, lambda: open_shared(judges, Verdicts()))
-    return (result for batch in iterated(batches) for result in batch)
+    batches = rescore_in_loop(lines.read, job, lambda: open_shared(judges, Verdicts()))
+    return (result for batch in iterate_async(batches) for result in batch)
 
 
 @pytest.mark.parametrize("envs", [["Recorded"], ["Judged"], ["Judged", "Recorded", "Recorded"]])
