@@ -79,7 +79,8 @@ def told(record):
 
 
 @pytest.mark.parametrize(
-    ("name", "behaviour"), [("Notebook", note), ("Riddle", guess), ("Plain", note), ("Told", think)]
+    ("name", "behaviour"),
+    [("Notebook", note), ("Riddle", guess), ("Plain", note), ("TurnCounter", think)],
 )
 def test_a_served_environment_gives_the_same_records(collected, mock_server, name, behaviour):
     mock_server.behaviour = behaviour

@@ -139,7 +139,7 @@ class Judged(Environment[NonceTask]):
         return Score(float(verdict.text == "yes"), details={"reason": verdict.text})
 
 
-class Told(Environment[NonceTask]):
+class TurnCounter(Environment[NonceTask]):
     """Tells how many messages came; its verifier reads usage, model and step rewards."""
 
     max_turns = 4

@@ -391,7 +391,7 @@ def test_the_gymnasium_dialect_ends_with_a_message_that_was_cut_off():
         first = await client.post("step", {**row("r"), "response": whole})
         return first, await client.post("step", {**row("r"), "response": cut})
 
-    first, last = on(Served("Told"), talk)
+    first, last = on(Served("TurnCounter"), talk)
     assert (first["observation"], first["truncated"]) == ("That was 1.", False)
     assert (last["observation"], last["truncated"], last["terminated"]) == (None, True, False)
     assert first["reward"] + last["reward"] == 1.0, "the score, of the tokens of both"
