@@ -215,6 +215,7 @@ def test_what_is_not_there_is_told(run, name, given):
 def test_the_numbers_are_those_of_gym_metrics(run):
     [found] = asked(run, ("metrics", {}))
     assert found["metrics"] == msgspec.json.decode(msgspec.json.encode(measure(run).metrics()))
+    assert found["curves"] == [["pass@", "pass_at_k"], ["pass^", "pass_hat_k"]]
 
 
 def test_a_run_that_grows_is_followed(run):

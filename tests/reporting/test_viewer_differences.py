@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.reporting.viewer_lists import KINDS, Standing, differences
+from gymcli.reporting.viewer_lists import KINDS, TaskScores, differences
 
 KEY = ("env", "task")
 MIRRORED = {"fixed": "broken", "better": "worse", "only_a": "only_b"}
@@ -19,17 +19,17 @@ def kind(a, b):
 @pytest.mark.parametrize(
     ("a", "b", "wanted"),
     [
-        (Standing(0.0, 2, 0), Standing(1.0, 2, 2), "fixed"),
-        (Standing(1.0, 3, 3), Standing(0.5, 1, 0), "broken"),
-        (Standing(0.5, 2, 1), Standing(1.0, 2, 2), "flaky"),
-        (Standing(1.0, 2, 2), Standing(0.5, 2, 1), "flaky"),
-        (Standing(0.2, 2, 0), Standing(0.4, 2, 0), "better"),
-        (Standing(0.4, 2, 0), Standing(0.2, 2, 0), "worse"),
-        (Standing(1.0, 2, 2), Standing(1.0, 1, 1), "same"),
-        (Standing(-3.0, 2, None), Standing(7.0, 1, 1), "better"),
-        (Standing(1.0, 2, None), Standing(1.0, 1, None), "same"),
-        (Standing(1.0, 1, 1), None, "only_a"),
-        (None, Standing(1.0, 1, 1), "only_b"),
+        (TaskScores(0.0, 2, 0), TaskScores(1.0, 2, 2), "fixed"),
+        (TaskScores(1.0, 3, 3), TaskScores(0.5, 1, 0), "broken"),
+        (TaskScores(0.5, 2, 1), TaskScores(1.0, 2, 2), "flaky"),
+        (TaskScores(1.0, 2, 2), TaskScores(0.5, 2, 1), "flaky"),
+        (TaskScores(0.2, 2, 0), TaskScores(0.4, 2, 0), "better"),
+        (TaskScores(0.4, 2, 0), TaskScores(0.2, 2, 0), "worse"),
+        (TaskScores(1.0, 2, 2), TaskScores(1.0, 1, 1), "same"),
+        (TaskScores(-3.0, 2, None), TaskScores(7.0, 1, 1), "better"),
+        (TaskScores(1.0, 2, None), TaskScores(1.0, 1, None), "same"),
+        (TaskScores(1.0, 1, 1), None, "only_a"),
+        (None, TaskScores(1.0, 1, 1), "only_b"),
     ],
 )
 def test_a_task_is_of_one_kind(a, b, wanted):
@@ -40,7 +40,7 @@ def test_a_task_is_of_one_kind(a, b, wanted):
 def standings(draw):
     num = draw(st.integers(1, 4))
     passed = draw(st.none() | st.integers(0, num))
-    return Standing(draw(st.floats(-2, 2)), num, passed)
+    return TaskScores(draw(st.floats(-2, 2)), num, passed)
 
 
 tables = st.dictionaries(st.tuples(st.sampled_from("ef"), st.sampled_from("abc")), standings())

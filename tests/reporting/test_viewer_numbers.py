@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from gymcli.errors import UsageError
-from gymcli.reporting.viewer_lists import Kept
+from gymcli.reporting.viewer_lists import CachedMeasurement
 
 
 class Measurement:
@@ -26,7 +26,9 @@ class Measurement:
 
 def test_who_asks_meanwhile_waits_for_the_same_measurement():
     measurement = Measurement()
-    kept = Kept(measurement, clock=lambda: 0.0)  # which takes no time, and needs no rest
+    kept = CachedMeasurement(
+        measurement, clock=lambda: 0.0
+    )  # which takes no time, and needs no rest
 
     async def main():
         first = asyncio.create_task(kept.of(1))
@@ -50,7 +52,7 @@ def test_a_newer_version_is_measured_after_ten_times_the_measurement():
 
     async def main():
         nonlocal now
-        kept = Kept(measure, clock=lambda: now)
+        kept = CachedMeasurement(measure, clock=lambda: now)
         found = [await kept.of("a"), await kept.of("b")]
         now += 9.0
         found.append(await kept.of("b"))
@@ -63,7 +65,7 @@ def test_a_newer_version_is_measured_after_ten_times_the_measurement():
 
 def test_a_measurement_goes_on_when_nobody_waits_any_more():
     measurement = Measurement()
-    kept = Kept(measurement)
+    kept = CachedMeasurement(measurement)
 
     async def main():
         leaving = asyncio.create_task(kept.of(1))
@@ -81,7 +83,7 @@ def test_a_measurement_goes_on_when_nobody_waits_any_more():
 
 def test_a_measurement_is_given_up_at_the_end():
     measurement = Measurement()
-    kept = Kept(measurement)
+    kept = CachedMeasurement(measurement)
 
     async def main():
         await kept.close()  # nothing is measured yet
@@ -106,7 +108,7 @@ def test_what_cannot_be_measured_is_tried_again_by_who_asks_next():
         return found
 
     async def main():
-        kept = Kept(measure)
+        kept = CachedMeasurement(measure)
         with pytest.raises(UsageError, match="gone"):
             await kept.of(1)
         return await kept.of(1)
