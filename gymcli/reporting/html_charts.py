@@ -104,7 +104,7 @@ class AttemptColumns:
         self._rewards.append(math.nan if reward is None else reward)
 
     def of_tasks(self, task_ids: Iterable[str]) -> dict[str, dict[int, float | None]]:
-        """Give the rewards of some tasks, by attempt; None where an attempt has no reward."""
+        """Return the rewards of some tasks, by attempt; None where an attempt has no reward."""
         found: dict[str, dict[int, float | None]] = {task_id: {} for task_id in task_ids}
         numbers = self._task_numbers
         wanted = {numbers[task_id]: own for task_id, own in found.items() if task_id in numbers}
@@ -339,7 +339,9 @@ def groups_of(pairs: Sequence[tuple[float, float]]) -> list[PointGroup]:
             continue
         while end < num and ordered[end][0] == ordered[end - 1][0]:
             end += 1
-        groups.append(_group(ordered[start:end]))
+        own = ordered[start:end]
+        mean_x, mean_y = mean([x for x, _ in own]), mean([y for _, y in own])
+        groups.append(PointGroup(own[0][0], own[-1][0], len(own), mean_x, mean_y))
         start = end
     return groups
 
@@ -349,16 +351,6 @@ def sample_of(values: Sequence[_Value], *, seed: str) -> Sequence[_Value]:
     if len(values) <= MAX_POINTS:
         return values
     return [values[place] for place in sorted(Random(seed).sample(range(len(values)), MAX_POINTS))]
-
-
-def _group(pairs: Sequence[tuple[float, float]]) -> PointGroup:
-    return PointGroup(
-        low=pairs[0][0],
-        high=pairs[-1][0],
-        num_values=len(pairs),
-        mean_x=mean([x for x, _ in pairs]),
-        mean_y=mean([y for _, y in pairs]),
-    )
 
 
 def environments_table(metrics: RunMetrics) -> Table:
@@ -591,7 +583,7 @@ def effort_charts(
     if rows:
         if len(attempts) > 1:
             rows += _rows_of({f"completion, {env}": own for env, own in completion.items()})
-        words = f"Half of the attempts took up to {_half(rows[0])} {_first(rows)} tokens."
+        words = f"Half of the attempts took up to {_half(rows[0])} {rows[0][0]} tokens."
         table = Table("Tokens an attempt took", ("tokens", *_HEAD), rows)
         figure = _curves(completion, "completion tokens")
         charts.append(Chart(f"{name}-tokens", "Tokens", words, figure, table))
@@ -631,10 +623,6 @@ def _rows_of(values: Mapping[str, Sequence[float]]) -> list[tuple[Cell, ...]]:
 def _half(row: Sequence[Cell]) -> str:
     half = row[1]
     return half.text if isinstance(half, tuple) else "-"
-
-
-def _first(rows: Sequence[Sequence[Cell]]) -> str:
-    return str(rows[0][0])
 
 
 def _curves(values: Mapping[str, Sequence[float]], what: str) -> dict[str, object] | None:

@@ -178,11 +178,11 @@ def run_section(
     return RunSection(
         anchor=anchor,
         name=run.name,
-        facts=facts(run),
-        verdicts=[(found.verdict, judged(found)) for found in verdicts],
-        cards=cards(metrics),
-        doubts=doubts(run),
-        advice=advice(metrics),
+        facts=_facts(run),
+        verdicts=[(found.verdict, _judged(found)) for found in verdicts],
+        cards=_cards(metrics),
+        doubts=_doubts(run),
+        advice=_advice(metrics),
         environments=environments_table(metrics),
         by_environment=sections,
         effort=effort_charts(anchor, metrics, run.attempts),
@@ -227,8 +227,8 @@ def _environment_section(
     )
 
 
-def facts(run: ReportedRun) -> list[tuple[str, str]]:
-    """Say what was run, from the run's own record."""
+def _facts(run: ReportedRun) -> list[tuple[str, str]]:
+    """Return what was run, from the run's own record."""
     found = [("Model", ", ".join(run.models))]
     manifest = run.manifest
     found.append(("Environments", ", ".join(run.metrics.environments)))
@@ -249,8 +249,8 @@ def facts(run: ReportedRun) -> list[tuple[str, str]]:
     return [fact for fact in found if fact[1]]
 
 
-def cards(metrics: Metrics) -> list[Card]:
-    """Give the numbers that matter first."""
+def _cards(metrics: Metrics) -> list[Card]:
+    """Return the numbers that matter most."""
     interval = metrics.interval
     sure = f"{interval_cell(interval)} ({method_cell(interval)})" if interval else "no interval"
     if metrics.mean_reward is None and metrics.num_scored:
@@ -285,8 +285,8 @@ def cards(metrics: Metrics) -> list[Card]:
     return found
 
 
-def doubts(run: ReportedRun) -> list[str]:
-    """Say what leaves the numbers open."""
+def _doubts(run: ReportedRun) -> list[str]:
+    """Return what makes the numbers doubtful."""
     metrics = run.metrics
     found = [f"{warning}." for warning in run.warnings]
     if not metrics.num_scored:
@@ -302,8 +302,8 @@ def doubts(run: ReportedRun) -> list[str]:
     return found
 
 
-def advice(metrics: RunMetrics) -> list[str]:
-    """Give what follows from the numbers of each environment."""
+def _advice(metrics: RunMetrics) -> list[str]:
+    """Return the advice that follows from the numbers of each environment."""
     several = len(metrics.environments) > 1
     return [
         f"{env}: {sentence}" if several else sentence
@@ -312,8 +312,8 @@ def advice(metrics: RunMetrics) -> list[str]:
     ]
 
 
-def judged(found: GateVerdict) -> str:
-    """Say of a gate what it was judged by."""
+def _judged(found: GateVerdict) -> str:
+    """Return what a gate was judged by."""
     interval = f", {interval_cell(found.interval)} ({method_cell(found.interval)})"
     way_out = f"; {found.way_out}" if found.way_out else ""
     return f"{found.gate}: it is {found.value:,.4g}{interval if found.interval else ''}{way_out}"
@@ -359,7 +359,7 @@ def task_data(
     attempts: Mapping[str, AttemptColumns],
     best_rewards: Mapping[str, float | None],
 ) -> TaskData:
-    """Give the tasks, worst first: those without a score, then by mean reward.
+    """Return the tasks, worst first: those without a score, then by mean reward.
 
     Args:
         tasks: All tasks of the run.
@@ -398,7 +398,10 @@ def task_data(
 
 
 def _strip(attempts: Mapping[int, float | None]) -> tuple[list[float | str | None], int]:
-    """Give the reward of attempts 0, 1, 2, ...: "x" where there is none, None without a record."""
+    """Return the rewards of attempts 0, 1, 2, ... and their number.
+
+    "x" stands for an attempt without a reward, None for one without a record.
+    """
     num = max(attempts, default=-1) + 1
     strip: list[float | str | None] = []
     for attempt in range(min(num, MAX_ATTEMPTS)):
@@ -408,7 +411,7 @@ def _strip(attempts: Mapping[int, float | None]) -> tuple[list[float | str | Non
 
 
 def _range(tasks: Sequence[TaskMetrics], env: str, best: float | None) -> list[float]:
-    """Give the rewards of an environment between which colours are shared out."""
+    """Return the rewards of an environment between which its colours range."""
     ends = [end for task in tasks if task.env == env for end in (task.min_reward, task.max_reward)]
     rewards = [end for end in ends if end is not None]
     high = max(rewards, default=0.0)
@@ -426,7 +429,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _method(metrics: RunMetrics) -> list[str]:
-    """Say how the numbers were made."""
+    """Return how the numbers were computed."""
     lines = [
         "Mean reward: the mean over tasks of the mean reward of their scored attempts; every task "
         "weighs the same. Attempts of one task are not independent: errors and intervals are over "
@@ -453,7 +456,7 @@ def _method(metrics: RunMetrics) -> list[str]:
 
 
 def runs_table(runs: Sequence[ReportedRun]) -> Table:
-    """Give a row for each run."""
+    """Return a row for each run."""
     return Table(
         "Runs",
         (

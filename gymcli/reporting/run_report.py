@@ -71,7 +71,7 @@ _TASK_NUMBERS = (
 
 
 def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
-    """Give a line for each environment, for all together where there are several, and for slices.
+    """Return a line for each environment, for all together if there are several, and for slices.
 
     Every number has its column, with those of its error and of its interval behind it.
 
@@ -92,7 +92,7 @@ def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
 
 
 def tasks_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
-    """Give a line for each task; the arguments are those of `environments_csv`."""
+    """Return a line for each task; the arguments are those of `environments_csv`."""
     rows: list[Sequence[object]] = [("run", "environment", "task", *_TASK_NUMBERS)]
     for run in runs:
         for task in run.tasks:
@@ -102,7 +102,7 @@ def tasks_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
 
 
 def _parts(run: RunReport) -> Iterator[tuple[str, str, str, Metrics]]:
-    """Give environment, field and value of each part, with its numbers; empty: of all."""
+    """Yield environment, field and value of each part, with its numbers; empty: of all."""
     parts: list[tuple[str, Metrics]] = list(run.metrics.environments.items())
     if len(parts) != 1:
         parts.append(("", run.metrics))
@@ -130,7 +130,7 @@ def _csv(rows: Sequence[Sequence[object]], clean: Clean) -> str:
 
 
 def _cell(value: object, clean: Clean) -> object:
-    """Give a cell; a text that a spreadsheet takes for a formula gets a `'` before it."""
+    """Return a cell; a text that a spreadsheet takes for a formula gets a `'` before it."""
     if not isinstance(value, str):
         return "" if value is None else value
     fit = plain(clean(value), _MAX_TEXT)
