@@ -102,7 +102,7 @@ def number_cell(value: float | None) -> Shown | None:
     """Show a reward or a rate with three decimals; what is not finite or known is None."""
     if value is None or not math.isfinite(value):
         return None
-    text = f"{value:,.3f}"
+    text = number(value, ",.3f")
     return Shown(value, "0.000" if text == "-0.000" else text)
 
 
@@ -116,7 +116,7 @@ def amount_cell(value: float | None) -> Shown | None:
 
 def count_cell(value: int | None) -> Shown | None:
     """Show a whole number."""
-    return None if value is None else Shown(value, f"{value:,}")
+    return None if value is None else Shown(value, number(value, ","))
 
 
 def total_cell(value: int) -> Shown:
