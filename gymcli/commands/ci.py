@@ -14,6 +14,7 @@ import typer
 
 from gymcli.commands.console import harmless, message, result, results, scrubbed, warn
 from gymcli.errors import RunError, UsageError
+from gymcli.reporting.formatting import between, number, signed
 
 if TYPE_CHECKING:
     from gymcli.metrics import Aggregator, RunMetrics
@@ -224,7 +225,7 @@ class CiRequest:
 
             _write(self._markdown, markdown(reports, clean=_clean), runs)
         if self._csv is not None:
-            from gymcli.reporting.table import environments_csv, tasks_csv
+            from gymcli.reporting.run_report import environments_csv, tasks_csv
 
             table = tasks_csv if by_task else environments_csv
             _write(self._csv, table(reports, clean=_clean), runs)
@@ -322,10 +323,10 @@ def _clean(text: str) -> str:
 
 
 def _gate_text(gate: GateVerdict) -> str:
-    value = f"{gate.value:.6g}" if gate.judged_on == "number" else f"{gate.value:.3f}"
+    value = number(gate.value, ".6g" if gate.judged_on == "number" else ".3f")
     text = f"{'gate':14}{' '.join(gate.gate.split())}: {gate.verdict}, {value}"
     if gate.interval is not None:
-        text += f" ({gate.interval.low:.3f} .. {gate.interval.high:.3f})"
+        text += f" ({between(gate.interval)})"
     return f"{text}; {gate.way_out}" if gate.way_out else text
 
 
@@ -333,8 +334,8 @@ def _difference_text(comparison: Comparison) -> str:
     text = f"{'baseline':14}{comparison.a.run}: {comparison.verdict}"
     found = comparison.difference
     if found is not None:
-        text += f", {found.value:+.3f}"
+        text += f", {signed(found.value)}"
         if found.interval is not None:
-            text += f" ({found.interval.low:+.3f} .. {found.interval.high:+.3f})"
+            text += f" ({between(found.interval, '+.3f')})"
         text += f" over {comparison.num_tasks:,} tasks"
     return f"{text}; not made alike: {comparison.drift[0]}" if comparison.drift else text

@@ -12,6 +12,7 @@ import typer
 from gymcli.commands.ci import MarkdownOption
 from gymcli.commands.console import harmless, one_line, print_json, print_table, result, warn
 from gymcli.commands.options import JsonOption
+from gymcli.reporting.formatting import between, number, p_value, share, signed
 
 if TYPE_CHECKING:
     from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
@@ -134,9 +135,9 @@ def _print_runs(comparison: Comparison) -> None:
             f"{letter}  {_short(side.run, _MAX_TASK)}",
             f"{side.num_tasks:,}",
             f"{side.num_scored:,}",
-            "unknown" if side.coverage is None else f"{side.coverage:.1%}",
-            _number(side.mean_reward),
-            _number(side.strict_mean_reward),
+            share(side.coverage, unknown="unknown"),
+            number(side.mean_reward),
+            number(side.strict_mean_reward),
         )
         for letter, side in sides
     ]
@@ -179,16 +180,15 @@ def _print_parts(title: str, parts: Mapping[str, Difference], level: float) -> N
 
 def _row(name: str, found: Difference, is_adjusted: bool) -> list[str]:
     difference = found.difference
-    interval = difference.interval if difference is not None else None
     return [
         _short(name, _MAX_NAME),
         f"{found.num_tasks:,}",
-        _number(found.mean_a),
-        _number(found.mean_b),
-        "-" if difference is None else f"{difference.value:+.3f}",
-        "-" if interval is None else f"{interval.low:+.3f} .. {interval.high:+.3f}",
-        _p(found.p_value),
-        *([_p(found.p_adjusted)] if is_adjusted else []),
+        number(found.mean_a),
+        number(found.mean_b),
+        signed(None if difference is None else difference.value),
+        between(None if difference is None else difference.interval, "+.3f"),
+        p_value(found.p_value),
+        *([p_value(found.p_adjusted)] if is_adjusted else []),
         found.verdict,
     ]
 
@@ -249,9 +249,9 @@ def _print_tasks(tasks: Sequence[TaskDifference]) -> None:
     rows = [
         (
             _short(f"{task.env}/{task.task_id}" if has_several else task.task_id, _MAX_TASK),
-            _number(task.value_a),
-            _number(task.value_b),
-            f"{task.difference:+.3f}",
+            number(task.value_a),
+            number(task.value_b),
+            signed(task.difference),
             _passes(task.num_passes_a, task.num_attempts_a),
             _passes(task.num_passes_b, task.num_attempts_b),
             task.change or "-",
@@ -267,8 +267,8 @@ def _print_verdict(comparison: Comparison) -> None:
         worst = 0.0 - margin
         fails = f"{worst if comparison.is_strict else 0.0:g}"
         _print_sentence(
-            f"{'decided by':14}the {100 * deciding.level:g} % interval, {deciding.low:+.3f} .. "
-            f"{deciding.high:+.3f}: above {worst:g} it passes, else below {fails} it fails"
+            f"{'decided by':14}the {100 * deciding.level:g} % interval, "
+            f"{between(deciding, '+.3f')}: above {worst:g} it passes, else below {fails} it fails"
         )
     _print_sentence(f"{comparison.verdict}: {_reason(comparison)}")
 
@@ -301,16 +301,6 @@ def _passes(num_passes: int | None, num_attempts: int) -> str:
     return "-" if num_passes is None else f"{num_passes}/{num_attempts}"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _p(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
 def _p_is(value: float | None) -> str:
-    shown = _p(value)
+    shown = p_value(value)
     return f"p {shown}" if shown.startswith("<") else f"p = {shown}"

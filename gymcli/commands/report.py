@@ -44,7 +44,7 @@ def report(
     from gymcli.data.output import whole_file
     from gymcli.reporting.html_comparison import read_comparison
     from gymcli.reporting.html_page import MARK, html_report
-    from gymcli.reporting.html_parts import read_run
+    from gymcli.reporting.html_run import read_run
     from gymcli.reporting.run_report import RunReport
     from gymcli.store.rollout_files import unfinished_line
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gymcli.commands.console import one_line, print_table, result
+from gymcli.reporting.formatting import between, cost, number, share
 
 if TYPE_CHECKING:
-    from gymcli.metrics import Estimate, Interval, Metrics, RunMetrics, TaskMetrics
+    from gymcli.metrics import Estimate, Metrics, RunMetrics, TaskMetrics
     from gymcli.metrics.planning import Plan
     from gymcli.types import RoleUse
 
@@ -73,7 +74,7 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
     _print_counts("tokens", tokens)
     if tokens:
         last = "" if metrics.cost is None else " (tokens and cost are of each attempt's last try)"
-        result(f"{'cost':14}{_cost(metrics.cost)}{last}")
+        result(f"{'cost':14}{cost(metrics.cost)}{last}")
     for role, use in metrics.role_usage.items():
         _print_role(role, use)
     if metrics.latency is not None:
@@ -99,7 +100,7 @@ def _print_role(role: str, use: RoleUse) -> None:
     if use.num_calls:
         tokens = use.usage.prompt_tokens + use.usage.completion_tokens
         text += f", {tokens:,} tokens, {use.seconds / use.num_calls:.2f} s a call"
-        text += f", cost {_cost(use.cost)}"
+        text += f", cost {cost(use.cost)}"
     result(f"{one_line(role):14}{text} ({one_line(use.model)})")
 
 
@@ -110,7 +111,7 @@ def _print_doubts(environments: Mapping[str, Metrics]) -> None:
         prefix = f"{one_line(name)}: " if len(environments) > 1 else ""
         if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
             result(
-                f"{prefix}{'bounds':14}{found.bounds.low:.3f} .. {found.bounds.high:.3f}, "
+                f"{prefix}{'bounds':14}{between(found.bounds)}, "
                 "whatever the unscored attempts would have got"
             )
         if found.num_flaky_tasks:
@@ -123,17 +124,15 @@ def _print_doubts(environments: Mapping[str, Metrics]) -> None:
 
 
 def _summary_row(name: str, found: Metrics) -> tuple[str, ...]:
-    expected = "unknown" if found.num_expected is None else str(found.num_expected)
-    interval = found.interval
     return (
         name,
-        expected,
+        number(found.num_expected, "d", unknown="unknown"),
         str(found.num_present),
         str(found.num_scored),
-        "-" if found.coverage is None else f"{found.coverage:.1%}",
-        _number(found.mean_reward),
-        f"{interval.low:.3f} .. {interval.high:.3f}" if interval else "-",
-        _number(found.strict_mean_reward),
+        share(found.coverage),
+        number(found.mean_reward),
+        between(found.interval),
+        number(found.strict_mean_reward),
     )
 
 
@@ -170,7 +169,7 @@ def print_curves(metrics: RunMetrics) -> None:
         if found.environment_metrics:
             result()
             own = found.environment_metrics.items()
-            print_table((f"{name}: its own numbers", ""), [(k, _number(v)) for k, v in own])
+            print_table((f"{name}: its own numbers", ""), [(k, number(v)) for k, v in own])
         if found.standard_error is not None:
             _print_error(name, found)
 
@@ -188,21 +187,25 @@ def _print_k(name: str, found: Metrics) -> None:
         ks = [*ks[: _MAX_COLUMNS - 1], ks[-1]]
     rows = []
     for metric, curve in shown:
-        rows.append((metric.heading, *(_number(curve.get(k)) for k in ks)))
+        rows.append((metric.heading, *(number(curve.get(k)) for k in ks)))
         intervals = [
             estimate.interval if (estimate := found.estimates.get(f"{metric.name}{k}")) else None
             for k in ks
         ]
         if any(intervals):
-            rows.append(("", *(_between(interval) for interval in intervals)))
+            rows.append(("", *(between(one, separator="..", unknown="") for one in intervals)))
     result()
     print_table((name, *(f"k={k}" for k in ks)), rows)
 
 
 def _estimate_row(name: str, found: Estimate) -> tuple[str, ...]:
-    interval = _between(found.interval) or "-"
-    error = _number(found.standard_error)
-    return (name, _number(found.value), interval, error, f"{found.num_clusters:,}")
+    return (
+        name,
+        number(found.value),
+        between(found.interval, separator=".."),
+        number(found.standard_error),
+        f"{found.num_clusters:,}",
+    )
 
 
 def _print_error(name: str, found: Metrics) -> None:
@@ -220,10 +223,6 @@ def _print_error(name: str, found: Metrics) -> None:
         )
 
 
-def _between(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval.low:.3f}..{interval.high:.3f}"
-
-
 def print_tasks(tasks: list[TaskMetrics]) -> None:
     """Print a line for every task."""
     head = ("task", "environment", "scored", "unscored", "passed", "mean", "min", "max", "answer")
@@ -233,10 +232,10 @@ def print_tasks(tasks: list[TaskMetrics]) -> None:
             task.env,
             str(task.num_scored),
             str(task.num_unscored),
-            "-" if task.num_passes is None else str(task.num_passes),
-            _number(task.mean_reward),
-            _number(task.min_reward),
-            _number(task.max_reward),
+            number(task.num_passes, "d"),
+            number(task.mean_reward),
+            number(task.min_reward),
+            number(task.max_reward),
             one_line(task.majority_answer or "-", _MAX_ANSWER),
         )
         for task in tasks
@@ -248,14 +247,6 @@ def _print_counts(title: str, counts: dict[str, int]) -> None:
     if counts:
         text = ", ".join(f"{count:,} {one_line(name)}" for name, count in counts.items())
         result(f"{title:14}{text}")
-
-
-def _cost(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,.4f}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def print_slices(metrics: RunMetrics) -> None:
@@ -270,32 +261,30 @@ def print_slices(metrics: RunMetrics) -> None:
 
 
 def _slice_row(name: str, numbers: Metrics) -> tuple[str, ...]:
-    interval = numbers.interval
-    flaky = numbers.num_flaky_tasks
     return (
         one_line(name, _MAX_VALUE) or '""',
         f"{numbers.num_tasks:,}",
         f"{numbers.num_scored:,}",
         f"{numbers.num_unscored:,}",
-        _number(numbers.mean_reward),
-        "-" if interval is None else f"{interval.low:.3f} .. {interval.high:.3f}",
-        _number(numbers.standard_error),
-        _number((numbers.pass_at_k or {}).get("1")),
-        "-" if flaky is None else f"{flaky:,}",
+        number(numbers.mean_reward),
+        between(numbers.interval),
+        number(numbers.standard_error),
+        number((numbers.pass_at_k or {}).get("1")),
+        number(numbers.num_flaky_tasks, ","),
     )
 
 
 def print_plans(plans: Mapping[str, Plan]) -> None:
     """Print the smallest difference that runs of several sizes detect, by environment."""
-    for number, (name, found) in enumerate(plans.items()):
-        if number:
+    for place, (name, found) in enumerate(plans.items()):
+        if place:
             result()
         _print_plan(one_line(name), found)
 
 
 def _print_plan(name: str, found: Plan) -> None:
     pilot = found.pilot
-    within = "not known (one attempt of each)" if pilot.within is None else f"{pilot.within:.4f}"
+    within = number(pilot.within, ".4f", unknown="not known (one attempt of each)")
     measured = "assumed; a second run of these tasks would tell" if pilot.is_assumed else "measured"
     result(f"{name}: planned from {pilot.num_tasks:,} tasks")
     result(f"variance      {pilot.between:.4f} between tasks, {within} within")

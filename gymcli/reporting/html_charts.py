@@ -1,55 +1,117 @@
-"""Charts of rewards: how they are spread, what k attempts give, what goes with tokens and turns."""
+"""The charts and tables of a run's numbers: rewards, k attempts, failures, slices, time, tokens."""
 
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from random import Random
+from typing import NamedTuple, TypeVar
 
 from gymcli.metrics import METRICS, Estimate, Metrics, RunMetrics, TaskMetrics
-from gymcli.reporting.html_figures import (
-    Bin,
-    Group,
-    Line,
-    bars,
-    bins_of,
-    groups_of,
-    lines,
-    points,
-    ranges,
-    sample_of,
-)
+from gymcli.metrics.estimators import mean, percentile
+from gymcli.metrics.results import Percentiles
+from gymcli.reporting.formatting import share
 from gymcli.reporting.html_parts import (
     ESTIMATE_HEAD,
     Cell,
     Chart,
+    Curve,
     Table,
-    amount,
-    between,
-    count,
+    amount_cell,
+    bars,
+    count_cell,
+    distinct_labels,
     estimate_cells,
-    method_of,
-    number,
-    share,
+    interval_cell,
+    lines,
+    method_cell,
+    number_cell,
+    points,
+    ranges,
+    share_cell,
 )
 
 __all__ = [
     "MAX_DRAWN",
     "MAX_FLAKY",
+    "MAX_POINTS",
+    "AttemptColumns",
+    "Bin",
+    "bins_of",
     "component_chart",
     "counts_tables",
     "curve_chart",
+    "effort_charts",
     "environments_table",
     "estimates_table",
     "failure_chart",
     "flaky_table",
+    "groups_of",
     "reward_chart",
+    "sample_of",
     "slice_charts",
     "spread_chart",
 ]
 
+MAX_DRAWN = 40
+"""Rows of a table that its chart shows too."""
+MAX_FLAKY = 50
+MAX_POINTS = 1500
+"""Points of one chart; of more as many are drawn at random, the same ones every time."""
 
+_NUM_BINS = 20
+_NUM_GROUPS = 10
+_FEW = 12
+"""Values that are told apart one by one."""
 _FEW_STEPS = 12
 """Whole numbers that each have their tick."""
+_ONE_ATTEMPT = (
+    "No task has more than one scored attempt, so there is no curve; --repeats gives one."
+)
+_FRACTIONS = (0.50, 0.90, 0.95, 0.99)
+_CURVE = tuple(step / 50 for step in range(51))
+_MAX_LINES = 5
+"""Environments that have a line of their own."""
+_HEAD = ("p50", "p90", "p95", "p99", "attempts")
+
+_Value = TypeVar("_Value")
+
+
+class AttemptColumns:
+    """The attempts of one environment, a few numbers of each in arrays: some hundred bytes."""
+
+    def __init__(self) -> None:
+        self.rewards = array("d")
+        """Of the scored attempts; the next four are of the same ones, 0 where not recorded."""
+        self.num_turns = array("d")
+        self.seconds = array("d")
+        self.prompt_tokens = array("d")
+        self.completion_tokens = array("d")
+        self._task_numbers: dict[str, int] = {}
+        self._tasks = array("L")
+        self._attempts = array("L")
+        self._rewards = array("d")
+        """Of all attempts with a record; NaN where it has no reward."""
+
+    def add(self, task_id: str, attempt: int, reward: float | None) -> None:
+        """Take an attempt that has a record."""
+        self._tasks.append(self._task_numbers.setdefault(task_id, len(self._task_numbers)))
+        self._attempts.append(attempt)
+        self._rewards.append(math.nan if reward is None else reward)
+
+    def of_tasks(self, task_ids: Iterable[str]) -> dict[str, dict[int, float | None]]:
+        """Return the rewards of some tasks, by attempt; None where an attempt has no reward."""
+        found: dict[str, dict[int, float | None]] = {task_id: {} for task_id in task_ids}
+        numbers = self._task_numbers
+        wanted = {numbers[task_id]: own for task_id, own in found.items() if task_id in numbers}
+        for task, attempt, reward in zip(self._tasks, self._attempts, self._rewards, strict=True):
+            if task in wanted:
+                wanted[task][attempt] = None if math.isnan(reward) else reward
+        return found
 
 
 def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> Chart | None:
@@ -60,7 +122,7 @@ def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> 
     num = len(rewards)
     labels = _bin_labels(bins)
     most = max(range(len(bins)), key=lambda place: bins[place].num_values)
-    part = f"{bins[most].num_values / num:.1%}".replace("%", " %")
+    part = share(bins[most].num_values / num).replace("%", " %")
     words = (
         f"{num:,} scored attempts, rewards from {min(rewards):,.3f} to {max(rewards):,.3f}; "
         f"the commonest: {labels[most]}, {part} of them."
@@ -69,7 +131,7 @@ def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> 
         "Scored attempts by reward",
         ("reward", "attempts", "share"),
         [
-            (label, count(one.num_values), share(one.num_values / num))
+            (label, count_cell(one.num_values), share_cell(one.num_values / num))
             for label, one in zip(labels, bins, strict=True)
         ],
     )
@@ -78,7 +140,7 @@ def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> 
 
 
 def _bin_labels(bins: Sequence[Bin]) -> list[str]:
-    """Name bins with as many digits as tell them apart; 17 tell all numbers apart."""
+    """Return names of bins, with as many digits as tell them apart; 17 tell all numbers apart."""
     for digits in range(4, 18):
         labels = [_bin_label(one, digits) for one in bins]
         if len(set(labels)) == len(labels):
@@ -94,7 +156,7 @@ def _bin_label(one: Bin, digits: int) -> str:
 def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | None:
     """Show what k attempts at a task give, with bands; None where nothing is scored."""
     rows: list[tuple[Cell, ...]] = []
-    drawn: list[Line] = []
+    drawn: list[Curve] = []
     for metric in METRICS.values():
         curve: dict[str, float] | None = getattr(metrics, metric.key)
         if not curve:
@@ -105,7 +167,7 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
         )
         bands = [one.interval for one in found]
         drawn.append(
-            Line(
+            Curve(
                 f"{metric.name}k",
                 [int(k) for k in curve],
                 list(curve.values()),
@@ -130,14 +192,9 @@ def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | N
     return Chart(name, "k attempts", words, figure if len(ks) > 1 else None, table)
 
 
-_ONE_ATTEMPT = (
-    "No task has more than one scored attempt, so there is no curve; --repeats gives one."
-)
-
-
-def _told_apart(drawn: Sequence[Line]) -> list[Line]:
+def _told_apart(drawn: Sequence[Curve]) -> list[Curve]:
     """Leave out what would hide behind an earlier line; its numbers are those of that line."""
-    kept: list[Line] = []
+    kept: list[Curve] = []
     for line in drawn:
         same = next((place for place, one in enumerate(kept) if _is_same(one, line)), None)
         if same is None:
@@ -147,8 +204,8 @@ def _told_apart(drawn: Sequence[Line]) -> list[Line]:
     return kept
 
 
-def _is_same(one: Line, other: Line) -> bool:
-    """Say whether lines cannot be told apart: several sums lead to one number."""
+def _is_same(one: Curve, other: Curve) -> bool:
+    """Return whether two lines look the same; sums in different orders differ by rounding."""
     return one.x == other.x and all(
         math.isclose(*pair, abs_tol=1e-12) for pair in zip(one.y, other.y, strict=True)
     )
@@ -187,9 +244,9 @@ def spread_chart(
         [
             (
                 f"{one.low:,.0f}" if one.low == one.high else f"{one.low:,.0f} to {one.high:,.0f}",
-                count(one.num_values),
-                number(one.mean_x),
-                number(one.mean_y),
+                count_cell(one.num_values),
+                number_cell(one.mean_x),
+                number_cell(one.mean_y),
             )
             for one in groups
         ],
@@ -199,7 +256,7 @@ def spread_chart(
         [y for _, y in drawn],
         x_title=what,
         y_title="reward",
-        mean=Line("mean", [one.mean_x for one in groups], [one.mean_y for one in groups]),
+        mean=Curve("mean", [one.mean_x for one in groups], [one.mean_y for one in groups]),
         best=best,
         step=1.0 if groups[-1].high <= _FEW_STEPS else None,
     )
@@ -207,7 +264,7 @@ def spread_chart(
     return Chart(name, f"Reward against {what}", words, figure if has_picture else None, table)
 
 
-def _trend(what: str, groups: Sequence[Group]) -> str:
+def _trend(what: str, groups: Sequence[PointGroup]) -> str:
     first, last = groups[0], groups[-1]
     if len(groups) == 1:
         return f"The same in every attempt: {_span(first)}; mean reward {first.mean_y:,.3f}."
@@ -217,19 +274,87 @@ def _trend(what: str, groups: Sequence[Group]) -> str:
     )
 
 
-def _span(group: Group) -> str:
+def _span(group: PointGroup) -> str:
     ends: Iterator[str] = (f"{end:,.0f}" for end in dict.fromkeys((group.low, group.high)))
     return " to ".join(ends)
 
 
-MAX_DRAWN = 40
-"""Rows of a table that its chart shows too."""
-MAX_FLAKY = 50
-_MAX_LABEL = 40
+class Bin(NamedTuple):
+    """How many values lie from `low` on and below `high`; the last bin has its own end too.
+
+    Where `low` and `high` are one value, those that are equal to it.
+    """
+
+    low: float
+    high: float
+    num_values: int
+
+
+class PointGroup(NamedTuple):
+    """What values of y go with values of x from `low` to `high`, both among them."""
+
+    low: float
+    high: float
+    num_values: int
+    mean_x: float
+    mean_y: float
+
+
+def bins_of(values: Sequence[float], *, most: float | None = None) -> list[Bin]:
+    """Count values: each by itself where they are few, else in bins of equal width.
+
+    Args:
+        values: The values, all finite.
+        most: Where the bins end if they begin at 0; None: from the least to the greatest value.
+
+    """
+    if not values:
+        return []
+    distinct = Counter(values)
+    if len(distinct) <= _FEW:
+        return [Bin(value, value, distinct[value]) for value in sorted(distinct)]
+    low, high = min(distinct), max(distinct)
+    if most is not None and low >= 0.0 and high <= most:
+        low, high = 0.0, most
+    # By shares of both ends, as the width of the widest range is no number.
+    between = (low * (1.0 - i / _NUM_BINS) + high * (i / _NUM_BINS) for i in range(_NUM_BINS))
+    edges = [*accumulate(between, max)]  # rounding may put one below the edge before it
+    counts = [0] * _NUM_BINS
+    for value, times in distinct.items():
+        counts[max(0, bisect_right(edges, value) - 1)] += times
+    return [*map(Bin, edges, [*edges[1:], high], counts)]
+
+
+def groups_of(pairs: Sequence[tuple[float, float]]) -> list[PointGroup]:
+    """Group pairs by x: each x by itself where they are few, else tenths; equal x stay together."""
+    ordered = sorted(pairs)
+    num = len(ordered)
+    distinct = {x for x, _ in ordered}
+    num_groups = num if len(distinct) <= _FEW else _NUM_GROUPS
+    groups = []
+    start = 0
+    for number in range(1, num_groups + 1):
+        end = number * num // num_groups
+        if end <= start:
+            continue
+        while end < num and ordered[end][0] == ordered[end - 1][0]:
+            end += 1
+        own = ordered[start:end]
+        mean_x, mean_y = mean([x for x, _ in own]), mean([y for _, y in own])
+        groups.append(PointGroup(own[0][0], own[-1][0], len(own), mean_x, mean_y))
+        start = end
+    return groups
+
+
+def sample_of(values: Sequence[_Value], *, seed: str) -> Sequence[_Value]:
+    """Return at most as many values as a chart draws, in their order."""
+    if len(values) <= MAX_POINTS:
+        return values
+    return [values[place] for place in sorted(Random(seed).sample(range(len(values)), MAX_POINTS))]
 
 
 def environments_table(metrics: RunMetrics) -> Table:
-    """Give a row for each environment, and one for all where there are several."""
+    """Return a row for each environment, and one for all where there are several."""
     named: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(named) > 1:
         named.append(("all", metrics))
@@ -249,19 +374,18 @@ def environments_table(metrics: RunMetrics) -> Table:
 
 
 def _environment_cells(found: Metrics) -> tuple[Cell, ...]:
-    bounds = found.bounds
     return (
-        count(found.num_expected),
-        count(found.num_present),
-        count(found.num_scored),
-        share(found.coverage),
-        number(found.mean_reward),
-        between(found.interval),
-        method_of(found.interval),
-        number(found.strict_mean_reward),
-        None if bounds is None else f"{bounds.low:,.3f} .. {bounds.high:,.3f}",
-        count(found.num_tasks),
-        count(found.num_flaky_tasks),
+        count_cell(found.num_expected),
+        count_cell(found.num_present),
+        count_cell(found.num_scored),
+        share_cell(found.coverage),
+        number_cell(found.mean_reward),
+        interval_cell(found.interval),
+        method_cell(found.interval),
+        number_cell(found.strict_mean_reward),
+        interval_cell(found.bounds),
+        count_cell(found.num_tasks),
+        count_cell(found.num_flaky_tasks),
     )
 
 
@@ -274,7 +398,7 @@ def failure_chart(name: str, metrics: Metrics) -> Chart | None:
     table = Table(
         "Unscored attempts by class of their last error",
         ("class", "attempts", "share"),
-        [(cls, count(times), share(times / num)) for cls, times in ordered],
+        [(cls, count_cell(times), share_cell(times / num)) for cls, times in ordered],
     )
     drawn = ordered[:MAX_DRAWN]
     figure = bars(
@@ -289,14 +413,14 @@ def failure_chart(name: str, metrics: Metrics) -> Chart | None:
 
 
 def counts_tables(metrics: Metrics) -> list[Table]:
-    """Give why attempts ended, which tool calls went wrong, and what was tried again."""
+    """Return why attempts ended, which tool calls failed, and which requests were tried again."""
     counted = (
         ("Stop reasons of scored attempts", "reason", metrics.stop_reasons),
         ("Tool calls that could not be carried out", "what was wrong", metrics.tool_errors),
         ("Requests that were tried again", "error class", metrics.retries),
     )
     return [
-        Table(caption, (head, "count"), [(key, count(num)) for key, num in found.items()])
+        Table(caption, (head, "count"), [(key, count_cell(num)) for key, num in found.items()])
         for caption, head, found in counted
         if found
     ]
@@ -352,14 +476,14 @@ def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
 
 def _slice_cells(found: Metrics) -> tuple[Cell, ...]:
     return (
-        number(found.mean_reward),
-        between(found.interval),
-        method_of(found.interval),
-        number(found.standard_error),
-        count(found.num_scored),
-        count(found.num_unscored),
-        count(found.num_clusters),
-        count(found.num_flaky_tasks),
+        number_cell(found.mean_reward),
+        interval_cell(found.interval),
+        method_cell(found.interval),
+        number_cell(found.standard_error),
+        count_cell(found.num_scored),
+        count_cell(found.num_unscored),
+        count_cell(found.num_clusters),
+        count_cell(found.num_flaky_tasks),
     )
 
 
@@ -377,7 +501,8 @@ def component_chart(name: str, metrics: Metrics) -> Chart | None:
     rows: list[tuple[Cell, ...]] = [(key, *estimate_cells(found)) for key, found in named]
     own = metrics.environment_metrics
     rows += [
-        (key, amount(value), *[None] * 5, "the environment's own") for key, value in own.items()
+        (key, amount_cell(value), *[None] * 5, "the environment's own")
+        for key, value in own.items()
     ]
     if not rows:
         return None
@@ -394,7 +519,7 @@ def component_chart(name: str, metrics: Metrics) -> Chart | None:
 
 
 def flaky_table(tasks: Sequence[TaskMetrics]) -> Table | None:
-    """Give the tasks that pass sometimes, those nearest to one half first; None without any."""
+    """Return the tasks that pass sometimes, those nearest to one half first; None without any."""
     flaky = [task for task in tasks if task.num_passes and task.num_passes < task.num_scored]
     if not flaky:
         return None
@@ -409,10 +534,10 @@ def flaky_table(tasks: Sequence[TaskMetrics]) -> Table | None:
             (
                 task.task_id,
                 task.env,
-                count(task.num_passes),
-                count(task.num_scored),
-                share(_passed(task)),
-                number(task.mean_reward),
+                count_cell(task.num_passes),
+                count_cell(task.num_scored),
+                share_cell(_passed(task)),
+                number_cell(task.mean_reward),
             )
             for task in flaky[:MAX_FLAKY]
         ],
@@ -425,7 +550,7 @@ def _passed(task: TaskMetrics) -> float:
 
 
 def estimates_table(metrics: Metrics) -> Table | None:
-    """Give every number about rewards with its estimator, size, error and interval."""
+    """Return every number about rewards with its estimator, size, error and interval."""
     if not metrics.estimates:
         return None
     return Table(
@@ -435,14 +560,81 @@ def estimates_table(metrics: Metrics) -> Table | None:
     )
 
 
-def distinct_labels(texts: Iterable[str]) -> list[str]:
-    """Cut texts to what fits beside a chart; those that become equal get a number."""
-    labels: list[str] = []
-    for text in texts:
-        short = text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
-        label, times = short, 1
-        while label in labels:
-            times += 1
-            label = f"{short} ({times})"
-        labels.append(label)
-    return labels
+def effort_charts(
+    name: str, metrics: Metrics, attempts: Mapping[str, AttemptColumns]
+) -> list[Chart]:
+    """Show percentiles of seconds and of tokens, over all environments and for each."""
+    rows: list[tuple[Cell, ...]] = []
+    if metrics.latency is not None:
+        rows.append(("whole attempt", *_four(metrics.latency.total_seconds)))
+        rows.append(("in the model", *_four(metrics.latency.model_seconds)))
+    seconds = {env: _recorded(own.seconds) for env, own in attempts.items()}
+    charts = []
+    if rows:
+        rows += _rows_of(seconds) if len(seconds) > 1 else ()
+        words = f"Half of the attempts took up to {_half(rows[0])} seconds."
+        table = Table("Seconds an attempt took", ("seconds", *_HEAD), rows)
+        charts.append(
+            Chart(f"{name}-seconds", "Seconds", words, _curves(seconds, "seconds"), table)
+        )
+    prompt = {env: _recorded(own.prompt_tokens) for env, own in attempts.items()}
+    completion = {env: _recorded(own.completion_tokens) for env, own in attempts.items()}
+    rows = [*_rows_of({"completion": _joined(completion), "prompt": _joined(prompt)})]
+    if rows:
+        if len(attempts) > 1:
+            rows += _rows_of({f"completion, {env}": own for env, own in completion.items()})
+        words = f"Half of the attempts took up to {_half(rows[0])} {rows[0][0]} tokens."
+        table = Table("Tokens an attempt took", ("tokens", *_HEAD), rows)
+        figure = _curves(completion, "completion tokens")
+        charts.append(Chart(f"{name}-tokens", "Tokens", words, figure, table))
+    return charts
+
+
+def _four(found: Percentiles) -> tuple[Cell, ...]:
+    return (
+        amount_cell(found.p50),
+        amount_cell(found.p90),
+        amount_cell(found.p95),
+        amount_cell(found.p99),
+        None,
+    )
+
+
+def _recorded(values: array[float]) -> list[float]:
+    return sorted(value for value in values if value > 0.0)
+
+
+def _joined(values: Mapping[str, Sequence[float]]) -> list[float]:
+    return sorted(value for own in values.values() for value in own)
+
+
+def _rows_of(values: Mapping[str, Sequence[float]]) -> list[tuple[Cell, ...]]:
+    return [
+        (
+            title,
+            *(amount_cell(percentile(own, fraction)) for fraction in _FRACTIONS),
+            count_cell(len(own)),
+        )
+        for title, own in values.items()
+        if own
+    ]
+
+
+def _half(row: Sequence[Cell]) -> str:
+    half = row[1]
+    return half.text if isinstance(half, tuple) else "-"
+
+
+def _curves(values: Mapping[str, Sequence[float]], what: str) -> dict[str, object] | None:
+    """Draw each percentile of what attempts took; None where nothing was recorded."""
+    known = {env: own for env, own in values.items() if own}
+    if len(known) > _MAX_LINES:
+        known = {"all environments": _joined(known)}
+    if not known:
+        return None
+    percents = [100 * fraction for fraction in _CURVE]
+    drawn = [
+        Curve(env, percents, [percentile(own, fraction) for fraction in _CURVE])
+        for env, own in known.items()
+    ]
+    return lines(drawn, x_title="percentile of attempts", y_title=what)

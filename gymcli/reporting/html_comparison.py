@@ -9,18 +9,21 @@ from typing import NamedTuple
 from gymcli.errors import RunError, UsageError
 from gymcli.metrics import Estimate
 from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
-from gymcli.reporting.html_charts import MAX_DRAWN, distinct_labels
-from gymcli.reporting.html_figures import points, ranges, sample_of
+from gymcli.reporting.formatting import p_value
+from gymcli.reporting.html_charts import MAX_DRAWN, sample_of
 from gymcli.reporting.html_parts import (
     Card,
     Cell,
     Chart,
     Shown,
     Table,
-    between,
-    count,
-    method_of,
-    number,
+    count_cell,
+    distinct_labels,
+    interval_cell,
+    method_cell,
+    number_cell,
+    points,
+    ranges,
 )
 from gymcli.runner.paired_runs import compare_runs
 
@@ -93,7 +96,7 @@ def _side(run: str, model: str) -> str:
 
 
 def _words(found: Comparison) -> str:
-    """Say what the verdict means."""
+    """Return what the verdict means."""
     margin = "" if found.margin is None else f" of {found.margin:.4g}"
     by_verdict = {
         "PASS": f"B is not worse than A by the margin{margin} or more.",
@@ -107,31 +110,27 @@ def _words(found: Comparison) -> str:
 def _cards(found: Comparison) -> list[Card]:
     difference = found.difference
     test = found.test or "no test"
+    p = None if found.p_value is None else Shown(found.p_value, p_value(found.p_value, digits=4))
     return [
         Card(
             f"Difference in {found.metric}",
             None if difference is None else _signed(difference),
             _sure(difference),
         ),
-        Card("A", number(found.mean_a), f"{found.num_attempts_a:,} attempts"),
-        Card("B", number(found.mean_b), f"{found.num_attempts_b:,} attempts"),
-        Card("p-value", None if found.p_value is None else Shown(found.p_value, _p(found)), test),
-        Card("Tasks in both", count(found.num_tasks), _gained(found)),
-        Card("Fixed", count(found.num_fixed), _CHANGES["fixed"]),
-        Card("Broken", count(found.num_broken), _CHANGES["broken"]),
-        Card("Flaky", count(found.num_flaky), _CHANGES["flaky"]),
+        Card("A", number_cell(found.mean_a), f"{found.num_attempts_a:,} attempts"),
+        Card("B", number_cell(found.mean_b), f"{found.num_attempts_b:,} attempts"),
+        Card("p-value", p, test),
+        Card("Tasks in both", count_cell(found.num_tasks), _gained(found)),
+        Card("Fixed", count_cell(found.num_fixed), _CHANGES["fixed"]),
+        Card("Broken", count_cell(found.num_broken), _CHANGES["broken"]),
+        Card("Flaky", count_cell(found.num_flaky), _CHANGES["flaky"]),
     ]
 
 
 def _sure(found: Estimate | None) -> str:
     if found is None or found.interval is None:
         return "no interval"
-    return f"B - A; {between(found.interval)} ({method_of(found.interval)})"
-
-
-def _p(found: Difference) -> str:
-    assert found.p_value is not None
-    return "< 0.0001" if found.p_value < 0.0001 else f"{found.p_value:.4f}"
+    return f"B - A; {interval_cell(found.interval)} ({method_cell(found.interval)})"
 
 
 def _gained(found: Comparison) -> str:
@@ -143,7 +142,7 @@ def _gained(found: Comparison) -> str:
 
 
 def _doubts(found: Comparison) -> list[str]:
-    """Say what makes the comparison doubtful, and what it leaves out."""
+    """Return what makes the comparison doubtful, and what it leaves out."""
     doubts = [f"Not the model alone differs: {drift}." for drift in found.drift]
     doubts += [f"Not checked, since a run does not say it: {name}." for name in found.unknown]
     doubts += [f"{warning[:1].upper()}{warning[1:]}." for warning in found.warnings]
@@ -165,7 +164,7 @@ def _settings(found: Comparison) -> Table | None:
 
 
 def _method(found: Comparison) -> list[str]:
-    """Say how the verdict came about."""
+    """Return how the verdict came about."""
     estimate = found.difference
     lines = []
     if estimate is not None:
@@ -196,7 +195,11 @@ def _scatter(found: Comparison) -> Chart | None:
     table = Table(
         "Tasks by the sign of their difference",
         ("tasks", "count"),
-        [("better in B", count(better)), ("worse in B", count(worse)), ("equal", count(equal))],
+        [
+            ("better in B", count_cell(better)),
+            ("worse in B", count_cell(worse)),
+            ("equal", count_cell(equal)),
+        ],
     )
     figure = points(
         [value_a for value_a, _ in places],
@@ -249,19 +252,19 @@ def _difference_cells(part: Difference) -> tuple[Cell, ...]:
     found = part.difference
     return (
         None if found is None else _signed(found),
-        between(found.interval) if found else None,
-        method_of(found.interval) if found else None,
-        number(part.p_value),
-        number(part.p_adjusted),
-        count(part.num_tasks),
-        number(part.mean_a),
-        number(part.mean_b),
+        interval_cell(found.interval) if found else None,
+        method_cell(found.interval) if found else None,
+        number_cell(part.p_value),
+        number_cell(part.p_adjusted),
+        count_cell(part.num_tasks),
+        number_cell(part.mean_a),
+        number_cell(part.mean_b),
         part.verdict,
     )
 
 
 def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Table | None]:
-    """Give the tasks of one kind of change, the greatest differences first."""
+    """Return the tasks of one kind of change, the greatest differences first."""
     own = [task for task in tasks if task.change == change]
     title = f"{change.capitalize()} tasks: {len(own):,}"
     if not own:
@@ -275,13 +278,13 @@ def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Ta
             (
                 task.task_id,
                 task.env,
-                count(task.num_passes_a),
-                count(task.num_attempts_a),
-                count(task.num_passes_b),
-                count(task.num_attempts_b),
-                number(task.value_a),
-                number(task.value_b),
-                number(task.difference),
+                count_cell(task.num_passes_a),
+                count_cell(task.num_attempts_a),
+                count_cell(task.num_passes_b),
+                count_cell(task.num_attempts_b),
+                number_cell(task.value_a),
+                number_cell(task.value_b),
+                number_cell(task.difference),
             )
             for task in own[:MAX_TASKS]
         ],
@@ -292,6 +295,6 @@ def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Ta
 
 def _signed(found: Estimate) -> Shown:
     """Show a difference with its sign."""
-    shown = number(found.value)
+    shown = number_cell(found.value)
     assert shown is not None
     return Shown(found.value, f"+{shown.text}" if found.value > 0.0 else shown.text)

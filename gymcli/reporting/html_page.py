@@ -12,8 +12,8 @@ import msgspec
 from gymcli.errors import MissingPackageError
 from gymcli.metrics.gates import GateVerdict
 from gymcli.reporting.html_comparison import ComparisonSection
-from gymcli.reporting.html_parts import Chart, RunReading, Shown
-from gymcli.reporting.html_sections import RunSection, run_section, runs_table
+from gymcli.reporting.html_parts import Chart, Shown
+from gymcli.reporting.html_run import ReportedRun, RunSection, run_section, runs_table
 
 __all__ = ["MARK", "html_report"]
 
@@ -46,16 +46,16 @@ _IN_SCRIPT = {
 
 
 def html_report(
-    readings: Sequence[RunReading],
+    runs: Sequence[ReportedRun],
     *,
     comparison: ComparisonSection | None = None,
     verdicts: Sequence[Sequence[GateVerdict]] = (),
     clean: Callable[[str], str],
 ) -> str:
-    """Give the page about these runs.
+    """Return the page about these runs.
 
     Args:
-        readings: The runs.
+        runs: The runs.
         comparison: Two of them against each other.
         verdicts: What gates say of each run; empty: there are none.
         clean: Takes out of a text what must not be shown: secrets, control characters.
@@ -71,10 +71,10 @@ def html_report(
         raise MissingPackageError(
             f"gym report needs the package {error.name}: pip install 'gymcli[report]'"
         ) from error
-    judged = verdicts or [()] * len(readings)
+    judged = verdicts or [()] * len(runs)
     sections = [
-        run_section(reading, f"run-{number}", verdicts=own)
-        for number, (reading, own) in enumerate(zip(readings, judged, strict=True), 1)
+        run_section(run, f"run-{number}", verdicts=own)
+        for number, (run, own) in enumerate(zip(runs, judged, strict=True), 1)
     ]
     charts = [chart for section in sections for chart in _charts(section)]
     if comparison is not None:
@@ -100,14 +100,14 @@ def html_report(
         sections=sections,
         titles=_TITLES,
         comparison=comparison,
-        runs=runs_table(readings),
+        runs=runs_table(runs),
         figures=_embedded({chart.name: _plain(chart.figure, clean) for chart in charts}),
         tasks=_embedded({one.anchor: _cleaned(one.tasks.data, clean) for one in sections}),
     )
 
 
 def _charts(section: RunSection) -> list[Chart]:
-    """Give the charts of a run that have a picture."""
+    """Return the charts of a run that have a picture."""
     found = [chart for one in section.by_environment for chart in one.charts]
     found += [*section.effort, *section.slices]
     if section.failures is not None:
@@ -127,7 +127,7 @@ def _trusted(text: str) -> object:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Give the content security policy: these scripts alone, and nothing from anywhere.
+    """Return the content security policy: these scripts alone, and nothing from anywhere.
 
     Plotly sets styles as it draws, so those cannot be told by their hashes; there is no address
     that one of them could load from.
@@ -143,7 +143,7 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 def _embedded(value: object) -> object:
-    """Give a value as JSON that a script element can hold."""
+    """Return a value as JSON that a script element can hold."""
     text = msgspec.json.encode(value).decode()
     for character, escaped in _IN_SCRIPT.items():
         text = text.replace(character, escaped)
@@ -151,7 +151,7 @@ def _embedded(value: object) -> object:
 
 
 def _cleaned(value: object, clean: Callable[[str], str]) -> object:
-    """Give JSON with every text of it cleaned."""
+    """Return JSON with every text of it cleaned."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list | tuple):
@@ -162,7 +162,7 @@ def _cleaned(value: object, clean: Callable[[str], str]) -> object:
 
 
 def _plain(figure: object, clean: Callable[[str], str]) -> object:
-    """Give a figure whose texts are cleaned, and are no markup to plotly."""
+    """Return a figure whose texts are cleaned, and are no markup to plotly."""
 
     def plain(text: str) -> str:
         return clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

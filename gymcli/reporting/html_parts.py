@@ -1,38 +1,54 @@
-"""What sections are made of: numbers as they are shown, tables, and charts with their tables."""
+"""What the page is made of: cells of tables, and figures for plotly in the colours of the page.
+
+A colour is a variable of the page's style sheet, which the script puts in as it draws, so that a
+figure suits light and dark. No text here is markup: the page escapes all of them for plotly.
+"""
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from gymcli.metrics import Estimate, Interval, RunMetrics, TaskMetrics
-from gymcli.runner.measure import index_run, measure
-from gymcli.store.manifest import Manifest, read_manifest
+from gymcli.metrics import Estimate, Interval
+from gymcli.metrics.results import Bounds
+from gymcli.reporting.formatting import between, method_of, number, share
 from gymcli.types import JSONObject
 
 __all__ = [
     "ESTIMATE_HEAD",
-    "Attempts",
     "Card",
     "Cell",
     "Chart",
-    "RunReading",
+    "Curve",
     "Shown",
     "Table",
-    "amount",
-    "between",
-    "count",
+    "amount_cell",
+    "bars",
+    "count_cell",
+    "distinct_labels",
     "estimate_cells",
-    "method_of",
-    "number",
-    "read_run",
-    "share",
-    "total",
+    "interval_cell",
+    "lines",
+    "method_cell",
+    "number_cell",
+    "points",
+    "ranges",
+    "share_cell",
+    "total_cell",
 ]
+
+_MAX_LABEL = 40
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
+"""Lines and points differ in shape too, for whoever cannot tell their colours."""
+_NUM_COLOURS = 5
+_MAX_LABELS = 12
+"""Bars that all have a label beneath."""
+_MAX_CHARACTERS = 64
+"""That fit side by side beneath a chart on a phone."""
+_MAX_WHOLE = 5
+"""Counts up to which an axis would have ticks between whole numbers."""
 
 
 class Shown(NamedTuple):
@@ -82,15 +98,15 @@ class Chart(NamedTuple):
     table: Table
 
 
-def number(value: float | None) -> Shown | None:
+def number_cell(value: float | None) -> Shown | None:
     """Show a reward or a rate with three decimals; what is not finite or known is None."""
     if value is None or not math.isfinite(value):
         return None
-    text = f"{value:,.3f}"
+    text = number(value, ",.3f")
     return Shown(value, "0.000" if text == "-0.000" else text)
 
 
-def amount(value: float | None) -> Shown | None:
+def amount_cell(value: float | None) -> Shown | None:
     """Show a time, a sum of tokens or money with about three digits."""
     if value is None or not math.isfinite(value):
         return None
@@ -98,21 +114,21 @@ def amount(value: float | None) -> Shown | None:
     return Shown(value, f"{value:,.0f}" if size >= 100 else f"{value:,.{1 if size >= 10 else 2}f}")
 
 
-def count(value: int | None) -> Shown | None:
+def count_cell(value: int | None) -> Shown | None:
     """Show a whole number."""
-    return None if value is None else Shown(value, f"{value:,}")
+    return None if value is None else Shown(value, number(value, ","))
 
 
-def total(value: int) -> Shown:
+def total_cell(value: int) -> Shown:
     """Show a sum that may be large: millions with one decimal."""
     return Shown(value, f"{value / 1e6:,.1f} M" if value >= 10_000_000 else f"{value:,}")
 
 
-def share(value: float | None) -> Shown | None:
+def share_cell(value: float | None) -> Shown | None:
     """Show a share in per cent; only what is whole is 100.0 %, and only nothing 0.0 %."""
     if value is None or not math.isfinite(value):
         return None
-    text = f"{value:.1%}"
+    text = share(value)
     if text == "100.0%" and value < 1.0:
         text = "99.9%"
     elif text == "0.0%" and value > 0.0:
@@ -120,14 +136,14 @@ def share(value: float | None) -> Shown | None:
     return Shown(value, text.replace("%", " %"))
 
 
-def between(interval: Interval | None) -> str | None:
+def interval_cell(interval: Interval | Bounds | None) -> str | None:
     """Show the ends of an interval."""
-    return None if interval is None else f"{interval.low:,.3f} .. {interval.high:,.3f}"
+    return None if interval is None else between(interval, ",.3f")
 
 
-def method_of(interval: Interval | None) -> str | None:
-    """Name the level and the method of an interval."""
-    return None if interval is None else f"{100 * interval.level:g} % {interval.method}"
+def method_cell(interval: Interval | None) -> str | None:
+    """Show the level and the method of an interval."""
+    return None if interval is None else method_of(interval)
 
 
 ESTIMATE_HEAD = ("value", "interval", "method", "standard error", "attempts", "tasks", "estimator")
@@ -137,104 +153,258 @@ def estimate_cells(estimate: Estimate) -> tuple[Cell, ...]:
     """Show a number with all that says how sure it is, under `ESTIMATE_HEAD`."""
     error = estimate.standard_error
     return (
-        number(estimate.value),
-        between(estimate.interval),
-        method_of(estimate.interval),
-        None if error is None else Shown(error, f"{error:.4f}"),
-        count(estimate.num_values),
-        count(estimate.num_clusters),
+        number_cell(estimate.value),
+        interval_cell(estimate.interval),
+        method_cell(estimate.interval),
+        None if error is None else Shown(error, number(error, ".4f")),
+        count_cell(estimate.num_values),
+        count_cell(estimate.num_clusters),
         estimate.estimator,
     )
 
 
-class Attempts:
-    """The attempts of one environment, a few numbers of each in arrays: some hundred bytes."""
-
-    def __init__(self) -> None:
-        self.rewards = array("d")
-        """Of the scored attempts; the next four are of the same ones, 0 where not recorded."""
-        self.num_turns = array("d")
-        self.seconds = array("d")
-        self.prompt_tokens = array("d")
-        self.completion_tokens = array("d")
-        self._task_numbers: dict[str, int] = {}
-        self._tasks = array("L")
-        self._attempts = array("L")
-        self._rewards = array("d")
-        """Of all attempts with a record; NaN where it has no reward."""
-
-    def add(self, task_id: str, attempt: int, reward: float | None) -> None:
-        """Take an attempt that has a record."""
-        self._tasks.append(self._task_numbers.setdefault(task_id, len(self._task_numbers)))
-        self._attempts.append(attempt)
-        self._rewards.append(math.nan if reward is None else reward)
-
-    def of_tasks(self, task_ids: Iterable[str]) -> dict[str, dict[int, float | None]]:
-        """Give the rewards of some tasks, by attempt; None where an attempt has no reward."""
-        found: dict[str, dict[int, float | None]] = {task_id: {} for task_id in task_ids}
-        numbers = self._task_numbers
-        wanted = {numbers[task_id]: own for task_id, own in found.items() if task_id in numbers}
-        for task, attempt, reward in zip(self._tasks, self._attempts, self._rewards, strict=True):
-            if task in wanted:
-                wanted[task][attempt] = None if math.isnan(reward) else reward
-        return found
+def distinct_labels(texts: Iterable[str]) -> list[str]:
+    """Cut texts to what fits beside a chart; those that become equal get a number."""
+    labels: list[str] = []
+    for text in texts:
+        short = text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
+        label, times = short, 1
+        while label in labels:
+            times += 1
+            label = f"{short} ({times})"
+        labels.append(label)
+    return labels
 
 
-@dataclass(frozen=True)
-class RunReading:
-    """One run as it was read."""
+class Curve(NamedTuple):
+    """One line of a figure."""
 
     name: str
-    """As it was given."""
-    manifest: Manifest | None
-    models: Sequence[str]
-    metrics: RunMetrics
-    warnings: Sequence[str]
-    """What is wrong with the numbers."""
-    tasks: Sequence[TaskMetrics]
-    attempts: Mapping[str, Attempts]
-    """By environment."""
-    best_rewards: Mapping[str, float | None]
-    """The best reward that there can be, by environment; None: unbounded, or not known."""
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+    """The ends of the band around it; empty: there is none."""
 
 
-def read_run(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> RunReading:
-    """Read a run directory, or a rollout file of ours or of NeMo Gym.
+def bars(
+    labels: Sequence[str],
+    values: Sequence[int],
+    *,
+    x_title: str,
+    y_title: str,
+    flat: bool = False,
+) -> JSONObject:
+    """Draw a bar for each label and its count; `flat` lays them down, the first one on top."""
+    along, across = ("y", "x") if flat else ("x", "y")
+    trace: JSONObject = {
+        "type": "bar",
+        along: list(labels),
+        across: list(values),
+        "orientation": "h" if flat else "v",
+        "marker": {"color": "var(--c0)"},
+        "hoverinfo": "x+y",
+    }
+    whole = {"dtick": 1} if max(values) <= _MAX_WHOLE else {}
+    few = {}
+    if len(labels) > _MAX_LABELS:
+        few = {"nticks": max(2, min(4, _MAX_CHARACTERS // max(map(len, labels)))), "tickangle": 0}
+    layout: JSONObject = {
+        "xaxis": _axis(x_title, **whole) if flat else _axis(x_title, type="category", **few),
+        "yaxis": _axis(y_title, type="category", autorange="reversed")
+        if flat
+        else _axis(y_title, rangemode="tozero", **whole),
+        "bargap": 0.15 if len(labels) > 3 else 0.6,
+    }
+    if flat:
+        layout["height"] = _height(labels)
+    return {"data": [trace], "layout": layout}
 
-    Args:
-        path: The directory or the file.
-        env: The environment of lines that name none.
-        by: Fields of the task rows to slice the numbers by.
 
-    Raises:
-        UsageError: The path or one of its lines is wrong, or a field has too many values.
+def lines(
+    given: Sequence[Curve],
+    *,
+    x_title: str,
+    y_title: str,
+    ticks: Sequence[float] = (),
+    is_log: bool = False,
+    best: float | None = None,
+) -> JSONObject:
+    """Draw lines, each with its band where it has one; `best` is what no reward is above."""
+    traces: list[object] = []
+    for place, line in enumerate(given):
+        colour = f"--c{place % _NUM_COLOURS}"
+        banded = [
+            (x, low, high)
+            for x, low, high in zip(line.x, line.low, line.high, strict=False)
+            if low is not None and high is not None
+        ]
+        if banded:
+            xs, lows, highs = zip(*banded, strict=True)
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": [*xs, *reversed(xs)],
+                    "y": [*highs, *reversed(lows)],
+                    "fill": "toself",
+                    "fillcolor": f"var({colour}-band)",
+                    "line": {"width": 0},
+                    "hoverinfo": "skip",
+                    "legendgroup": str(place),
+                    "showlegend": False,
+                }
+            )
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers" if len(line.x) <= 32 else "lines",
+                "name": line.name,
+                "x": list(line.x),
+                "y": list(line.y),
+                "line": {"color": f"var({colour})", "dash": _DASHES[place % len(_DASHES)]},
+                "marker": {"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": 8},
+                "legendgroup": str(place),
+                "hoverinfo": "x+y+name",
+            }
+        )
+    axis = _axis(x_title, type="log" if is_log else "linear")
+    if ticks:
+        axis |= {"tickvals": list(ticks), "ticktext": [f"{tick:g}" for tick in ticks]}
+    layout: JSONObject = {
+        "xaxis": axis,
+        "yaxis": _axis(y_title, **_from_zero_to(best)),
+        "showlegend": len(given) > 1,
+    }
+    return {"data": traces, "layout": layout}
 
+
+def points(
+    x: Sequence[float],
+    y: Sequence[float],
+    *,
+    x_title: str,
+    y_title: str,
+    labels: Sequence[str] = (),
+    sizes: Sequence[int] = (),
+    mean: Curve | None = None,
+    diagonal: tuple[float, float] | None = None,
+    best: float | None = None,
+    step: float | None = None,
+) -> JSONObject:
+    """Draw points; over them a line of means, or the diagonal from one value to another.
+
+    `sizes` says how many each point stands for, where that is not one; `step` is from tick to
+    tick.
     """
-    manifest = read_manifest(path) if path.is_dir() else None
-    aggregator = measure(path, env=env, by=by)
-    attempts: dict[str, Attempts] = {}
-    models: dict[str, None] = {}
-    with index_run(path, env=env) as index:
-        for row in index.rows:
-            own = attempts.setdefault(row.env, Attempts())
-            own.add(row.task_id, row.attempt, row.reward)
-            if row.model is not None:
-                models[row.model] = None
-            if row.reward is None:
-                continue
-            own.rewards.append(row.reward)
-            own.num_turns.append(row.num_turns)
-            own.seconds.append(row.seconds or 0.0)
-            own.prompt_tokens.append(row.prompt_tokens)
-            own.completion_tokens.append(row.completion_tokens)
-    known = manifest.environments if manifest else {}
-    return RunReading(
-        name=str(path),
-        manifest=manifest,
-        models=[manifest.model] if manifest and manifest.model else list(models),
-        metrics=aggregator.metrics(),
-        warnings=aggregator.warnings,
-        tasks=aggregator.task_rows(),
-        attempts=dict(sorted(attempts.items())),
-        best_rewards={name: record.max_reward for name, record in known.items()},
-    )
+    cloud: JSONObject = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "attempts" if mean else "tasks",
+        "x": list(x),
+        "y": list(y),
+        "marker": {
+            "color": "var(--c0)",
+            "size": [min(40.0, 6.0 + 3.0 * math.sqrt(size)) for size in sizes] or 7,
+            "opacity": 0.45,
+        },
+        "cliponaxis": False,
+        "hoverinfo": "x+y",
+    }
+    if labels:
+        cloud |= {"text": list(labels), "hoverinfo": "x+y+text"}
+    traces: list[object] = [cloud]
+    if mean is not None:
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": mean.name,
+                "x": list(mean.x),
+                "y": list(mean.y),
+                "line": {"color": "var(--c1)", "width": 2},
+                "marker": {"symbol": "diamond", "size": 9},
+                "hoverinfo": "x+y+name",
+            }
+        )
+    if diagonal is not None:
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": "equal",
+                "x": list(diagonal),
+                "y": list(diagonal),
+                "line": {"color": "var(--muted)", "dash": "dot", "width": 1},
+                "hoverinfo": "skip",
+            }
+        )
+    layout: JSONObject = {
+        "xaxis": _axis(x_title, rangemode="tozero", **({"dtick": step} if step else {})),
+        "yaxis": _axis(y_title, **_from_zero_to(best)),
+        "showlegend": len(traces) > 1,
+    }
+    return {"data": traces, "layout": layout}
+
+
+def ranges(
+    labels: Sequence[str],
+    values: Sequence[float],
+    intervals: Sequence[Interval | None],
+    *,
+    x_title: str,
+    mark: float | None = None,
+) -> JSONObject:
+    """Draw a point for each label with its interval, the first one on top; `mark` is a line."""
+    ends = [
+        (value, value) if found is None else (found.low, found.high)
+        for value, found in zip(values, intervals, strict=True)
+    ]
+    trace: JSONObject = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": list(values),
+        "y": list(labels),
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
+            "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
+            "color": "var(--c0)",
+        },
+        "marker": {"color": "var(--c0)", "size": 9},
+        "hoverinfo": "x+y",
+    }
+    layout: JSONObject = {
+        "xaxis": _axis(x_title),
+        "yaxis": _axis("", type="category", autorange="reversed"),
+        "height": _height(labels),
+    }
+    if mark is not None:
+        line = {"color": "var(--muted)", "dash": "dot", "width": 1}
+        layout["shapes"] = [
+            {
+                "type": "line",
+                "x0": mark,
+                "x1": mark,
+                "y0": 0,
+                "y1": 1,
+                "yref": "paper",
+                "line": line,
+            }
+        ]
+    return {"data": [trace], "layout": layout}
+
+
+def _height(labels: Sequence[str]) -> int:
+    """Return the height of a chart with these labels beneath each other, in pixels."""
+    return 90 + 30 * len(labels)
+
+
+def _from_zero_to(best: float | None) -> JSONObject:
+    """Return the range of an axis of rewards; plotly chooses where they have no known ends."""
+    return {"rangemode": "tozero"} if best is None else {"range": [-0.04 * best, 1.04 * best]}
+
+
+def _axis(title: str, **more: object) -> JSONObject:
+    return {"title": {"text": title}, "automargin": True, "fixedrange": True, **more}

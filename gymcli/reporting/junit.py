@@ -15,7 +15,8 @@ from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
 from gymcli.metrics import Metrics
-from gymcli.reporting.run_report import Clean, RunReport, between, number, one_line, plain
+from gymcli.reporting.formatting import Clean, between, number, one_line, plain
+from gymcli.reporting.run_report import RunReport
 from gymcli.store.run_index import Row, RunIndex
 from gymcli.types import Failure
 
@@ -38,8 +39,8 @@ class IndexedReport(NamedTuple):
     attempts: RunIndex
 
 
-class _Trouble(NamedTuple):
-    """What is wrong with a case."""
+class _Problem(NamedTuple):
+    """Why a case is a failure or an error."""
 
     kind: Literal["failure", "error"]
     type: str
@@ -54,7 +55,7 @@ class _Case(NamedTuple):
     seconds: float
     note: str
     """What is said of it where nothing is wrong with it."""
-    trouble: _Trouble | None
+    problem: _Problem | None
 
 
 def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) -> None:
@@ -73,7 +74,7 @@ def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) 
 
     """
     text = io.TextIOWrapper(file, encoding="utf-8", write_through=True)
-    writer = _Writer(text, clean)
+    writer = _JUnitWriter(text, clean)
     writer.start("testsuites", {})
     for run in runs:
         prefix = f"{run.report.run}: " if len(runs) > 1 else ""
@@ -82,7 +83,7 @@ def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) 
             writer.suite(f"{prefix}gates", run.report, properties, gates)
         tasks = _tasks(run.attempts)
         for env, metrics in run.report.metrics.environments.items():
-            own = _Suite(run.attempts, env, clean)
+            own = _EnvironmentCases(run.attempts, env, clean)
             cases = (own.case(task_id, rows) for task_id, rows in tasks.get(env, {}).items())
             writer.suite(prefix + env, run.report, _properties(run.report, metrics), list(cases))
     writer.end("testsuites", is_inline=False)
@@ -91,7 +92,7 @@ def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) 
 
 
 def _tasks(index: RunIndex) -> dict[str, dict[str, list[int]]]:
-    """Give the rows of each task, by environment and task id."""
+    """Return the rows of each task, by environment and task id."""
     found: dict[str, dict[str, list[int]]] = {}
     for row in index.rows:
         found.setdefault(row.env, {}).setdefault(row.task_id, []).append(row.number)
@@ -99,7 +100,7 @@ def _tasks(index: RunIndex) -> dict[str, dict[str, list[int]]]:
 
 
 def _properties(report: RunReport, metrics: Metrics) -> dict[str, str]:
-    """Give the numbers of an environment as properties of its suite."""
+    """Return the numbers of an environment as properties of its suite."""
     counts = ("num_expected", "num_present", "num_scored", "num_unscored", "coverage", "cost")
     properties = {"run": report.run, "model": report.model}
     properties |= {name: str(getattr(metrics, name)) for name in counts}
@@ -112,22 +113,22 @@ def _properties(report: RunReport, metrics: Metrics) -> dict[str, str]:
 
 def _gates(report: RunReport) -> Iterator[_Case]:
     if report.incomplete:
-        lack = _Trouble("error", "Incomplete", report.incomplete, report.incomplete)
+        lack = _Problem("error", "Incomplete", report.incomplete, report.incomplete)
         yield _Case("the run is whole", 0.0, "", lack)
     for gate in report.gates:
         sure = f" ({between(gate.interval)})" if gate.interval else ""
         text = f"{gate.verdict}: {gate.value:.4g}{sure}"
-        trouble = None
+        problem = None
         if gate.verdict != "PASS":
             kind: Literal["failure", "error"] = "failure" if gate.verdict == "FAIL" else "error"
-            trouble = _Trouble(kind, gate.verdict, text, gate.way_out)
-        yield _Case(gate.gate, 0.0, text, trouble)
-    for problem in report.problems:
-        trouble = _Trouble("error", "NotJudged", problem.reason, problem.reason)
-        yield _Case(problem.what, 0.0, "", trouble)
+            problem = _Problem(kind, gate.verdict, text, gate.way_out)
+        yield _Case(gate.gate, 0.0, text, problem)
+    for unjudged in report.problems:
+        problem = _Problem("error", "NotJudged", unjudged.reason, unjudged.reason)
+        yield _Case(unjudged.what, 0.0, "", problem)
 
 
-class _Suite:
+class _EnvironmentCases:
     """Makes the cases of one environment."""
 
     def __init__(self, index: RunIndex, env: str, clean: Clean) -> None:
@@ -136,13 +137,13 @@ class _Suite:
         self._threshold = index.facts(env).success_threshold
 
     def case(self, task_id: str, numbers: Iterable[int]) -> _Case:
-        """Give the case of a task from the rows of its attempts."""
+        """Return the case of a task from the rows of its attempts."""
         rows = sorted((self._index.rows[number] for number in numbers), key=lambda r: r.attempt)
         seconds = sum(row.seconds or 0.0 for row in rows)
         scored = [row for row in rows if row.reward is not None]
-        return _Case(task_id, seconds, _counted(scored), self._trouble(rows, scored))
+        return _Case(task_id, seconds, _counted(scored), self._problem(rows, scored))
 
-    def _trouble(self, rows: Sequence[Row], scored: Sequence[Row]) -> _Trouble | None:
+    def _problem(self, rows: Sequence[Row], scored: Sequence[Row]) -> _Problem | None:
         unscored = [row for row in rows if row.reward is None]
         if unscored:
             classes = Counter(row.error or _WAITING for row in unscored)
@@ -150,16 +151,16 @@ class _Suite:
             message = f"{len(unscored)} of {len(rows)} attempts have no score: {counted}"
             if scored:
                 message += f"; {_counted(scored)}"
-            return _Trouble("error", classes.most_common(1)[0][0], message, self._text(rows))
+            return _Problem("error", classes.most_common(1)[0][0], message, self._text(rows))
         mean = rows[0].avg
         if self._threshold is None or mean is None or mean >= self._threshold:
             return None
         message = f"{_counted(rows)}, below {self._threshold:g}"
         is_flaky = any(row.passed for row in rows)
-        return _Trouble("failure", "Flaky" if is_flaky else "Failed", message, self._text(rows))
+        return _Problem("failure", "Flaky" if is_flaky else "Failed", message, self._text(rows))
 
     def _text(self, rows: Sequence[Row]) -> str:
-        """Give a line for each attempt, the unscored ones with what was wrong."""
+        """Return a line for each attempt, with what went wrong with unscored ones."""
         lines = [self._line(row) for row in rows[:_MAX_LINES]]
         if len(rows) > _MAX_LINES:
             lines.append(f"and {len(rows) - _MAX_LINES} more attempts")
@@ -182,7 +183,7 @@ class _Suite:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    """Say how many attempts passed, and their mean."""
+    """Return how many attempts passed, and their mean, in words."""
     mean = sum(row.reward or 0.0 for row in rows) / len(rows) if rows else None
     passed = [row.passed for row in rows]
     text = f"mean reward {number(mean)} of {len(rows)}"
@@ -191,7 +192,7 @@ def _counted(rows: Sequence[Row]) -> str:
     return f"{sum(map(bool, passed))} of {len(rows)} attempts passed, mean reward {number(mean)}"
 
 
-class _Writer:
+class _JUnitWriter:
     """Writes elements; texts are made fit for XML on the way."""
 
     def __init__(self, file: io.TextIOBase, clean: Clean) -> None:
@@ -226,7 +227,7 @@ class _Writer:
         self, name: str, report: RunReport, properties: Mapping[str, str], cases: Sequence[_Case]
     ) -> None:
         """Write a suite with its cases."""
-        kinds = Counter(case.trouble.kind for case in cases if case.trouble is not None)
+        kinds = Counter(case.problem.kind for case in cases if case.problem is not None)
         attributes = {
             "name": name,
             "package": "gym",
@@ -248,7 +249,7 @@ class _Writer:
             self._case(name, case)
         self.start("system-out", {})
         for case in cases:
-            if case.trouble is None:
+            if case.problem is None:
                 line = f"{one_line(self._clean(case.name))}: {case.note}"
                 self._xml.characters(plain(line, _MAX_MESSAGE) + "\n")
         self.end("system-out")
@@ -258,17 +259,17 @@ class _Writer:
     def _case(self, suite: str, case: _Case) -> None:
         name = one_line(self._clean(case.name), _MAX_NAME)
         attributes = {"name": name, "classname": suite, "time": _seconds(case.seconds)}
-        if case.trouble is None:
+        if case.problem is None:
             self.element("testcase", attributes)
             return
-        kind, type_, message, text = case.trouble
+        kind, type_, message, text = case.problem
         self.start("testcase", attributes)
         self.element(kind, {"type": type_, "message": message}, text)
         self.end("testcase", is_inline=False)
 
 
 def _time_of(report: RunReport) -> time.struct_time:
-    """Give when a run began, of which a file of somebody else's may say anything."""
+    """Return when a run began, within the years that can be written."""
     return time.gmtime(min(max(0.0, report.started_at), _LAST_SECOND))
 
 

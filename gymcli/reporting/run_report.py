@@ -1,30 +1,22 @@
-"""What is reported of a run: its numbers, its gates, and how it stands to a baseline."""
+"""What is reported of a run, and its numbers as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from gymcli.metrics import Interval, RunMetrics, TaskMetrics
-from gymcli.metrics.comparison_results import Comparison, Verdict
+from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.comparison_results import Comparison
 from gymcli.metrics.gates import GateProblem, GateVerdict
 from gymcli.metrics.planning import Plan
+from gymcli.reporting.formatting import Clean, plain
 
-__all__ = [
-    "Clean",
-    "MetricsReport",
-    "MetricsReports",
-    "RunReport",
-    "between",
-    "number",
-    "one_line",
-    "plain",
-    "signed",
-    "verdict_of",
-]
+__all__ = ["MetricsReport", "MetricsReports", "RunReport", "environments_csv", "tasks_csv"]
 
 
 class RunReport(NamedTuple):
@@ -66,47 +58,80 @@ class MetricsReports(msgspec.Struct, kw_only=True):
     power: dict[str, Plan] = {}
 
 
-def verdict_of(gates: Sequence[GateVerdict]) -> Verdict:
-    """Give what all gates together come to."""
-    verdicts = {gate.verdict for gate in gates}
-    if "FAIL" in verdicts:
-        return "FAIL"
-    return "INCONCLUSIVE" if "INCONCLUSIVE" in verdicts else "PASS"
-
-
-Clean: TypeAlias = Callable[[str], str]
-"""Takes secrets out of a text."""
-
-_UNFIT = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+_MAX_TEXT = 1000
+_FORMULA = re.compile(r"\s*[=+\-@\t\r]")
+_COUNTS = (
+    *("num_expected", "num_present", "num_scored", "num_unscored", "coverage"),
+    *("num_tasks", "num_flaky_tasks", "cost"),
 )
-"""What XML forbids, what reorders or hides what is read, and what stands for no character."""
+_TASK_NUMBERS = (
+    *("num_scored", "num_unscored", "num_passes", "mean_reward", "min_reward", "max_reward"),
+    "majority_answer",
+)
 
 
-def plain(text: str, max_characters: int) -> str:
-    """Give a text without what XML forbids and readers cannot see; a longer one ends with `…`."""
-    fit = _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text[:max_characters])
-    return fit if len(text) <= max_characters else f"{fit[:-1]}…"
+def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
+    """Return a line for each environment, for all together if there are several, and for slices.
+
+    Every number has its column, with those of its error and of its interval behind it.
+
+    Args:
+        runs: The runs.
+        clean: Takes secrets out of texts.
+
+    """
+    parts = [(run.run, *part) for run in runs for part in _parts(run)]
+    names = list(dict.fromkeys(name for *_, own in parts for name in own.estimates))
+    columns = [c for name in names for c in (name, f"{name} error", f"{name} low", f"{name} high")]
+    rows: list[Sequence[object]] = [("run", "environment", "field", "value", *_COUNTS, *columns)]
+    for run, env, field, value, metrics in parts:
+        counts = [getattr(metrics, name) for name in _COUNTS]
+        found = [cell for name in names for cell in _estimate(metrics, name)]
+        rows.append((run, env, field, value, *counts, *found))
+    return _csv(rows, clean)
 
 
-def one_line(text: str, max_characters: int = 100) -> str:
-    """Give the same as one line."""
-    start = text[: 4 * max_characters]
-    mark = "…" if len(text) > len(start) else ""
-    return plain(" ".join(start.split()) + mark, max_characters)
+def tasks_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
+    """Return a line for each task; the arguments are those of `environments_csv`."""
+    rows: list[Sequence[object]] = [("run", "environment", "task", *_TASK_NUMBERS)]
+    for run in runs:
+        for task in run.tasks:
+            numbers = (getattr(task, name) for name in _TASK_NUMBERS)
+            rows.append((run.run, task.env, task.task_id, *numbers))
+    return _csv(rows, clean)
 
 
-def number(value: float | None) -> str:
-    """Give a number as tables show it."""
-    return "-" if value is None else f"{value:.3f}"
+def _parts(run: RunReport) -> Iterator[tuple[str, str, str, Metrics]]:
+    """Yield environment, field and value of each part, with its numbers; empty: of all."""
+    parts: list[tuple[str, Metrics]] = list(run.metrics.environments.items())
+    if len(parts) != 1:
+        parts.append(("", run.metrics))
+    for env, metrics in parts:
+        yield env, "", "", metrics
+        for field, slices in metrics.slices.items():
+            for value, own in slices.items():
+                yield env, field, value, own
 
 
-def signed(value: float | None) -> str:
-    """Give a difference as tables show it."""
-    return "-" if value is None else f"{value:+.3f}"
+def _estimate(metrics: Metrics, name: str) -> Sequence[object]:
+    found = metrics.estimates.get(name)
+    if found is None:
+        return (None,) * 4
+    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
+    return found.value, found.standard_error, low, high
 
 
-def between(interval: Interval | None) -> str:
-    """Give an interval as tables show it."""
-    return "-" if interval is None else f"{interval.low:.3f} .. {interval.high:.3f}"
+def _csv(rows: Sequence[Sequence[object]], clean: Clean) -> str:
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        table.writerow([_cell(value, clean) for value in row])
+    return text.getvalue()
+
+
+def _cell(value: object, clean: Clean) -> object:
+    """Return a cell; a text that a spreadsheet takes for a formula gets a `'` before it."""
+    if not isinstance(value, str):
+        return "" if value is None else value
+    fit = plain(clean(value), _MAX_TEXT)
+    return f"'{fit}" if _FORMULA.match(fit) else fit

@@ -1,8 +1,7 @@
-"""The page and its answers on 127.0.0.1, for whoever has the address that was printed.
+"""`gym view`: the page and its answers on 127.0.0.1, for whoever has the printed address.
 
 The token is the first part of the path. A cookie would be sent to every other server of this
-machine, since cookies know hosts and no ports; a path is sent to this one alone, and pages of
-others learn nothing of it.
+machine, since cookies know hosts and no ports; a path is sent to this one alone.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ import msgspec
 from aiohttp import web
 
 from gymcli.errors import RunError, UsageError
-from gymcli.metrics import RunMetrics
+from gymcli.metrics import METRICS, RunMetrics
 from gymcli.metrics.comparison_results import Comparison
 from gymcli.reporting.viewer_lists import (
-    Differences,
-    Kept,
+    CachedMeasurement,
     Listings,
-    Query,
     RefusedError,
+    ViewedTasks,
+    ViewerQuery,
     differences,
     failures_of,
     listing_of,
     read_record,
     sendable,
-    standings,
+    task_scores,
 )
 from gymcli.runner.listening import listen
 from gymcli.runner.measure import index_run, measure
@@ -43,7 +42,7 @@ from gymcli.store.run_index import Refreshed, Row, RunIndex
 from gymcli.types import JSONObject
 from gymcli.version import __version__
 
-__all__ = ["HOST", "Answers", "Site", "ViewedRun", "new_token", "open_run", "serve"]
+__all__ = ["HOST", "ViewedRun", "ViewerAnswers", "ViewerSite", "open_run", "serve"]
 
 
 _REFRESH_AFTER = 1.0
@@ -101,11 +100,11 @@ class ViewedRun:
 
     @property
     def name(self) -> str:
-        """Give what the page calls it."""
+        """What the page calls it."""
         return self.path.resolve().name or str(self.path)
 
     async def ask(self, question: Callable[[RunIndex, Listings], T]) -> T:
-        """Let a thread answer a question; one whose turn nobody waits for any more is left out.
+        """Answer a question in a thread; one that is cancelled before its turn is not begun.
 
         Raises:
             UsageError: A line cannot be read.
@@ -119,7 +118,7 @@ class ViewedRun:
         return await asyncio.shield(asking)
 
     async def refresh(self) -> None:
-        """Take what was written since; what is wrong with it is kept in `problem`."""
+        """Read what was written since the last time; an error is kept in `problem`."""
         now = asyncio.get_running_loop().time()
         if self._refreshed_at and now - self._refreshed_at < _REFRESH_AFTER:
             return
@@ -144,8 +143,8 @@ _MAX_BESIDE = 8
 _LEFT_OUT = ("place", "components", "metrics")
 
 
-class Answers:
-    """What is asked about one run or two.
+class ViewerAnswers:
+    """The answers to the requests of the page about one run or two.
 
     Args:
         runs: The runs.
@@ -154,10 +153,10 @@ class Answers:
 
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self._runs = runs
-        self._metrics = [Kept(functools.partial(_measured, run)) for run in runs]
-        self._comparison = Kept(functools.partial(_compared, runs))
-        self._differences: tuple[tuple[int, ...], Differences] | None = None
-        self._known: dict[str, Callable[[Query], Awaitable[JSONObject]]] = {
+        self._metrics = [CachedMeasurement(functools.partial(_measured, run)) for run in runs]
+        self._comparison = CachedMeasurement(functools.partial(_compared, runs))
+        self._differences: tuple[tuple[int, ...], ViewedTasks] | None = None
+        self._known: dict[str, Callable[[ViewerQuery], Awaitable[JSONObject]]] = {
             "runs": self._about,
             "status": self._status,
             "list": self._list,
@@ -171,7 +170,7 @@ class Answers:
             "comparison": self._compare,
         }
 
-    async def answer(self, name: str, query: Query) -> bytes:
+    async def answer(self, name: str, query: ViewerQuery) -> bytes:
         """Answer a question as JSON.
 
         Raises:
@@ -187,18 +186,18 @@ class Answers:
             raise RefusedError(409, str(error)) from error
 
     async def close(self) -> None:
-        """Give up what is still measured."""
+        """Cancel measurements that are under way."""
         await self._comparison.close()
         for metrics in self._metrics:
             await metrics.close()
 
-    def _run(self, query: Query) -> ViewedRun:
+    def _run(self, query: ViewerQuery) -> ViewedRun:
         return self._runs[query.number("run", most=len(self._runs) - 1)]
 
     def _versions(self) -> tuple[int, ...]:
         return tuple(run.listings.version for run in self._runs)
 
-    async def _about(self, query: Query) -> JSONObject:
+    async def _about(self, query: ViewerQuery) -> JSONObject:
         del query
         found = []
         for run in self._runs:
@@ -214,7 +213,7 @@ class Answers:
         names = await self._runs[0].ask(lambda index, _: index.names)
         return {"gymcli": f"gymcli {__version__}", "runs": found, "names": names}
 
-    async def _status(self, query: Query) -> JSONObject:
+    async def _status(self, query: ViewerQuery) -> JSONObject:
         del query
         found = []
         for run in self._runs:
@@ -224,7 +223,7 @@ class Answers:
             found.append({"version": version, "num_rows": num_rows, "problem": run.problem})
         return {"runs": found}
 
-    async def _list(self, query: Query) -> JSONObject:
+    async def _list(self, query: ViewerQuery) -> JSONObject:
         run, listing = self._run(query), listing_of(query)
         offset, limit = _page(query, 100)
         await run.refresh()
@@ -239,13 +238,13 @@ class Answers:
                 "offset": start,
                 "version": listings.version_of(listing),
                 "expression": listing.expression,
-                "rows": [self._told(row, run) for row in rows],
+                "rows": [self._row_json(row, run) for row in rows],
                 "choices": listings.choices(),
             }
 
         return await run.ask(page)
 
-    async def _rollout(self, query: Query) -> JSONObject:
+    async def _rollout(self, query: ViewerQuery) -> JSONObject:
         run, listing = self._run(query), listing_of(query)
         await run.refresh()
 
@@ -255,7 +254,7 @@ class Answers:
             beside = index.attempts(row)
             at = beside.index(row.number)
             shown = beside[max(0, at - _MAX_BESIDE) : at + _MAX_BESIDE + 1]
-            told = functools.partial(self._told, run=run)
+            told = functools.partial(self._row_json, run=run)
             previous, following = (
                 None if number is None else told(index.rows[number]) for number in near
             )
@@ -272,29 +271,29 @@ class Answers:
 
         return await run.ask(around)
 
-    async def _record(self, query: Query) -> JSONObject:
+    async def _record(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
         return {"record": await run.ask(lambda index, _: read_record(index, _row(index, query)))}
 
-    async def _task(self, query: Query) -> JSONObject:
+    async def _task(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
         rows = await self._attempts(run, query)
         if not rows:
             raise RefusedError(404, f"{run.path}: task {query.text('task')} is not there")
         offset, limit = _page(query, 4)
-        shown = [self._told(row, run) for row in rows[offset : offset + limit]]
+        shown = [self._row_json(row, run) for row in rows[offset : offset + limit]]
         return {"num_rows": len(rows), "mean": rows[0].avg, "rows": shown}
 
-    async def _pair(self, query: Query) -> JSONObject:
+    async def _pair(self, query: ViewerQuery) -> JSONObject:
         found = []
         for run in self._runs:
             rows = await self._attempts(run, query)
-            found.append([self._told(row, run) for row in rows[:_MAX_ROWS]])
+            found.append([self._row_json(row, run) for row in rows[:_MAX_ROWS]])
         if not any(found):
             raise RefusedError(404, f"no run has task {query.text('task')}")
         return {"runs": found}
 
-    async def _attempts(self, run: ViewedRun, query: Query) -> list[Row]:
+    async def _attempts(self, run: ViewedRun, query: ViewerQuery) -> list[Row]:
         env, task = query.text("env"), query.text("task")
 
         def attempts(index: RunIndex, _: Listings) -> list[Row]:
@@ -302,19 +301,22 @@ class Answers:
 
         return await run.ask(attempts)
 
-    async def _history(self, query: Query) -> JSONObject:
+    async def _history(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
         return {
             "failures": await run.ask(lambda index, _: failures_of(run.path, _row(index, query)))
         }
 
-    async def _numbers(self, query: Query) -> JSONObject:
+    async def _numbers(self, query: ViewerQuery) -> JSONObject:
         number = query.number("run", most=len(self._runs) - 1)
         run = self._runs[number]
         found = await self._metrics[number].of(run.listings.version)
-        return {"metrics": found.value, "version": found.version}
+        curves = [
+            (metric.name, metric.key) for metric in METRICS.values() if metric.needs_threshold
+        ]
+        return {"metrics": found.value, "version": found.version, "curves": curves}
 
-    async def _task_differences(self, query: Query) -> JSONObject:
+    async def _task_differences(self, query: ViewerQuery) -> JSONObject:
         found = await self._both()
         sort = query.text("sort") or "difference"
         rows = found.select(query.text("kind"), sort)
@@ -329,17 +331,17 @@ class Answers:
             "rows": rows[start : start + limit],
         }
 
-    async def _both(self) -> Differences:
-        """Give the differences between two runs as they are on record by now."""
+    async def _both(self) -> ViewedTasks:
+        """Return the differences between two runs as they are on record now."""
         a, b = self._two_runs()
         versions = self._versions()
         if self._differences is None or self._differences[0] != versions:
-            standing_a = await a.ask(lambda index, _: standings(index))
-            standing_b = await b.ask(lambda index, _: standings(index))
-            self._differences = versions, differences(standing_a, standing_b)
+            scores_a = await a.ask(lambda index, _: task_scores(index))
+            scores_b = await b.ask(lambda index, _: task_scores(index))
+            self._differences = versions, differences(scores_a, scores_b)
         return self._differences[1]
 
-    async def _compare(self, query: Query) -> JSONObject:
+    async def _compare(self, query: ViewerQuery) -> JSONObject:
         del query
         self._two_runs()
         found = await self._comparison.of(self._versions())
@@ -350,23 +352,23 @@ class Answers:
             raise RefusedError(404, "there is one run; give two: gym view A B")
         return self._runs
 
-    def _told(self, row: Row, run: ViewedRun) -> JSONObject:
+    def _row_json(self, row: Row, run: ViewedRun) -> JSONObject:
         found = {n: getattr(row, n) for n in row.__struct_fields__ if n not in _LEFT_OUT}
         return {**found, "run": self._runs.index(run)}
 
 
-def _page(query: Query, limit: int) -> tuple[int, int]:
-    """Give which rows are asked for: from where on, and how many."""
+def _page(query: ViewerQuery, limit: int) -> tuple[int, int]:
+    """Return the first row that is asked for, and how many."""
     return query.number("offset"), query.number("limit", default=limit, most=_MAX_ROWS)
 
 
 def _start(offset: int, limit: int, num_rows: int) -> int:
-    """Give where a page begins; one beyond the end, as of a new filter, is the last one."""
+    """Return where a page begins; one beyond the end, as after a new filter, is the last page."""
     return min(offset, max(0, (num_rows - 1) // max(limit, 1) * limit))
 
 
-def _row(index: RunIndex, query: Query) -> Row:
-    """Give the row that a question names by `env`, `task` and `attempt`.
+def _row(index: RunIndex, query: ViewerQuery) -> Row:
+    """Return the row that a question names by `env`, `task` and `attempt`.
 
     Raises:
         RefusedError: It is not on record.
@@ -380,7 +382,7 @@ def _row(index: RunIndex, query: Query) -> Row:
 
 
 def _around(numbers: Sequence[int], number: int) -> tuple[int | None, list[int | None]]:
-    """Give where a row stands in a list, if it does, and the rows before and after it."""
+    """Return the position of a row in a list, if it is there, and the rows before and after it."""
     try:
         position = numbers.index(number)
     except ValueError:
@@ -426,12 +428,7 @@ _HEADERS = {
 }
 
 
-def new_token() -> str:
-    """Give a token that nobody can guess."""
-    return secrets.token_urlsafe(24)
-
-
-class Site:
+class ViewerSite:
     """One run or two behind a token.
 
     Args:
@@ -447,11 +444,11 @@ class Site:
         self._runs = runs
         self._token = token
         self._scrubber = scrubber
-        self._answers = Answers(runs)
+        self._answers = ViewerAnswers(runs)
         self._files = _page_files()
 
     def runner(self) -> web.AppRunner:
-        """Give what runs the site, which closes the runs when it ends."""
+        """Return what runs the site, which closes the runs when it ends."""
 
         async def opened(_: web.Application) -> AsyncIterator[None]:
             async with AsyncExitStack() as stack:
@@ -483,7 +480,7 @@ class Site:
         name = self._checked(request)
         if name.startswith(_API):
             given: Mapping[str, str] = request.query
-            data = await self._answers.answer(name.removeprefix(_API), Query(given))
+            data = await self._answers.answer(name.removeprefix(_API), ViewerQuery(given))
             return _sent(self._scrubber.line(data), _JSON)
         if name not in self._files:
             raise RefusedError(404, "there is no such address")
@@ -491,7 +488,7 @@ class Site:
         return _sent(data, content_type)
 
     def _checked(self, request: web.Request) -> str:
-        """Give what is asked for behind the token.
+        """Return the part of the path behind the token.
 
         Raises:
             RefusedError: The request came by another name or without the token.
@@ -516,7 +513,7 @@ class Site:
 
 
 def _page_files() -> dict[str, tuple[str, bytes]]:
-    """Give type and data of the page's files by name; the page itself is what a folder shows."""
+    """Return type and data of the page's files by name; the page itself has the empty name."""
     found = {}
     for file in files("gymcli.reporting").joinpath("viewer").iterdir():
         kind = _TYPES.get(file.name[file.name.rfind(".") :])
@@ -549,8 +546,8 @@ async def serve(
         UsageError: It cannot listen there.
 
     """
-    token = new_token()
-    runner = Site(runs, token, scrubber=scrubber).runner()
+    token = secrets.token_urlsafe(24)
+    runner = ViewerSite(runs, token, scrubber=scrubber).runner()
 
     def tell(base_url: str) -> None:
         announce(f"{base_url}/{token}/")

@@ -1,4 +1,7 @@
-"""Which rollouts are listed and in which order; what was found stays until the run has grown."""
+"""What the viewer reads of a run: lists of rollouts, differences between two runs, records.
+
+What takes long to find is kept until the run has grown, and then for a while.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +28,29 @@ __all__ = [
     "MAX_RECORD_BYTES",
     "REST",
     "REWARD_CHOICES",
+    "CachedMeasurement",
     "Choices",
-    "Difference",
-    "Differences",
-    "Kept",
     "Kind",
     "Listing",
     "Listings",
-    "Measured",
-    "Query",
+    "Measurement",
     "RefusedError",
-    "Standing",
+    "TaskScores",
+    "ViewedTask",
+    "ViewedTasks",
+    "ViewerQuery",
     "differences",
     "failures_of",
     "listing_of",
     "quoted",
     "read_record",
     "sendable",
-    "standings",
+    "task_scores",
 ]
 
 
 def sendable(text: str) -> str:
-    """Give a text as JSON takes it: a path that is not UTF-8 has `?` where it is not."""
+    """Return a text that JSON can hold, with `?` where a path is not UTF-8."""
     return text.encode(errors="replace").decode()
 
 
@@ -60,18 +63,18 @@ class RefusedError(Exception):
         self.field = field
 
 
-class Query:
+class ViewerQuery:
     """The parameters of a question, each read as what it is meant to be."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
 
     def text(self, name: str) -> str:
-        """Give a text; an empty one where there is none."""
+        """Return a text; an empty one where there is none."""
         return self._given.get(name, "")
 
     def number(self, name: str, *, default: int = 0, most: int | None = None) -> int:
-        """Give a whole number from 0 on.
+        """Return a whole number from 0 on.
 
         Raises:
             RefusedError: It is none, or more than `most`.
@@ -89,28 +92,28 @@ class Query:
 
 
 REST = 10.0
-"""What is of an older version is found out again when so many times what that took has passed."""
+"""What is of an older version is measured again after this many times the seconds that it took."""
 
 T = TypeVar("T")
 
 
-class Measured(NamedTuple, Generic[T]):
-    """What was measured, of which version of a run, and until when that is new enough."""
+class Measurement(NamedTuple, Generic[T]):
+    """A result, the version of the run that it is of, and until when it is new enough."""
 
     value: T
     version: Hashable
     fresh_until: float
 
 
-class Kept(Generic[T]):
-    """A number that takes long: measured once for each version of what it is of, with rests.
+class CachedMeasurement(Generic[T]):
+    """A measurement that takes long: made once for each version of a run, with pauses.
 
-    Several who ask at the same time wait for the same measurement, which goes on when they leave:
-    who comes next has it then.
+    Requests at the same time wait for one measurement. It goes on when they are cancelled, for
+    the next one.
 
     Args:
-        measure: Gives it; called in a thread.
-        clock: Tells the time in seconds.
+        measure: Called in a thread.
+        clock: Returns the time in seconds.
 
     """
 
@@ -119,11 +122,11 @@ class Kept(Generic[T]):
     ) -> None:
         self._measure = measure
         self._clock = clock
-        self._last: Measured[T] | None = None
+        self._last: Measurement[T] | None = None
         self._running: asyncio.Task[None] | None = None
 
-    async def of(self, version: Hashable) -> Measured[T]:
-        """Give what was measured of a version, or measure it; soon after a measurement the last.
+    async def of(self, version: Hashable) -> Measurement[T]:
+        """Return the measurement of a version; for a while after one, that of an older version.
 
         Raises:
             UsageError: What is measured cannot be read.
@@ -136,12 +139,12 @@ class Kept(Generic[T]):
         return self._last
 
     async def close(self) -> None:
-        """Give up a measurement that is under way; its thread ends by itself."""
+        """Cancel a measurement that is under way; its thread ends by itself."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
 
-    def _is_old(self, last: Measured[T], version: Hashable) -> bool:
+    def _is_old(self, last: Measurement[T], version: Hashable) -> bool:
         return last.version != version and self._clock() >= last.fresh_until
 
     async def _run(self, version: Hashable) -> None:
@@ -149,7 +152,7 @@ class Kept(Generic[T]):
         try:
             value = await asyncio.to_thread(self._measure)
             ended = self._clock()
-            self._last = Measured(value, version, ended + REST * (ended - started))
+            self._last = Measurement(value, version, ended + REST * (ended - started))
         finally:
             self._running = None
 
@@ -161,7 +164,7 @@ REWARD_CHOICES = {
     "between": "0 < reward < 1",
     "mixed": "0 < avg < 1",
 }
-"""Expressions by the names of the quick choices."""
+"""The expressions of the quick choices, by name."""
 
 _EQUAL = {"only_env": "env", "only_status": "status", "only_stop_reason": "stop_reason"}
 """The names of a row by the quick choices that ask for one value of them."""
@@ -183,14 +186,14 @@ class Listing(NamedTuple):
     sort: str = ""
 
 
-class _Found(NamedTuple):
+class _SearchResult(NamedTuple):
     rows: list[int]
     version: int
     fresh_until: float
 
 
-def listing_of(query: Query) -> Listing:
-    """Read which rollouts are asked for: by an expression, and by quick choices.
+def listing_of(query: ViewerQuery) -> Listing:
+    """Return which rollouts are asked for, by an expression and by quick choices.
 
     Raises:
         RefusedError: The expression is none, or there is no such choice.
@@ -219,7 +222,7 @@ def listing_of(query: Query) -> Listing:
 
 
 def quoted(text: str) -> str:
-    """Give a text as an expression has it, in quotes."""
+    """Return a text in quotes, as an expression has it."""
     return f'"{_TO_ESCAPE.sub(_escaped, text)}"'
 
 
@@ -232,7 +235,7 @@ class Listings:
 
     Args:
         index: The run.
-        clock: Tells the time in seconds.
+        clock: Returns the time in seconds.
 
     """
 
@@ -240,7 +243,7 @@ class Listings:
         self._index = index
         self._clock = clock
         self._version = 0
-        self._kept: dict[Listing, _Found] = {}
+        self._kept: dict[Listing, _SearchResult] = {}
         self._choices: tuple[int, Choices] | None = None
 
     @property
@@ -249,19 +252,19 @@ class Listings:
         return self._version
 
     def version_of(self, listing: Listing) -> int:
-        """Give the version that the rows of a list are of: an older one while a search rests."""
+        """Return the version that the rows of a list are of; it may be an older one for a while."""
         found = self._kept.get(listing)
         return self._version if found is None else found.version
 
     def take(self, refreshed: Refreshed) -> None:
-        """Take notice of what is on record beside what was before."""
+        """Take what a refresh found."""
         if refreshed.is_rebuilt:
             self._kept.clear()
         if refreshed.is_rebuilt or refreshed.num_new or refreshed.num_changed:
             self._version += 1
 
     def rows(self, listing: Listing) -> Sequence[int]:
-        """Give the numbers of the rows that are listed.
+        """Return the numbers of the rows that are listed.
 
         Raises:
             RefusedError: A name is unknown, or a value does not fit.
@@ -278,7 +281,7 @@ class Listings:
             del self._kept[next(iter(self._kept))]
         return found.rows
 
-    def _search(self, listing: Listing) -> _Found:
+    def _search(self, listing: Listing) -> _SearchResult:
         started = self._clock()
         try:
             wanted = parse_filter(listing.expression) if listing.expression else None
@@ -286,7 +289,7 @@ class Listings:
         except FilterError as error:
             raise RefusedError(400, str(error), field="where") from error
         ended = self._clock()
-        return _Found(rows, self._version, ended + REST * (ended - started))
+        return _SearchResult(rows, self._version, ended + REST * (ended - started))
 
     def choices(self) -> Choices:
         """Count the rollouts by environment, status and stop reason, as the quick choices show."""
@@ -310,8 +313,8 @@ one of the runs some pass and some fail. Else what the means say."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-class Standing(NamedTuple):
-    """What the scored attempts of a task come to in one run."""
+class TaskScores(NamedTuple):
+    """The scored attempts of a task in one run."""
 
     mean: float
     num_scored: int
@@ -319,7 +322,7 @@ class Standing(NamedTuple):
     """None where nothing says from which reward an attempt passes."""
 
 
-class Difference(msgspec.Struct, kw_only=True):
+class ViewedTask(msgspec.Struct, kw_only=True):
     """A task in two runs; what one of them has no score for is None."""
 
     env: str
@@ -335,22 +338,22 @@ class Difference(msgspec.Struct, kw_only=True):
     kind: Kind
 
 
-class Differences(NamedTuple):
+class ViewedTasks(NamedTuple):
     """All tasks that one of two runs has a score for."""
 
-    rows: list[Difference]
+    rows: list[ViewedTask]
     counts: Mapping[Kind, int]
 
-    def select(self, kind: str, sort: str) -> Sequence[Difference]:
-        """Give the tasks of a kind, all for an empty one; those that lack what is sorted by last.
+    def select(self, kind: str, sort: str) -> Sequence[ViewedTask]:
+        """Return the tasks of a kind, or all; those that lack what is sorted by come last.
 
         Raises:
             RefusedError: There is no such kind or name.
 
         """
         name, is_descending = sort.removeprefix("-"), sort.startswith("-")
-        if name not in Difference.__struct_fields__:
-            known = ", ".join(Difference.__struct_fields__)
+        if name not in ViewedTask.__struct_fields__:
+            known = ", ".join(ViewedTask.__struct_fields__)
             raise RefusedError(400, f"sort: there are {known}", field="sort")
         if kind and kind not in KINDS:
             raise RefusedError(400, f"kind: there are {', '.join(KINDS)}", field="kind")
@@ -360,8 +363,8 @@ class Differences(NamedTuple):
         return known_rows + [row for row in rows if getattr(row, name) is None]
 
 
-def standings(index: RunIndex) -> dict[tuple[str, str], Standing]:
-    """Give what each task of a run comes to, by environment and task id."""
+def task_scores(index: RunIndex) -> dict[tuple[str, str], TaskScores]:
+    """Return the scores of each task of a run, by environment and task id."""
     rewards: dict[tuple[object, object], list[float]] = {}
     passes: dict[tuple[object, object], int] = {}
     names = ("env", "task_id", "reward", "passed", "status")
@@ -374,7 +377,7 @@ def standings(index: RunIndex) -> dict[tuple[str, str], Standing]:
         if passed is not None:
             passes[key] = passes.get(key, 0) + bool(passed)
     return {
-        (str(key[0]), str(key[1])): Standing(
+        (str(key[0]), str(key[1])): TaskScores(
             math.fsum(found) / len(found), len(found), passes.get(key)
         )
         for key, found in rewards.items()
@@ -382,19 +385,15 @@ def standings(index: RunIndex) -> dict[tuple[str, str], Standing]:
 
 
 def differences(
-    a: Mapping[tuple[str, str], Standing], b: Mapping[tuple[str, str], Standing]
-) -> Differences:
-    """Lay two runs side by side, by environment and task id."""
-    rows = [_difference(key, a.get(key), b.get(key)) for key in _in_order(a, b)]
-    return Differences(rows, Counter(row.kind for row in rows))
+    a: Mapping[tuple[str, str], TaskScores], b: Mapping[tuple[str, str], TaskScores]
+) -> ViewedTasks:
+    """Return all tasks of two runs, by environment and task id."""
+    rows = [_difference(key, a.get(key), b.get(key)) for key in sorted({*a, *b})]
+    return ViewedTasks(rows, Counter(row.kind for row in rows))
 
 
-def _in_order(*keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return sorted({key for each in keys for key in each})
-
-
-def _difference(key: tuple[str, str], a: Standing | None, b: Standing | None) -> Difference:
-    return Difference(
+def _difference(key: tuple[str, str], a: TaskScores | None, b: TaskScores | None) -> ViewedTask:
+    return ViewedTask(
         env=key[0],
         task_id=key[1],
         mean_a=a.mean if a else None,
@@ -408,7 +407,7 @@ def _difference(key: tuple[str, str], a: Standing | None, b: Standing | None) ->
     )
 
 
-def _kind(a: Standing | None, b: Standing | None) -> Kind:
+def _kind(a: TaskScores | None, b: TaskScores | None) -> Kind:
     if a is None or b is None:
         return "only_b" if a is None else "only_a"
     if a.num_passed is not None and b.num_passed is not None:
@@ -421,8 +420,8 @@ def _kind(a: Standing | None, b: Standing | None) -> Kind:
     return "better" if b.mean > a.mean else "worse"
 
 
-def _is_settled(standing: Standing) -> bool:
-    return standing.num_passed in (0, standing.num_scored)
+def _is_settled(scores: TaskScores) -> bool:
+    return scores.num_passed in (0, scores.num_scored)
 
 
 MAX_RECORD_BYTES = 48 << 20
@@ -436,9 +435,9 @@ _FAILURE = msgspec.json.Decoder(Failure)
 
 
 def read_record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
-    """Give the record of a row; one that is none of ours in all its fields as the JSON that it is.
+    """Return the record of a row; as plain JSON where not all its fields are ours.
 
-    A role that there is not, for example, makes a line unfit to be scored, but not to be looked at.
+    An unknown role, for example, makes a line unfit to be scored, but not to be looked at.
 
     Raises:
         RefusedError: It is too long.
@@ -465,7 +464,7 @@ def read_record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
 
 
 def failures_of(run: Path, row: Row) -> list[Failure]:
-    """Give the failures of an attempt without their conversations, in the order they came.
+    """Return the failures of an attempt without their conversations, in the order they came.
 
     Raises:
         UsageError: The file cannot be read, or a line is damaged.

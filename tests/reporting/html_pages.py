@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gymcli.reporting.html_page import html_report
-from gymcli.reporting.html_parts import read_run
+from gymcli.reporting.html_run import read_run
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.types import Timing, Usage
 from tests.store.indexed_runs import failed, lines, scored

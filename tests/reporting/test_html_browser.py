@@ -4,7 +4,7 @@ import pytest
 
 from gymcli.reporting.html_comparison import read_comparison
 from gymcli.reporting.html_page import html_report
-from gymcli.reporting.html_parts import read_run
+from gymcli.reporting.html_run import read_run
 from tests.reporting.html_pages import HOSTILE, attempts, write_run
 
 pytest_plugins = ["tests.browsers"]

@@ -10,7 +10,7 @@ import pytest
 from gymcli.metrics import Interval
 from gymcli.metrics.gates import GateVerdict
 from gymcli.reporting.html_page import MARK, html_report
-from gymcli.reporting.html_parts import read_run
+from gymcli.reporting.html_run import read_run
 from gymcli.secrets import Scrubber
 from tests.commands.running import gym
 from tests.reporting.html_pages import (

@@ -7,10 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine
+from gymcli.metrics import EnvironmentFacts, Estimate, FailureLine, Interval, ScoredLine
 from gymcli.metrics.comparison_results import Comparison, Difference, Drift, RunSide
 from gymcli.metrics.gates import GateProblem
-from gymcli.reporting.markdown import MAX_CHARACTERS, comparison_markdown, markdown
+from gymcli.reporting.markdown import (
+    MAX_CHARACTERS,
+    MAX_ROWS,
+    MarkdownText,
+    comparison_blocks,
+    comparison_markdown,
+    joined,
+    markdown,
+    table,
+)
 from gymcli.types import ErrorRecord
 from tests.reporting.reports import HOSTILE, report_of, sums
 
@@ -174,9 +183,9 @@ def check_harmless(text: str) -> None:
     for line in text.splitlines():
         if line.startswith("| "):
             assert line.endswith(" |")
-    for table in re.findall(r"(?:^\|.*\n)+", text + "\n", re.MULTILINE):
-        widths = {re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}
-        assert len(widths) == 1, table
+    for rows in re.findall(r"(?:^\|.*\n)+", text + "\n", re.MULTILINE):
+        widths = {re.sub(r"\\\|", "", line).count("|") for line in rows.splitlines()}
+        assert len(widths) == 1, rows
 
 
 def test_hostile_text_is_text():
@@ -221,3 +230,105 @@ def test_nothing_scored_is_told_too():
     text = text_of(report_of([], [failure()]))
     assert "| `sums` | 10 | 0 | 0.0% |" in text
     assert msgspec.json.encode(text)
+
+
+SCRUBBED_TEXT = MarkdownText(lambda text: text.replace("secret", "[redacted]"))
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("plain", "`plain`"),
+        ("", "`(empty)`"),
+        ("a`b``c", "`a'b''c`"),
+        ("a|b\\|c\\", "`a¦b\\¦c\\`"),
+        ("a\n\n# b", "`a # b`"),
+        ("the secret", "`the [redacted]`"),
+        ("x" * 200, f"`{'x' * 79}…`"),
+    ],
+)
+def test_code_is_one_span(text, span):
+    assert SCRUBBED_TEXT.code(text) == span
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("about 30 tasks would decide", "about 30 tasks would decide"),
+        ("a * b_c [d](e) | f", "a \\* b\\_c \\[d\\](e) \\| f"),
+        ("<b> & `c`", "&lt;b&gt; &amp; 'c'"),
+        ("pass@4", "pass@\u20604"),
+        ("http://e.vil www.e.vil", "http:\u2060//e.vil www\u2060.e.vil"),
+        ("the secret", "the \\[redacted\\]"),
+    ],
+)
+def test_sentence_is_text(text, sentence):
+    assert SCRUBBED_TEXT.sentence(text) == sentence
+
+
+def test_list_says_how_many_more_there_are():
+    assert SCRUBBED_TEXT.listed(["a", "b"], 2) == "`a`, `b`"
+    assert SCRUBBED_TEXT.listed(["a", "b"], 5) == "`a`, `b` and 3 more"
+    assert SCRUBBED_TEXT.listed(["a"] * 40, 50).endswith(f"`a` and {50 - MAX_ROWS} more")
+
+
+def test_table_says_how_many_rows_are_left_out():
+    assert table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+    lines = table(("a",), [("1",)] * 12, most=5).splitlines()
+    assert len(lines) == 9
+    assert lines[-2:] == ["", "7 more are left out."]
+
+
+def test_blocks_that_do_not_fit_are_left_out_whole():
+    assert joined(["a", "b"]) == "a\n\nb\n"
+    block = "x" * (MAX_CHARACTERS // 4)
+    text = joined([block] * 6)
+    assert len(text) <= MAX_CHARACTERS
+    assert text.count("x" * len(block)) == 3
+    assert re.search("^3 more sections did not fit", text, re.MULTILINE)
+
+
+TEXT = MarkdownText(lambda text: text)
+
+
+def difference(value: float) -> Estimate:
+    interval = Interval(low=value - 0.1, high=value + 0.1, level=0.95, method="t")
+    return Estimate(value=value, estimator="mean", num_values=4, num_clusters=2, interval=interval)
+
+
+def test_blocks_of_a_comparison():
+    comparison = Comparison(
+        metric="pass@1",
+        a=RunSide(run="main"),
+        b=RunSide(run="new"),
+        num_tasks=1200,
+        mean_a=0.5,
+        mean_b=0.4,
+        difference=difference(-0.1),
+        p_value=0.0312,
+        verdict="FAIL",
+        broken=["t1", "t2"],
+        num_broken=2,
+        num_fixed=0,
+        drift=[Drift(kind="prompt", name="prompt", a="x", b="y")],
+        environments={"a": Difference(num_tasks=2, p_adjusted=0.5), "b": Difference()},
+    )
+    drift, table, broken = comparison_blocks(comparison, TEXT)
+    assert drift.endswith("not the model alone differs: `prompt x in A, y in B`")
+    assert broken == "Broken: `t1`, `t2`"
+    assert table.splitlines() == [
+        "| `pass@1` | tasks | baseline | run | difference | interval | p | verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| `all` | 1,200 | 0.500 | 0.400 | -0.100 | -0.200 .. 0.000 | 0.031 | FAIL |",
+        "| `a` | 2 | - | - | - | - | 0.500 | INCONCLUSIVE |",
+        "| `b` | 0 | - | - | - | - | - | INCONCLUSIVE |",
+    ]
+
+
+def test_what_would_decide_is_said():
+    comparison = Comparison(
+        a=RunSide(run="a"), b=RunSide(run="b"), way_out="about 30 tasks would decide"
+    )
+    [table, way_out] = comparison_blocks(comparison, TEXT)
+    assert way_out == "about 30 tasks would decide"
+    assert "| `all` | 0 |" in table

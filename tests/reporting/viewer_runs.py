@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
-from gymcli.reporting.viewer import Site, open_run
+from gymcli.reporting.viewer import ViewerSite, open_run
 from gymcli.secrets import NOTHING_SECRET
 
 TOKEN = "a-token-that-nobody-knows"
@@ -63,7 +63,7 @@ class Shown:
 
     async def __aenter__(self):
         runs = [open_run(path, self._env) for path in self._paths]
-        self._runner = Site(runs, TOKEN, scrubber=self._scrubber).runner()
+        self._runner = ViewerSite(runs, TOKEN, scrubber=self._scrubber).runner()
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.root = f"http://127.0.0.1:{self._runner.addresses[0][1]}/"

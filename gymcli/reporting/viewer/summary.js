@@ -36,9 +36,9 @@ export function kept(app, path, node, draw) {
 export function summary(app) {
   const node = element("section", { class: "summary", "aria-label": "Numbers of the run" });
   const more = element("details", { class: "all-numbers" });
-  const update = kept(app, "metrics", node, ({ metrics }) => {
+  const update = kept(app, "metrics", node, ({ metrics, curves }) => {
     more.replaceChildren(element("summary", {}, "All numbers"), allNumbers(metrics));
-    node.replaceChildren(element("div", { class: "figures" }, figures(metrics)), more);
+    node.replaceChildren(element("div", { class: "figures" }, figures(metrics, curves)), more);
   });
   return { node, update: (run) => update({ run }, app.versions[run]) };
 }
@@ -55,7 +55,7 @@ export function figure(title, shown, beneath = "", bar = null) {
   );
 }
 
-function figures(metrics) {
+function figures(metrics, curves) {
   const found = [];
   const interval = metrics.interval;
   const names = Object.keys(metrics.environments ?? {});
@@ -89,11 +89,8 @@ function figures(metrics) {
   if (metrics.num_unscored) {
     found.push(figure("failed", count(metrics.num_unscored), counts(metrics.failures)));
   }
-  for (const [title, curve] of [
-    ["pass@", metrics.pass_at_k],
-    ["pass^", metrics.pass_hat_k],
-  ]) {
-    const last = Object.entries(curve ?? {})
+  for (const [title, key] of curves) {
+    const last = Object.entries(metrics[key] ?? {})
       .filter(([, each]) => each !== null)
       .at(-1);
     if (last && last[0] !== "1") {

@@ -1,15 +1,68 @@
-"""What the page is answered: lists, rollouts, tasks, numbers, two runs."""
+"""The page is served to whoever has the token, with answers about one run or two."""
 
 import asyncio
 import os
 import sys
+import threading
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from gymcli.reporting.viewer import open_run
 from gymcli.runner.measure import measure
 from gymcli.runner.paired_runs import compare_runs
-from tests.reporting.viewer_runs import Shown, failure, lines, rollout, said, write_run
+from gymcli.secrets import Scrubber
+from tests.reporting.viewer_runs import TOKEN, Shown, failure, lines, rollout, said, write_run
+
+
+def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
+    run = write_run(tmp_path / "run", [rollout("a")])
+    has_begun, may_end, order = threading.Event(), threading.Event(), []
+
+    def long(index, listings):
+        has_begun.set()
+        may_end.wait()
+        order.append("first")
+
+    async def main():
+        async with open_run(run) as viewed:
+            leaving = asyncio.create_task(viewed.ask(long))
+            await asyncio.to_thread(has_begun.wait)
+            never = asyncio.create_task(viewed.ask(lambda *_: order.append("never")))
+            second = asyncio.create_task(viewed.ask(lambda *_: order.append("second")))
+            await asyncio.sleep(0)
+            for task in (leaving, never):
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert order == []
+            may_end.set()
+            await second
+
+    asyncio.run(main())
+    assert order == ["first", "second"]
+
+
+def test_an_error_of_a_question_is_that_of_who_asked(tmp_path):
+    run = write_run(tmp_path / "run", [rollout("a")])
+
+    async def main():
+        async with open_run(run) as viewed:
+            with pytest.raises(ZeroDivisionError):
+                await viewed.ask(lambda *_: 1 / 0)
+            return await viewed.ask(lambda index, _: len(index.rows))
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_run_is_called_by_the_name_of_its_folder(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", [rollout("a")])
+    monkeypatch.chdir(run)
+    for path in (run, Path()):
+        viewed = open_run(path)
+        assert viewed.name == "run"
+        viewed.index.close()
 
 
 def asked(run, *questions, runs=(), **options):
@@ -215,6 +268,7 @@ def test_what_is_not_there_is_told(run, name, given):
 def test_the_numbers_are_those_of_gym_metrics(run):
     [found] = asked(run, ("metrics", {}))
     assert found["metrics"] == msgspec.json.decode(msgspec.json.encode(measure(run).metrics()))
+    assert found["curves"] == [["pass@", "pass_at_k"], ["pass^", "pass_hat_k"]]
 
 
 def test_a_run_that_grows_is_followed(run):
@@ -465,3 +519,120 @@ def test_a_record_that_is_too_large_is_left_to_gym_show(tmp_path):
     refused, found = asyncio.run(main())
     assert f"gym show {run} huge/0 prints it" in refused["error"]
     assert tasks(found) == ["huge", "b"]
+
+
+@pytest.fixture
+def served_run(tmp_path):
+    return write_run(tmp_path / "run", [rollout("a"), rollout("b", reward=0.0)])
+
+
+def visit(served_run, *asked, **options):
+    """Ask for addresses below the root, each with its own headers and method."""
+
+    async def main():
+        async with Shown(served_run, **options) as shown:
+            return [await shown.get(shown.root + path, **more) for path, more in asked]
+
+    return asyncio.run(main())
+
+
+def test_the_page_and_its_files_are_there(served_run):
+    names = ["", "main.js", "list.js", "text.js", "style.css"]
+    found = visit(served_run, *((f"{TOKEN}/{name}", {}) for name in names))
+    assert [status for status, _, _ in found] == [200] * 5
+    assert [headers["Content-Type"].split(";")[0] for _, headers, _ in found] == [
+        *("text/html", "text/javascript", "text/javascript", "text/javascript", "text/css")
+    ]
+    assert "<main" in found[0][2]
+
+
+def test_every_answer_has_the_headers_that_keep_text_from_scripting(served_run):
+    paths = [f"{TOKEN}/", f"{TOKEN}/api/list", f"{TOKEN}/none", "", f"{TOKEN}/api/list?where=1+"]
+    for status, headers, _ in visit(served_run, *((path, {}) for path in paths)):
+        policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+        assert policy["default-src"] == "'none'", status
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert policy["img-src"] == "data:"
+        assert policy["base-uri"] == policy["form-action"] == policy["frame-ancestors"] == "'none'"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cache-Control"] == "no-store"
+        assert "Set-Cookie" not in headers
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", "api/list", "main.js", "favicon.ico", TOKEN[:-1] + "/", TOKEN + "x/", f"x/{TOKEN}/"),
+        *(
+            TOKEN.upper() + "/",
+            f"?token={TOKEN}",
+            "%00/",
+            "%ff%fe/api/list",
+            "\u00e9/".encode().hex(),
+        ),
+    ],
+)
+def test_without_the_token_nothing_is_told(served_run, path):
+    [(status, _, text)] = visit(served_run, (path, {}))
+    assert status == 403
+    assert "What is" not in text
+    assert TOKEN not in text
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("evil.example", 403), ("evil.example:80", 403), ("127.0.0.1.evil.example", 403)),
+        *(("127.0.0.2", 403), ("0.0.0.0", 403), ("", 403), ("127.0.0.1:80@evil.example", 403)),
+        *(("localhost:9", 200), ("LOCALHOST", 200), ("127.0.0.1", 200), ("[::1]:80", 200)),
+    ],
+)
+def test_a_name_of_others_is_refused(served_run, host, status):
+    [(found, _, text)] = visit(served_run, (f"{TOKEN}/api/list", {"headers": {"Host": host}}))
+    assert found == status
+    assert ("What is" in text) is False
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../__init__.py", "..%2f__init__.py", "%2e%2e/__init__.py", "page/main.js", "index.html"),
+        *("/etc/passwd", "//etc/passwd", "main.js/", "main.js%00", "api", "api/", "api/__init__"),
+        *("api/../main.js", "style.css%2f..", "\\..\\__init__.py", "api/_runs", "api/answer"),
+    ],
+)
+def test_a_path_leads_to_no_other_file(served_run, name):
+    [(status, _, text)] = visit(served_run, (f"{TOKEN}/{name}", {}))
+    # A client may shorten a path by itself before it asks; what it then asks for is ours.
+    assert status in (403, 404) or "// Which page is shown" in text
+    assert "import annotations" not in text
+
+
+def test_nothing_can_be_changed(served_run):
+    methods = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
+    found = visit(served_run, *((f"{TOKEN}/api/list", {"method": method}) for method in methods))
+    assert [status for status, _, _ in found] == [405] * 5
+    [(status, headers, text)] = visit(served_run, (f"{TOKEN}/", {"method": "HEAD"}))
+    assert (status, text) == (200, "")
+    assert int(headers["Content-Length"]) > 100
+
+
+def test_an_address_without_its_slash_says_so(served_run):
+    [(status, _, text)] = visit(served_run, (TOKEN, {}))
+    assert status == 404
+    assert "ends with a slash" in text
+
+
+def test_secrets_are_taken_out_of_rollouts_and_errors(tmp_path):
+    secret = "sk-4f9a8b7c6d5e4f3a"
+    talk = [{"role": "assistant", "content": f"The key is {secret}."}]
+    run = write_run(tmp_path / "run", [rollout("a", messages=talk, details={"reason": secret})])
+    record = "api/rollout?env=arithmetic&task=a&attempt=0"
+    wrong = f"api/list?where={secret}"
+    asked = ((f"{TOKEN}/{path}", {}) for path in (record, wrong))
+    [(status, _, text), (refused, _, error)] = visit(run, *asked, scrubber=Scrubber([secret]))
+    assert (status, refused) == (200, 400)
+    assert secret not in text + error
+    assert text.count("[redacted]") == 2

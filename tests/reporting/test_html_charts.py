@@ -1,17 +1,65 @@
-"""The numbers of a run broken down."""
+"""Charts of a run's numbers: no value is lost, and every row and bar is told apart."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gymcli.metrics import Estimate, Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.html_charts import (
     MAX_DRAWN,
     MAX_FLAKY,
+    MAX_POINTS,
+    Bin,
+    bins_of,
     component_chart,
     counts_tables,
-    distinct_labels,
+    curve_chart,
     environments_table,
     failure_chart,
     flaky_table,
+    groups_of,
+    reward_chart,
+    sample_of,
     slice_charts,
 )
+from gymcli.reporting.html_parts import distinct_labels
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        [0.12341, 0.123411, 0.123412, 0.5],
+        [1e6 + number / 100 for number in range(40)],
+        [-1e-9, 1e-9, 1e300],
+    ],
+)
+def test_every_bin_has_a_bar_and_a_row_of_its_own(rewards):
+    """Bars of one label would lie on each other."""
+    chart = reward_chart("name", rewards, best=None)
+    (bars,) = chart.figure["data"]
+    assert len(set(bars["x"])) == len(bars["x"]) == len(chart.table.rows)
+    assert sum(bars["y"]) == len(rewards)
+
+
+def test_labels_are_as_short_as_they_can_be():
+    (bars,) = reward_chart("name", [0.0, 1 / 3, 1.0, 12345.5], best=None).figure["data"]
+    assert bars["x"] == ["0", "0.3333", "1", "1.235e+04"]
+
+
+def test_lines_that_cannot_be_told_apart_are_one():
+    """The sums behind two curves may be rounded apart."""
+    curves = {"pass_at_k": {"1": 0.3, "2": 0.6}, "best_of_k": {"1": 0.1 + 0.2, "2": 0.6}}
+    numbers = {"pass@1": 0.3, "pass@2": 0.6, "best@1": 0.1 + 0.2, "best@2": 0.6}
+    estimates = {
+        name: Estimate(value=value, estimator="mean", num_values=2, num_clusters=1)
+        for name, value in numbers.items()
+    }
+    chart = curve_chart("name", Metrics(**curves, estimates=estimates), best=1.0)
+    assert [line["name"] for line in chart.figure["data"]] == ["pass@k = best@k"]
+    assert len(chart.table.rows) == 4
 
 
 def test_environments_of_different_best_rewards_have_no_mean_together():
@@ -88,3 +136,59 @@ def test_flaky_tasks_nearest_to_one_half_come_first():
 def test_labels_are_short_and_distinct():
     labels = distinct_labels(["x" * 50, "x" * 60, "y"])
     assert labels == [f"{'x' * 39}…", f"{'x' * 39}… (2)", "y"]
+
+
+REWARDS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=200)
+PAIRS = st.lists(st.tuples(st.integers(0, 60), st.floats(-10, 10)), min_size=1, max_size=200)
+
+
+def test_few_values_have_a_bin_each():
+    assert bins_of([1.0, 0.0, 1.0]) == [Bin(0.0, 0.0, 1), Bin(1.0, 1.0, 2)]
+    assert bins_of([]) == []
+
+
+def test_bins_end_where_rewards_do():
+    values = [number / 40 for number in range(40)]
+    bins = bins_of(values, most=1.0)
+    assert (bins[0].low, bins[-1].high) == (0.0, 1.0)
+    assert [one.num_values for one in bins] == [2] * 20
+    assert bins_of([*values, 2.0], most=1.0)[-1].high == 2.0
+
+
+@given(REWARDS)
+def test_every_value_is_in_one_bin(values):
+    bins = bins_of(values)
+    assert sum(one.num_values for one in bins) == len(values)
+    assert bins[0].low == min(values)
+    assert bins[-1].high == max(values)
+    for one in bins[:-1]:
+        if one.low < one.high:
+            assert sum(one.low <= value < one.high for value in values) == one.num_values
+
+
+@given(PAIRS)
+def test_every_pair_is_in_one_group(pairs):
+    groups = groups_of(pairs)
+    assert sum(one.num_values for one in groups) == len(pairs)
+    for one, following in itertools.pairwise(groups):
+        assert one.high < following.low
+    for one in groups:
+        inside = [pair for pair in pairs if one.low <= pair[0] <= one.high]
+        assert len(inside) == one.num_values
+        assert math.isclose(one.mean_y, math.fsum(y for _, y in inside) / len(inside), abs_tol=1e-9)
+        assert one.low <= one.mean_x <= one.high
+
+
+def test_many_values_are_grouped_in_tenths():
+    groups = groups_of([(number, 0.0) for number in range(1000)])
+    assert [one.num_values for one in groups] == [100] * 10
+    assert groups_of([]) == []
+
+
+def test_a_sample_is_the_same_every_time():
+    values = range(MAX_POINTS + 500)
+    sample = sample_of(values, seed="a")
+    assert len(sample) == len(set(sample)) == MAX_POINTS
+    assert list(sample) == sorted(sample)
+    assert sample_of(values, seed="a") == sample != sample_of(values, seed="b")
+    assert sample_of(values[:MAX_POINTS], seed="a") == values[:MAX_POINTS]
