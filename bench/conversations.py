@@ -74,8 +74,8 @@ async def play_gym(job: Job) -> list[float]:
     """Play the conversations as `gym collect` does; gives the readings of its clock."""
     from bench.talking import Lockstep, Talk
     from gymcli.models.endpoint import Endpoint
+    from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
-    from gymcli.runner.options import CollectOptions
 
     tasks = Path(job.folder) / "tasks.jsonl"
     num_tasks = NUM_AT_ONCE * job.num_waves

@@ -90,9 +90,9 @@ async def play_gym(job: Job, tasks: Path, out: Path) -> int:
     from gymcli.commands.collect import GARBAGE_THRESHOLD
     from gymcli.commands.progress import Progress
     from gymcli.models.endpoint import Endpoint
+    from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
     from gymcli.runner.measure import measure
-    from gymcli.runner.options import CollectOptions
 
     endpoint = Endpoint(base_url=job.base_url, model="mock")
     options = CollectOptions(

@@ -48,9 +48,9 @@ def main() -> None:
     command = _scoring_command(sys.argv[1:])
     supervised = _supervise(sys.argv[1:]) if command == "collect" else None
     if command:
-        from gymcli.rollout.template import start_template  # late, as below
+        from gymcli.rollout.fork_server import start_fork_server  # late, as below
 
-        start_template("gymcli.rollout.verifier_worker")  # it imports while this process does
+        start_fork_server("gymcli.rollout.verifier_worker")  # it imports while this process does
     from gymcli.cli import main as run_command  # late: the supervisor itself stays small
 
     run_command(supervised)

@@ -20,7 +20,7 @@ from gymcli.checks.subject import (
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
-from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.scoring import Workers
 
 __all__ = ["CHECKS", "CheckReport", "check", "check_async"]
 

@@ -25,9 +25,8 @@ from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import AttemptError, EpisodeError, SetupError, TasksError, boundary, frames_of
 from gymcli.models.roles import declared_roles
 from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, Policy, play
-from gymcli.rollout.scoring import score, score_group
-from gymcli.rollout.verifier_workers import Workers
-from gymcli.runner.options import CollectOptions
+from gymcli.rollout.scoring import Workers, score, score_group
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier

@@ -137,8 +137,8 @@ def collect(
     """
     from pydantic import SecretStr  # late: heavy
 
+    from gymcli.runner.collect_options import CollectOptions
     from gymcli.runner.collection import Collection
-    from gymcli.runner.options import CollectOptions
 
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
     inputs = [*map(Path, tasks), *filter(None, [run_options.out])]

@@ -79,7 +79,7 @@ def compare(
     from gymcli.errors import UsageError
     from gymcli.metrics.run_comparison import Rule
     from gymcli.runner.paired_runs import compare_runs
-    from gymcli.store.rollout_files import unfinished_line
+    from gymcli.store.rollout_files import torn_line_warning
 
     if markdown == STDOUT and json:
         raise UsageError("--markdown -: --json goes to stdout; give a file")
@@ -94,7 +94,7 @@ def compare(
         with_tasks=by_task,
     )
     for run in (a, b):
-        if unfinished := unfinished_line(run):
+        if unfinished := torn_line_warning(run):
             warn(unfinished)
     for drift in comparison.drift:
         warn(f"not made alike: {drift}")

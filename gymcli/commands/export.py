@@ -89,7 +89,7 @@ def _selected(
     """Open each run, and yield it with its selected rows."""
     from gymcli.metrics.filters import parse_filter
     from gymcli.runner.measure import index_run
-    from gymcli.store.rollout_files import ROLLOUTS, unfinished_line
+    from gymcli.store.rollout_files import ROLLOUTS, torn_line_warning
 
     wanted = None if where is None else parse_filter(where)
     seen = set()
@@ -99,7 +99,7 @@ def _selected(
             raise UsageError(f"{run}: is given twice; give each run once")
         seen.add(file)
         index = stack.enter_context(index_run(run, env=env))
-        if unfinished := unfinished_line(run):
+        if unfinished := torn_line_warning(run):
             warn(unfinished)
         try:
             yield index, index.select(wanted)

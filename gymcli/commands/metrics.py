@@ -115,7 +115,7 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
     import msgspec
 
     from gymcli.runner.measure import measure
-    from gymcli.store.rollout_files import unfinished_line
+    from gymcli.store.rollout_files import torn_line_warning
     from gymcli.store.run_directory import RunDirectory
 
     aggregator = measure(run, env=env, by=by)
@@ -126,7 +126,7 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
             directory.write_metrics(msgspec.json.encode(numbers))
         except RunDirectoryError as error:  # somebody else's run can still be read
             warn(str(error))
-    for text in filter(None, [unfinished_line(run), *aggregator.warnings]):
+    for text in filter(None, [torn_line_warning(run), *aggregator.warnings]):
         warn(text)
     if not numbers.num_scored:
         warn(f"{run}: nothing is scored")

@@ -46,7 +46,7 @@ def report(
     from gymcli.reporting.html_page import MARK, html_report
     from gymcli.reporting.html_run import read_run
     from gymcli.reporting.run_report import RunReport
-    from gymcli.store.rollout_files import unfinished_line
+    from gymcli.store.rollout_files import torn_line_warning
 
     _check_replaceable(out, MARK.encode())
     ci = CiRequest(gate_options)
@@ -56,7 +56,7 @@ def report(
     for run in runs:
         reading = read_run(run, env=env, by=fields)
         readings.append(reading)
-        for text in filter(None, [unfinished_line(run), *reading.warnings]):
+        for text in filter(None, [torn_line_warning(run), *reading.warnings]):
             warn(text)
         gates, problems = ci.judge(reading.metrics)
         reports.append(RunReport(str(run), reading.metrics, gates=gates, problems=problems))

@@ -104,7 +104,7 @@ def verify(
     to find verifiers that disagree with themselves. Exit code 3: one does that asks no model.
     """
     from gymcli.runner.rescoring import Rescoring, score_pending
-    from gymcli.store.rollout_files import unfinished_line
+    from gymcli.store.rollout_files import torn_line_warning
 
     check_cluster_options(engine, address, workers)
     _check_repeat(repeat, out=out, is_pending=pending)
@@ -157,7 +157,7 @@ def verify(
         finally:
             for text in rescoring.warnings:
                 warn(text)
-    unfinished = unfinished_line(run)
+    unfinished = torn_line_warning(run)
     if unfinished and not quiet:
         warn(unfinished)
     if repeat is None:

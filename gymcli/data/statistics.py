@@ -15,7 +15,7 @@ from gymcli.metrics.estimators import percentile
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.task_source import named_file
 from gymcli.store.task_row import PromptTemplate
-from gymcli.store.tasks import RowProblem, TaskReading, read_tasks, told_apart
+from gymcli.store.tasks import RowProblem, TaskReading, read_tasks, with_shared_ids
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canonical_json
 
 __all__ = ["Spread", "Statistics", "describe_tasks"]
@@ -87,7 +87,9 @@ def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -
         id_by_file=True,
     )
     paths = [file.path for file in files]
-    return told_apart(lambda shared_ids: _describe(paths, reading._replace(shared_ids=shared_ids)))
+    return with_shared_ids(
+        lambda shared_ids: _describe(paths, reading._replace(shared_ids=shared_ids))
+    )
 
 
 def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:

@@ -22,7 +22,7 @@ from gymcli.environment.registry import (
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import EpisodeError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.runner.options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.survey import Problems, row_problems
 from gymcli.runner.task_source import TaskSource, named_file
 from gymcli.store.task_row import PromptTemplate
@@ -32,7 +32,7 @@ from gymcli.store.tasks import (
     RowProblem,
     TaskReading,
     read_tasks,
-    told_apart,
+    with_shared_ids,
 )
 from gymcli.types import JSONObject, TaskRow
 
@@ -154,7 +154,7 @@ def validate(
             _count(source.read(), result, problems)
         return result
 
-    result = told_apart(count)
+    result = with_shared_ids(count)
     if registry is not None:
         result.agents = registry.agent_warnings
     split_env_args(env_args or {}, (found for found, _ in environments.values()))
@@ -225,7 +225,7 @@ def rendered_rows(
         deque(read_tasks([file.path], told), maxlen=0)
         return told
 
-    told = told_apart(read_whole)
+    told = with_shared_ids(read_whole)
     items = (i for i in read_tasks([file.path], told) if isinstance(i, TaskRow | RowProblem))
     problems = Problems()
     for item in islice(items, limit):

@@ -23,7 +23,7 @@ from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
 from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import LocalServer, has_tool_template, model_name, parse_local
 from gymcli.models.settings import Settings, resolve_endpoint
-from gymcli.store.verdicts import Verdicts, kept_form, verdict_key
+from gymcli.store.verdicts import Verdicts, compact_answer, verdict_key
 from gymcli.types import Answer, JSONObject, Message, Request, RoleUse, Usage
 
 __all__ = [
@@ -306,7 +306,7 @@ class RoleModels:
         pool: Where the models are opened, which the policy may share.
         verdicts: The answers on record.
         spend: Called with every answer's tokens and their cost.
-        asks_anew: Make every call, whatever was answered before, and keep no answer.
+        ignores_verdicts: Make every call, whatever was answered before, and keep no answer.
 
     """
 
@@ -318,14 +318,14 @@ class RoleModels:
         verdicts: Verdicts,
         params: Mapping[str, JSONObject] | None = None,
         spend: Callable[[Usage, float | None], None] | None = None,
-        asks_anew: bool = False,
+        ignores_verdicts: bool = False,
     ) -> None:
         self.sources = sources
         self.spend = spend
         self.params = params or {}
         self.pool = pool
         self.verdicts = verdicts
-        self._asks_anew = asks_anew
+        self._asks_anew = ignores_verdicts
         # Equal requests at the same time wait for the answer to the first.
         self._under_way: dict[str, asyncio.Future[Message]] = {}
 
@@ -378,7 +378,7 @@ class RoleModels:
                 f"--role-param {role}.logprobs, or have the environment ask with cache=None"
             )
         if self._asks_anew:
-            return kept_form(await self._ask(role, request, schema, total))
+            return compact_answer(await self._ask(role, request, schema, total))
         kept = cache if isinstance(cache, Cache) else Cache(cache, lambda message: True)
         key = verdict_key(
             _asked_name(source), request.messages, schema=schema, params=params, cache=kept.text
@@ -392,12 +392,12 @@ class RoleModels:
         known = self.verdicts.get(key)
         if known is not None and kept.keeps(known):
             total.num_cached += 1
-            return kept_form(known)
+            return compact_answer(known)
         asking = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
             answer = await self._ask(role, request, schema, total)
             # Whoever asks first gets what the others do, or a score would depend on the order.
-            message = kept_form(answer)
+            message = compact_answer(answer)
             if kept.keeps(message):
                 self.verdicts.add(key, answer, role=role, model=role_name(source))
             asking.set_result(message)

@@ -197,7 +197,7 @@ _Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
 def _scorer(definition: Definition) -> _Scorer:
     """Return what scores the records of a definition; it imports their environment."""
     if definition.code is None:
-        from gymcli.rollout.rescored import LineScorer, RescoreJob  # late: few need the files
+        from gymcli.rollout.line_scoring import LineScorer, RescoreJob  # late: few need the files
 
         return LineScorer(msgspec.json.decode(definition.job, type=RescoreJob)).score
     try:

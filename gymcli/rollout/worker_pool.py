@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from gymcli.environment.registry import FILE_MODULE_PREFIX, module_of_file
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
-from gymcli.rollout.template import fill_standard, fork
+from gymcli.rollout.fork_server import fill_standard, fork
 
 __all__ = [
     "READY",

@@ -37,6 +37,7 @@ from gymcli.rollout.episode import EpisodeFailedError, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
 from gymcli.runner.attempts import POLICY, Attempt, Shared, failure_of, run_attempts
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import (
     default_out,
     identity_of,
@@ -48,13 +49,12 @@ from gymcli.runner.identity import (
 )
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.measure import measure
-from gymcli.runner.options import CollectOptions
 from gymcli.runner.plan import Plan, ResumeState, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
 from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
-from gymcli.store.durability import open_file, unwritable
+from gymcli.store.durability import open_file, write_error
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.run_directory import DoneTasks, RunDirectory
 from gymcli.store.shards import check_same_shard
@@ -497,7 +497,7 @@ async def collect(
 
     Args:
         tasks: A task file, several, or the name of an environment for its shipped tasks.
-        options: The fields of `gymcli.runner.options.CollectOptions`: `endpoint`, or `model` for
+        options: The fields of `gymcli.runner.collect_options.CollectOptions`: `endpoint`, or `model` for
             `local` and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With `out` a run
             directory is written, and resumed where it exists; what is done already is not yielded
             again.
@@ -547,7 +547,7 @@ def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:
     try:
         descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
     except OSError as error:
-        raise unwritable(folder / STACK_FILE, error) from error
+        raise write_error(folder / STACK_FILE, error) from error
     file = stack.enter_context(os.fdopen(descriptor, "w"))
     faulthandler.enable(file)
     stack.callback(faulthandler.disable)

@@ -20,8 +20,8 @@ from gymcli.errors import UsageError
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.local_model import has_tool_template, parse_local
 from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.judges import Judges
-from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest

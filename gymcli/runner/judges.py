@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ModelPool, RoleModels, RoleSource
 from gymcli.rollout.event_loop import Watchdog
-from gymcli.rollout.verifier_workers import Workers
+from gymcli.rollout.scoring import Workers
 from gymcli.runner.attempts import Shared
-from gymcli.runner.options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.stopping import Stopping
 from gymcli.secrets import NOTHING_SECRET, Scrubber, environment_keys
 from gymcli.store.verdicts import Verdicts
@@ -65,7 +65,7 @@ async def open_shared(
     stopping: Stopping | None = None,
     watchdog: Watchdog | None = None,
     spend: Callable[[Usage, float | None], None] | None = None,
-    asks_anew: bool = False,
+    ignores_verdicts: bool = False,
 ) -> AsyncIterator[Shared]:
     """Open what attempts share to be scored, without a policy: models of roles, verdicts, workers.
 
@@ -76,7 +76,7 @@ async def open_shared(
         stopping: Ends the run early; without it only what a judge's endpoint refuses does.
         watchdog: That of the running event loop; without it one is started.
         spend: Called with what every answer of a judge took.
-        asks_anew: Whether judges are asked again what they have answered.
+        ignores_verdicts: Whether judges are asked again what they have answered.
 
     """
     async with AsyncExitStack() as stack:
@@ -92,7 +92,7 @@ async def open_shared(
             pool=pool,
             verdicts=verdicts,
             spend=spend,
-            asks_anew=asks_anew,
+            ignores_verdicts=ignores_verdicts,
         )
         stopping = stopping or Stopping()
         yield Shared(None, roles, workers, save, stopping, watchdog, scrubber=scrubber)

@@ -14,18 +14,18 @@ from gymcli.metrics import RunMetrics
 from gymcli.runner.measure import measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.durability import LineAppender
-from gymcli.store.locking import kept_unwritten
+from gymcli.store.locking import shared_run_lock
 from gymcli.store.manifest import MANIFEST, read_manifest
 from gymcli.store.merged_runs import (
     MergedLines,
     RunRecord,
-    check_alike,
+    check_mergeable,
     merged_manifest,
     missing_shards,
     named_shards,
     version_warnings,
 )
-from gymcli.store.run_directory import ROLLOUTS, RunDirectory, check_unused, whole_run
+from gymcli.store.run_directory import ROLLOUTS, RunDirectory, check_unused, new_run_directory
 from gymcli.store.shards import Shard
 
 __all__ = ["Merging"]
@@ -59,7 +59,7 @@ class Merging:
         self._paths = list(runs)
         _check_different(runs)
         self._runs = [_record(path) for path in runs]
-        check_alike(self._runs)
+        check_mergeable(self._runs)
         for text in version_warnings(self._runs):
             warn(text)
         if missing := missing_shards(self._runs):
@@ -81,7 +81,7 @@ class Merging:
 
         """
         check_unused(out)
-        with whole_run(out, self._scrubber, keeps_unfinished=False) as directory:
+        with new_run_directory(out, self._scrubber, keeps_unfinished=False) as directory:
             self._write_lines(directory)
             self._check_unchanged()
             directory.write_manifest(merged_manifest(self._runs))
@@ -147,7 +147,7 @@ def _record(path: Path) -> RunRecord:
     """Read what a run says of itself, while nobody writes it."""
     if not path.is_dir():
         raise UsageError(f"{path}: is no run directory; gym merge takes runs of gym collect")
-    with kept_unwritten(path):
+    with shared_run_lock(path):
         manifest = read_manifest(path)
     if manifest is None:
         raise UsageError(f"{path}: holds no {MANIFEST}; gym merge takes runs of gym collect")

@@ -21,8 +21,8 @@ from gymcli.errors import (
 from gymcli.models.roles import ORACLE, check_declared
 from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import declared_sources
-from gymcli.runner.options import CollectOptions
 from gymcli.runner.survey import GroupSizes, Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
@@ -390,7 +390,7 @@ class Plan:
         return ResumeState(
             num_done=num_done.total(),
             waiting=tuple(waiting),
-            scored_members=directory.mates(done),
+            scored_members=directory.scored_members(done),
             removed_ids=tuple(sorted(task_id for _, task_id in removed)),
             num_others=num_on_record - num_done,
             left_failed=frozenset(left_failed),

@@ -18,7 +18,7 @@ from gymcli.environment.registry import Registry, environment_options, split_env
 from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import RunDirectoryError, RunMismatchError, TasksError
 from gymcli.models.roles import check_declared, check_missing, declared_roles
-from gymcli.rollout.rescored import Rescored
+from gymcli.rollout.line_scoring import Rescored
 from gymcli.runner.attempts import Attempt, Outcome, run_attempts
 from gymcli.runner.identity import rescored_manifest, role_identities
 from gymcli.runner.judges import Judges, open_shared
@@ -38,8 +38,8 @@ from gymcli.store.run_directory import (
     GENERATIONS,
     RunDirectory,
     check_unused,
+    new_run_directory,
     read_structs,
-    whole_run,
 )
 from gymcli.store.tasks import RowProblem, read_row_fields
 from gymcli.store.verdicts import Verdicts, copy_verdicts
@@ -192,7 +192,7 @@ class Rescoring:
         """Make the new run, with what it takes over: failures, what waits, judges' answers."""
         if self._out is None:
             return None
-        directory = stack.enter_context(whole_run(self._out, self._judges.scrubber()))
+        directory = stack.enter_context(new_run_directory(self._out, self._judges.scrubber()))
         directory.write_manifest(self._rescored_manifest({}))
         if self._run.is_dir():
             for failure in _records(self._run / FAILURES, Failure):
@@ -380,7 +380,7 @@ def _pending_attempts(
         if key not in crashed:
             rollout = directory.conversation(waiting)
             yield _pending_attempt(rollout, registry, directory.path, is_done=False)
-    for rollout in directory.mates(done):
+    for rollout in directory.scored_members(done):
         yield _pending_attempt(rollout, registry, directory.path, is_done=True)
 
 

@@ -20,7 +20,7 @@ from gymcli.metrics.paired_differences import (
     number_effect,
     reward_effects,
 )
-from gymcli.rollout.rescored import Numbers, Rescored
+from gymcli.rollout.line_scoring import Numbers, Rescored
 from gymcli.runner.measure import RunReading
 from gymcli.runner.provenance import read_compared_lines
 from gymcli.store.rollout_files import read_structs

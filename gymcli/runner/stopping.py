@@ -28,7 +28,7 @@ from gymcli.errors import (
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ORACLE, RoleSource
 from gymcli.rollout.episode import Episode
-from gymcli.runner.options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.run_directory import FAILURES, GENERATIONS, ROLLOUTS, read_structs
 from gymcli.types import AttemptKey, RecordNumbers, RoleUse, Usage
 

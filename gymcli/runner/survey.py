@@ -17,7 +17,7 @@ from gymcli.errors import TasksError, UnknownNameError
 from gymcli.runner.task_source import TaskSource, file_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import file_sha256
-from gymcli.store.tasks import IgnoredParameter, RowProblem, told_apart
+from gymcli.store.tasks import IgnoredParameter, RowProblem, with_shared_ids
 from gymcli.types import JSONObject, TaskRow
 
 __all__ = ["GroupSizes", "Problems", "Survey", "row_problems", "survey"]
@@ -168,7 +168,7 @@ def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_
         source.shared_ids = shared_ids
         return _surveyed(source, registry, scrubber)
 
-    return told_apart(work)
+    return with_shared_ids(work)
 
 
 def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Survey:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import TasksError
-from gymcli.runner.options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.shards import Shard
 from gymcli.store.task_row import PromptTemplate, working_directory
 from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks

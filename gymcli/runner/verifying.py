@@ -28,7 +28,8 @@ from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import UnknownNameError
 from gymcli.models.roles import RoleSource, check_declared, declared_roles
 from gymcli.rollout.event_loop import close, drive, new_event_loop
-from gymcli.rollout.rescored import (
+from gymcli.rollout.fork_server import forget_fork_servers
+from gymcli.rollout.line_scoring import (
     Rescored,
     RescoreJob,
     calls_before,
@@ -39,10 +40,8 @@ from gymcli.rollout.rescored import (
     rescore_lines,
     unscored,
 )
-from gymcli.rollout.scoring import verifies_in_loop
-from gymcli.rollout.template import forget_templates
+from gymcli.rollout.scoring import Workers, verifies_in_loop
 from gymcli.rollout.verifier_worker import ErrorReply
-from gymcli.rollout.verifier_workers import Workers
 from gymcli.runner.attempts import Attempt, Shared, run_attempts
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.store.lines import Line, is_plain
@@ -359,7 +358,7 @@ def rescore_run(
     directory = run if run.is_dir() else None
 
     if repeat:
-        forget_templates()
+        forget_fork_servers()
     sources = []
     judged = LoopJob(reading, find, env_args, keeps_lines, judges.concurrency)
     if engine is not None and not all(waiting.values()):
@@ -408,7 +407,7 @@ async def _opened(
     judges: Judges, run: Path | None, out: Path | None, warn: Callable[[str], None], repeat: int
 ) -> AsyncIterator[Shared]:
     if repeat:
-        async with open_shared(judges, Verdicts(), asks_anew=True) as shared:
+        async with open_shared(judges, Verdicts(), ignores_verdicts=True) as shared:
             shared.workers.calls_before = calls_before(repeat)
             yield shared
         return

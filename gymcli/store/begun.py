@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from gymcli.errors import RunDirectoryError
-from gymcli.store.durability import open_file, unwritable
+from gymcli.store.durability import open_file, write_error
 from gymcli.store.rollout_files import FAILURES, Done
 from gymcli.store.supervised import STACK_FILE
 from gymcli.types import JSON_ERRORS, AttemptKey
@@ -76,7 +76,7 @@ class BegunFile:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC
             self._descriptor = open_file(self._place, flags)
         except OSError as error:
-            raise unwritable(self._path, error) from error
+            raise write_error(self._path, error) from error
         self._write(_Header(size, sorted(suspects)))
 
     def add(self, key: AttemptKey) -> None:
@@ -99,7 +99,7 @@ class BegunFile:
         try:
             os.write(self._descriptor, _ENCODER.encode(line) + b"\n")
         except OSError as error:
-            raise unwritable(self._path, error) from error
+            raise write_error(self._path, error) from error
 
     def remove(self) -> None:
         """Delete the file and the last stack: the run ended cleanly, or nobody saw how it died."""

@@ -32,7 +32,7 @@ __all__ = [
     "replace_file",
     "sync_folder",
     "unfinished_end",
-    "unwritable",
+    "write_error",
 ]
 
 
@@ -60,7 +60,7 @@ _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)
 """What file systems say that keep their folders safe by other means."""
 
 
-def unwritable(path: Path, error: OSError) -> RunDirectoryError:
+def write_error(path: Path, error: OSError) -> RunDirectoryError:
     """Return the error that says which file of a run cannot be written, why, and the way out."""
     way_out = _WAYS_OUT.get(error.errno or 0, _GO_ON)
     return RunDirectoryError(
@@ -139,7 +139,7 @@ def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise unwritable(shown or path, error) from error
+        raise write_error(shown or path, error) from error
     finally:
         with suppress(OSError):  # it is gone where all went well
             temporary.unlink()
@@ -254,7 +254,7 @@ class LineAppender:
             while self._descriptor is None and len(self._reserved) < _NUM_DESCRIPTORS:
                 self._reserved.append(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
-            raise unwritable(self.path, error) from error
+            raise write_error(self.path, error) from error
 
     def _free_reserved(self) -> None:
         while self._reserved:
@@ -282,7 +282,7 @@ class LineAppender:
                 descriptor = self._opened()
             written = os.write(descriptor, line)
         except OSError as error:
-            raise unwritable(self.path, error) from error
+            raise write_error(self.path, error) from error
         self._is_dirty = True
         if written != len(line):
             self._write_rest(descriptor, line, written)
@@ -314,9 +314,9 @@ class LineAppender:
                 end = os.lseek(descriptor, 0, os.SEEK_END)
                 os.ftruncate(descriptor, end - written)
             except OSError as left:
-                raise unwritable(self.path, error) from left
+                raise write_error(self.path, error) from left
             self._is_torn = False
-            raise unwritable(self.path, error) from error
+            raise write_error(self.path, error) from error
         self._is_torn = False
 
     def sync(self) -> None:
@@ -343,7 +343,7 @@ class LineAppender:
             except OSError as error:
                 # Not tried again: the system forgets what it could not write, and would say that
                 # all is well (https://lwn.net/Articles/752063/).
-                self.failure = str(unwritable(self.path, error))
+                self.failure = str(write_error(self.path, error))
 
     def check(self) -> None:
         """Raise what went wrong in a sync.

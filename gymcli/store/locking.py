@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 from gymcli.errors import RunDirectoryError
-from gymcli.store.durability import displaced, open_file, sync_folder, unwritable
+from gymcli.store.durability import displaced, open_file, sync_folder, write_error
 
-__all__ = ["LOCK", "RunLock", "kept_unwritten"]
+__all__ = ["LOCK", "RunLock", "shared_run_lock"]
 
 LOCK = ".lock"
 """There while a process writes the run; says which one."""
@@ -65,7 +65,7 @@ class RunLock:
                     f"{self.path}: its file system cannot lock ({error.strerror}), so another "
                     "process could write the same run; give --out on another file system"
                 ) from error
-            raise unwritable(self.path, error) from error
+            raise write_error(self.path, error) from error
 
     def free(self) -> None:
         """Unlock the directory."""
@@ -130,7 +130,7 @@ class RunLock:
 
 
 @contextmanager
-def kept_unwritten(path: Path) -> Iterator[None]:
+def shared_run_lock(path: Path) -> Iterator[None]:
     """Share the lock of a run while it is read, so that no process writes it meanwhile.
 
     Raises:

@@ -15,7 +15,7 @@ import msgspec
 from gymcli.errors import RunFileError, RunMismatchError
 from gymcli.metrics import FailureLine, ScoredLine
 from gymcli.store.durability import unfinished_end
-from gymcli.store.locking import kept_unwritten
+from gymcli.store.locking import shared_run_lock
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
 from gymcli.store.rollout_files import (
     FAILURES,
@@ -32,7 +32,7 @@ __all__ = [
     "MergedLines",
     "NamedLine",
     "RunRecord",
-    "check_alike",
+    "check_mergeable",
     "merged_manifest",
     "missing_shards",
     "named_shards",
@@ -69,7 +69,7 @@ class _ShardedRun(NamedTuple):
         return [str(Shard(n, self.num_shards)) for n in numbers if n not in self.shards]
 
 
-def check_alike(runs: Sequence[RunRecord]) -> None:
+def check_mergeable(runs: Sequence[RunRecord]) -> None:
     """Refuse runs that cannot be parts of one.
 
     Raises:
@@ -370,7 +370,7 @@ class MergedLines:
 
         """
         for index, run in enumerate(self._runs):
-            with kept_unwritten(run):
+            with shared_run_lock(run):
                 for name in names:
                     path = run / name
                     if not _is_there(path):

@@ -37,7 +37,7 @@ __all__ = [
     "rollout_lines",
     "rollouts_file",
     "structs_of",
-    "unfinished_line",
+    "torn_line_warning",
     "without_torn",
 ]
 
@@ -213,7 +213,7 @@ def without_torn(lines: Iterable[Line]) -> Iterator[Line]:
     return (line for line in lines if line.is_complete or _is_json(line.data))
 
 
-def unfinished_line(run: Path) -> str | None:
+def torn_line_warning(run: Path) -> str | None:
     """Return the warning that a torn last line is left out; None where there is none."""
     path = run / ROLLOUTS if run.is_dir() else run
     if path.suffix in (".gz", ".zst") or not path.is_file():

@@ -27,7 +27,7 @@ from gymcli.store.durability import (
     mend_file,
     replace_file,
     sync_folder,
-    unwritable,
+    write_error,
 )
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, lines_of, read_errors
 from gymcli.store.locking import LOCK, RunLock
@@ -60,8 +60,8 @@ __all__ = [
     "RunDirectory",
     "Waiting",
     "check_unused",
+    "new_run_directory",
     "read_structs",
-    "whole_run",
 ]
 
 
@@ -153,7 +153,7 @@ class RunDirectory:
             while len(self._spare) < _NUM_SPARE:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
-            raise unwritable(self.path, error) from error
+            raise write_error(self.path, error) from error
 
     def free_spare(self) -> None:
         """Free what was kept for the end of the run: its numbers and the manifest."""
@@ -176,7 +176,7 @@ class RunDirectory:
         try:
             fate = self._lock.displaced()
         except OSError as error:
-            fate = str(unwritable(self.path, error))
+            fate = str(write_error(self.path, error))
         for file in self._files:
             if fate is not None and file.failure is None:
                 file.failure = fate
@@ -222,7 +222,7 @@ class RunDirectory:
             try:
                 is_cut = mend_file(path)
             except OSError as error:
-                raise unwritable(path, error) from error
+                raise write_error(path, error) from error
             if is_cut:
                 self.warnings.append(
                     f"{path}: the last line was not finished when its writer stopped; cut off"
@@ -306,7 +306,7 @@ class RunDirectory:
                 "same command again"
             ) from error
 
-    def mates(self, done: Mapping[tuple[str, str], Done]) -> tuple[Rollout, ...]:
+    def scored_members(self, done: Mapping[tuple[str, str], Done]) -> tuple[Rollout, ...]:
         """Read the conversations that are scored already, while others of their group are not.
 
         A process that dies while it writes the scores of a group leaves such.
@@ -411,7 +411,7 @@ def check_unused(path: Path) -> None:
 
 
 @contextmanager
-def whole_run(
+def new_run_directory(
     path: Path, scrubber: Scrubber, *, keeps_unfinished: bool = True
 ) -> Iterator[RunDirectory]:
     """Open a run to be written; its files appear in `path` only once the block has ended well.
@@ -464,7 +464,7 @@ def _clear(folder: Path, names: Iterable[str]) -> None:
         for name in names:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise write_error(folder, error) from error
 
 
 def _show(folder: Path, path: Path) -> None:
@@ -477,4 +477,4 @@ def _show(folder: Path, path: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         sync_folder(path)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise write_error(path, error) from error

@@ -40,7 +40,7 @@ __all__ = [
     "TaskReading",
     "read_row_fields",
     "read_tasks",
-    "told_apart",
+    "with_shared_ids",
 ]
 
 _DECODER = msgspec.json.Decoder(JSONObject)
@@ -122,7 +122,7 @@ def read_tasks(
         raise SharedIdsError(frozenset(reader.shared_ids))
 
 
-def told_apart(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
+def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
     """Call a function that reads tasks, and once more where rows of NeMo Gym share ids.
 
     Args:

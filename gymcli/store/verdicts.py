@@ -15,7 +15,7 @@ from gymcli.store.durability import LineAppender, Syncer
 from gymcli.store.run_directory import VERDICTS, RunDirectory, read_structs
 from gymcli.types import JSONObject, Message, digest
 
-__all__ = ["Verdicts", "copy_verdicts", "kept_form", "rescoring_verdicts", "verdict_key"]
+__all__ = ["Verdicts", "compact_answer", "copy_verdicts", "rescoring_verdicts", "verdict_key"]
 
 
 class _VerdictLine(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -37,7 +37,7 @@ def verdict_key(
     return digest([model, messages, schema, params, cache])
 
 
-def kept_form(message: Message) -> Message:
+def compact_answer(message: Message) -> Message:
     """Return an answer as the verdicts hold it in memory.
 
     It lacks what may be long and scores nothing: reasoning, items of the Responses API and log
@@ -79,7 +79,7 @@ class Verdicts:
         self._syncer = Syncer(self._sync)
         if folder is not None:
             for line in _lines(folder):
-                self._answers[line.key] = kept_form(line.message)
+                self._answers[line.key] = compact_answer(line.message)
         for file in self._files:
             file.reserve()
 
@@ -104,7 +104,7 @@ class Verdicts:
         if self._files:
             self._syncer.start()
         self.num_unkept += not self._files
-        self._answers[key] = kept_form(message)
+        self._answers[key] = compact_answer(message)
 
     def _sync(self) -> None:
         for file in self._files:

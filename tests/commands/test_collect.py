@@ -14,9 +14,9 @@ import pytest
 from gymcli.commands.collect_output import missing_coverage
 from gymcli.errors import RunError
 from gymcli.mock.behaviours import last_user_text, refusal_of
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.measure import measure
-from gymcli.runner.options import CollectOptions
 from gymcli.store.run_directory import RunDirectory
 from tests.commands.running import (
     FLAKY,

@@ -12,7 +12,7 @@ from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.mock.process import serving
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.locking import RunLock
-from gymcli.store.run_directory import whole_run
+from gymcli.store.run_directory import new_run_directory
 from tests.commands.running import add_up, gym, lines_of, write_sums
 
 TIMES = ("latency",)
@@ -259,7 +259,7 @@ def test_merge_of_what_an_earlier_one_left_begins_anew(ask):
 
 def test_merge_into_what_another_process_writes_leaves_it_alone(ask):
     collect_shards(ask, 2)
-    with whole_run(Path("merged"), NOTHING_SECRET) as directory:
+    with new_run_directory(Path("merged"), NOTHING_SECRET) as directory:
         directory.append_rollout_line(b'{"of":"the other"}')
         done = gym("merge", "s1", "s2", "-o", "merged")
         assert done.exit_code == 4

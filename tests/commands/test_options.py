@@ -21,7 +21,7 @@ from gymcli.commands.options import (
 )
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
-from gymcli.runner.options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.run_options import RowOptions, RunOptions
 from tests.commands.running import gym
 

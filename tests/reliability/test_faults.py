@@ -22,8 +22,8 @@ from gymcli.mock import MockServer
 from gymcli.mock.faults import FaultKind, Faults
 from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.options import CollectOptions
 from gymcli.types import Failure, Rollout
 from tests.models.asking import FakeTime
 

@@ -317,14 +317,14 @@ def test_call_says_what_cannot_be_imported(shared, missing):
 
 def test_call_says_that_no_worker_can_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    monkeypatch.setattr("gymcli.rollout.template._servers", {})
+    monkeypatch.setattr("gymcli.rollout.fork_server._servers", {})
     with Pool(1) as workers, pytest.raises(FileNotFoundError, match="/no/such/python"):
         called(workers, isolated.add, 1, 2)
 
 
 def test_call_says_that_a_worker_died_at_its_start(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/no/such/folder"])
-    monkeypatch.setattr("gymcli.rollout.template._servers", {})
+    monkeypatch.setattr("gymcli.rollout.fork_server._servers", {})
     with Pool(1) as workers, pytest.raises(VerifierError, match=r"^add: its process died"):
         called(workers, isolated.add, 1, 2)
 

@@ -13,8 +13,8 @@ from gymcli.errors import FatalEndpointError, RunDirectoryError
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.runner.attempts import Shared, _RunWork
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Stopping
 from gymcli.types import Failure, Rollout, TaskRow
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums

@@ -21,9 +21,9 @@ from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
 from gymcli.runner.attempts import failure_of
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.measure import measure
-from gymcli.runner.options import CollectOptions
 from gymcli.runner.plan import failed_attempts
 from gymcli.types import AttemptKey, Failure, Rollout
 from tests.commands.running import FLAKY, add_up, lines_of, write_sums

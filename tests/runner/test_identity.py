@@ -8,8 +8,8 @@ import pytest
 
 import gymcli
 from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.options import CollectOptions
 from tests.commands.running import write_sums
 from tests.models.test_local import PLAIN, WITH_TOOLS, write_gguf
 from tests.runner.test_roles import JUDGED, write_rows

@@ -14,8 +14,8 @@ from queue import SimpleQueue
 import pytest
 
 from gymcli.errors import EngineError, MissingPackageError, UsageError
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.options import CollectOptions
 from gymcli.runner.ray_driver import JOIN_SECONDS, RayEngine, check_address
 from tests.commands.running import FLAKY, clean_environment, gym, gym_process
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gymcli.errors import RunFileError
 from gymcli.metrics import ScoredLine, aggregate
 from gymcli.mock import MockServer
-from gymcli.rollout.rescored import Rescored
+from gymcli.rollout.line_scoring import Rescored
 from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.runner.judges import Judges
 from gymcli.runner.measure import measure

@@ -24,8 +24,8 @@ from gymcli.errors import (
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
-from gymcli.runner.options import CollectOptions
 from gymcli.runner.stopping import Budget, Stopping, spent_on_record
 from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Timing, Usage
 from tests.commands.running import add_up, lines_of, write_sums

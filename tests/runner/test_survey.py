@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError
-from gymcli.runner.options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.survey import GroupSizes, Survey, survey
 from gymcli.runner.task_source import TaskSource
 from tests.commands.running import FLAKY, write_sums

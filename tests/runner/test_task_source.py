@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError, UsageError
-from gymcli.runner.options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.task_source import TaskSource
-from gymcli.store.tasks import RowProblem, told_apart
+from gymcli.store.tasks import RowProblem, with_shared_ids
 from gymcli.types import TaskRow
 from tests.commands.running import write_sums
 
@@ -113,7 +113,7 @@ def test_rows_are_those_of_the_first_reading(tmp_path_factory, files, is_prefixe
         source.shared_ids = shared_ids
         return list(source.read())
 
-    items = told_apart(read)
+    items = with_shared_ids(read)
     if not any(isinstance(item, RowProblem) for item in items):
         tasks = [item for item in items if isinstance(item, TaskRow)]
         assert list(source.rows()) == tasks

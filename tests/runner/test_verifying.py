@@ -14,10 +14,10 @@ from gymcli.environment.registry import Found, Registry
 from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.collection import Collection
 from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judges import Judges, open_shared
-from gymcli.runner.options import CollectOptions
 from gymcli.runner.rescoring import Rescoring, score_pending
 from gymcli.runner.verifying import LoopJob, iterate_async, rescore_in_loop
 from gymcli.store.lines import Line

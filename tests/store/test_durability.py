@@ -20,7 +20,7 @@ from gymcli.store.durability import (
     replace_file,
     sync_folder,
     unfinished_end,
-    unwritable,
+    write_error,
 )
 
 
@@ -105,7 +105,7 @@ def test_sync_folder_heeds_what_a_disk_says(tmp_path, monkeypatch, code):
     ],
 )
 def test_unwritable_names_the_way_out(tmp_path, code, way_out):
-    error = unwritable(tmp_path, OSError(code, "because"))
+    error = write_error(tmp_path, OSError(code, "because"))
     assert str(error) == (
         f"{tmp_path}: cannot be written: because; what was written before stays valid, {way_out}"
     )

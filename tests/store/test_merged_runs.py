@@ -12,7 +12,7 @@ from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.merged_runs import (
     MergedLines,
     RunRecord,
-    check_alike,
+    check_mergeable,
     merged_manifest,
     missing_shards,
     version_warnings,
@@ -60,7 +60,7 @@ def test_runs_that_fit_are_added_up():
         ended_at=30.0,
         seconds=0.5,
     )
-    check_alike([first, second])
+    check_mergeable([first, second])
     assert missing_shards([first, second]) == []
     merged = merged_manifest([first, second])
     assert merged.shard == ""
@@ -75,7 +75,7 @@ def test_runs_that_fit_are_added_up():
 
 def test_attempts_of_a_missing_shard_are_expected():
     runs = [run("a", shard="2/4"), run("b", shard="4/4")]
-    check_alike(runs)
+    check_mergeable(runs)
     assert missing_shards(runs) == ["1/4", "3/4"]
     merged = merged_manifest(runs)
     assert merged.num_expected == 8
@@ -89,8 +89,8 @@ def test_what_was_merged_without_a_shard_is_not_merged_again():
     message = "^part: was merged without shard 1/2, and expects its attempts; merge all shards at"
     for others in ([run("a", shard="1/2")], [run("b", missing_shards=["2/2"])]):
         with pytest.raises(RunMismatchError, match=message):
-            check_alike([part, *others])
-    check_alike([part])
+            check_mergeable([part, *others])
+    check_mergeable([part])
     assert merged_manifest([part]).missing_shards == ["1/2"]
 
 
@@ -103,7 +103,7 @@ def test_runs_of_different_tasks_and_environments_fit():
     identity = {**MANIFEST.identity, "environments": {"other": {"version": "2", "options": {}}}}
     tasks = [{"path": "u.jsonl", "sha256": "u", "num_rows": 7}]
     runs = [run("a"), run("b", identity=identity, environments=other, tasks=tasks)]
-    check_alike(runs)
+    check_mergeable(runs)
     merged = merged_manifest(runs)
     assert list(merged.environments) == ["other", "sums"]
     assert list(merged.identity["environments"]) == ["sums", "other"]
@@ -124,19 +124,19 @@ def test_runs_of_different_tasks_and_environments_fit():
 )
 def test_other_settings_are_named_with_the_runs(changes, named):
     with pytest.raises(RunMismatchError, match=f"^b: was made with other settings than a: {named}"):
-        check_alike([run("a"), run("b", **changes)])
+        check_mergeable([run("a"), run("b", **changes)])
 
 
 def test_a_shard_that_is_there_twice_is_refused():
     with pytest.raises(RunMismatchError, match=r"^b: is shard 1/2, and so is a; leave one"):
-        check_alike([run("a", shard="1/2"), run("b", shard="1/2")])
+        check_mergeable([run("a", shard="1/2"), run("b", shard="1/2")])
 
 
 def test_shards_of_other_selections_are_refused():
     second = run("b", shard="2/2", environments=environments(num_expected_of_all_shards=16))
     message = "^b: was taken of other attempts than a: sums 8 there, 16 here"
     with pytest.raises(RunMismatchError, match=message):
-        check_alike([run("a", shard="1/2"), second])
+        check_mergeable([run("a", shard="1/2"), second])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_shards_of_other_selections_are_refused():
 )
 def test_shards_that_do_not_belong_together_are_refused(changes):
     with pytest.raises(RunMismatchError, match=r"^a: is shard 1/2, and b is shard 2/"):
-        check_alike([run("a", shard="1/2"), run("b", **changes)])
+        check_mergeable([run("a", shard="1/2"), run("b", **changes)])
 
 
 def test_whole_sets_of_shards_of_different_tasks_fit():
@@ -154,7 +154,7 @@ def test_whole_sets_of_shards_of_different_tasks_fit():
         for name, tasks in (("t", MANIFEST.tasks), ("u", other))
         for number in (1, 2)
     ]
-    check_alike(runs)
+    check_mergeable(runs)
     assert merged_manifest(runs).num_expected == 16
 
 

@@ -30,8 +30,8 @@ from gymcli.store.run_directory import (
     Done,
     RunDirectory,
     check_unused,
+    new_run_directory,
     read_structs,
-    whole_run,
 )
 from gymcli.types import AttemptKey, ErrorRecord, Failure, Message, Rollout
 
@@ -384,7 +384,7 @@ def names(path):
 
 def write(path, *, then=None, keeps_unfinished=True):
     check_unused(path)
-    with whole_run(path, NOTHING_SECRET, keeps_unfinished=keeps_unfinished) as directory:
+    with new_run_directory(path, NOTHING_SECRET, keeps_unfinished=keeps_unfinished) as directory:
         directory.append_rollout_line(LINE)
         if then is not None:
             then(directory)

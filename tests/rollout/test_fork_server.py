@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.rollout.template import fork
+from gymcli.rollout.fork_server import fork
 from tests.processes import TOO_LONG, state_of, wait_until
 
 
@@ -24,7 +24,7 @@ def told(tmp_path, monkeypatch):
         "        channel.sendall(repr(eval(line)).encode() + b'\\n')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("gymcli.rollout.template._servers", {})
+    monkeypatch.setattr("gymcli.rollout.fork_server._servers", {})
     return Telling
 
 
@@ -108,7 +108,7 @@ def test_what_a_fork_left_behind_ends_with_it(told):
     wait_until(lambda: not state_of(left))
 
 
-def test_a_fork_whose_template_was_killed(told):
+def test_a_fork_whose_fork_server_was_killed(told):
     with told() as telling:
         process = telling.ask("os.getpid()")
         os.kill(telling.ask("os.getppid()"), signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_a_fork_whose_template_was_killed(told):
 
 PARENT = """
 import os, socket, sys
-from gymcli.rollout.template import fork
+from gymcli.rollout.fork_server import fork
 from tests.processes import TOO_LONG, state_of, wait_until
 ours, theirs = socket.socketpair()
 forked = fork("telling", theirs.fileno(), 2, os.environ)

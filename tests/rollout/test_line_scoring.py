@@ -15,8 +15,8 @@ import gymcli
 from gymcli.environment.contract import Environment
 from gymcli.environment.tool import Task
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
-from gymcli.rollout.rescored import Numbers, Rescored, RescoreJob, compared, rescore_lines
-from gymcli.rollout.rescored import new_line as line_of
+from gymcli.rollout.line_scoring import Numbers, Rescored, RescoreJob, compared, rescore_lines
+from gymcli.rollout.line_scoring import new_line as line_of
 from gymcli.rollout.scoring import Workers
 from gymcli.runner.verifying import iterate_async, verify
 from gymcli.store.lines import Line

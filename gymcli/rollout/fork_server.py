@@ -23,12 +23,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Fork", "forget_templates", "fork", "serve", "start_template"]
+__all__ = ["Fork", "forget_fork_servers", "fork", "serve", "start_fork_server"]
 
 _COMMAND = """
 import sys
 sys.path[:] = sys.argv[3:]
-from gymcli.rollout.template import serve
+from gymcli.rollout.fork_server import serve
 serve(int(sys.argv[1]), sys.argv[2])
 """
 
@@ -37,7 +37,7 @@ _NONE = -1
 """What is said instead of the id of a process that could not be started."""
 
 
-def start_template(module: str) -> None:
+def start_fork_server(module: str) -> None:
     """Start the fork server of a module early: it imports while this process does."""
     with suppress(OSError):
         for descriptor in range(3):  # that one is closed is for others to notice
@@ -169,7 +169,7 @@ _servers: dict[str, _ForkServer] = {}
 _starting = threading.Lock()
 
 
-def forget_templates() -> None:
+def forget_fork_servers() -> None:
     """Fork no more from the servers so far: new ones hash texts in another way.
 
     Each ends with its last fork.
@@ -178,7 +178,7 @@ def forget_templates() -> None:
 
 
 # A forked copy would read what its original is told.
-os.register_at_fork(after_in_child=forget_templates)
+os.register_at_fork(after_in_child=forget_fork_servers)
 
 
 def _server_of(module: str, variables: Mapping[str, str]) -> _ForkServer:
