@@ -498,9 +498,9 @@ async def collect(
     Args:
         tasks: A task file, several, or the name of an environment for its shipped tasks.
         options: The fields of `gymcli.runner.collect_options.CollectOptions`: `endpoint`, or
-            `model` for `local` and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With `out` a run
-            directory is written, and resumed where it exists; what is done already is not yielded
-            again.
+            `model` for `local` and `oracle`; `env`, `repeats`, `seed`, `params` and so on. With
+            `out` a run directory is written, and resumed where it exists; what is done already is
+            not yielded again.
 
     Raises:
         GymError: As `gym collect` would end, before or in the middle of the run.
