@@ -18,7 +18,7 @@ def test_memory_reports_a_new_run_and_one_that_is_done(tmp_path):
     table = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     collecting, resuming = msgspec.json.decode(file.read_bytes())
     assert collecting["what"] == "peak memory of gym collect, 1,000 tasks against 10"
-    assert collecting["limit"] == 1.15
+    assert collecting["limit"] == 1.5
     assert "limit" not in resuming or resuming["limit"] is None
     for figure in (collecting, resuming):
         assert figure["what"] in table
