@@ -14,7 +14,7 @@ import msgspec
 
 from gymcli.environment.registry import Found, Registry
 from gymcli.store.manifest import MANIFEST, EnvironmentRecord, Manifest
-from gymcli.store.run_directory import ROLLOUTS
+from gymcli.store.rollout_files import ROLLOUTS
 from gymcli.types import (
     SCHEMA_VERSION,
     FunctionCall,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         VerifierError,
         VerifierTimeoutError,
     )
-    from gymcli.metrics import AttemptScore, Group
+    from gymcli.metrics.scored_lines import AttemptScore, Group
     from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collection import collect
     from gymcli.runner.verifying import verify

@@ -5,12 +5,12 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["load_generator"]
+__all__ = ["DATASETS", "load_generator"]
 
 _PACKAGE = Path(__file__).parent
 _IS_WHEEL = (_PACKAGE / "_envs").is_dir()
 __path__ = [str(_PACKAGE / "_envs" if _IS_WHEEL else _PACKAGE.parent / "envs")]
-_DATASETS = _PACKAGE / "_datasets" if _IS_WHEEL else _PACKAGE.parent / "datasets"
+DATASETS = _PACKAGE / "_datasets" if _IS_WHEEL else _PACKAGE.parent / "datasets"
 
 
 def load_generator(name: str) -> ModuleType:
@@ -21,7 +21,7 @@ def load_generator(name: str) -> ModuleType:
     """
     module_name = f"_generate_{name}"
     if module_name not in sys.modules:
-        spec = spec_from_file_location(module_name, _DATASETS / name / "generate.py")
+        spec = spec_from_file_location(module_name, DATASETS / name / "generate.py")
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)

@@ -99,7 +99,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def credentials(named: Iterable[tuple[str, str]]) -> list[str]:
-    """Give the secrets among headers or a query.
+    """Return the secrets among headers or a query.
 
     `Authorization: Bearer KEY` gives the whole and the key. Under a name that says little these are
     the parts that are not plain: `X-Extra: team KEY` gives the key, `api-version: 2024-02-01`
@@ -115,7 +115,7 @@ def credentials(named: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def passwords(address: str) -> list[str]:
-    """Give the password of an address, if it has one: as it stands, decoded, and after its user.
+    """Return the password of an address, if it has one: as it stands, decoded, and after its user.
 
     The last, `user:password@`, is secret also where the password is a plain word.
     """
@@ -143,7 +143,7 @@ def environment_keys(environ: Mapping[str, str]) -> list[str]:
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
-    """Give the secrets among environment variables.
+    """Return the secrets among environment variables.
 
     These are values under a name that says so (a word of it ends in KEY, TOKEN, SECRET, PASSWORD,
     CREDENTIALS, AUTH, COOKIE or the like, and the last one is not TYPE, NAME or the like), and the
@@ -184,7 +184,7 @@ class Scrubber:
         return bool(self._secrets)
 
     def also(self, secrets: Iterable[str]) -> Scrubber:
-        """Give one that takes out more, but for plain words and what is short."""
+        """Return one that takes out more, but for plain words and what is short."""
         more = {
             secret
             for secret in secrets
@@ -197,11 +197,11 @@ class Scrubber:
         return self.text(text) is not text
 
     def text(self, text: str) -> str:
-        """Give a text without the secrets."""
+        """Return a text without the secrets."""
         return _without_all(text, self._shown, REDACTED, _CUT)
 
     def line(self, data: bytes) -> bytes:
-        """Give encoded JSON without the secrets in its texts and keys; it stays JSON.
+        """Return encoded JSON without the secrets in its texts and keys; it stays JSON.
 
         A number stays as it is, also where its digits are those of a secret.
         """
@@ -218,7 +218,7 @@ class Scrubber:
         return found if is_sound else msgspec.json.encode(self._value(msgspec.json.decode(data)))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Give the variables that hold no secret, for a process that needs none.
+        """Return the variables that hold no secret, for a process that needs none.
 
         A path or another plain value stays, whatever it is made of.
         """
@@ -285,7 +285,7 @@ def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Give what of a value is a secret: the whole, what follows a scheme, and its long lines."""
+    """Return what of a value is a secret: the whole, what follows a scheme, and its long lines."""
     value = value.strip()
     yield value
     lines = value.splitlines()
@@ -304,7 +304,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _forms(secret: str) -> set[str]:
-    """Give the ways in which a secret may be written in a text."""
+    """Return the ways in which a secret may be written in a text."""
     if _SAME_IN_ALL_ENCODINGS.fullmatch(secret):
         return {secret}
     whole = secret.encode("utf-8", "surrogatepass")

@@ -72,7 +72,7 @@ def canonical_json(value: object) -> bytes:
 
 
 def digest(value: object) -> str:
-    """Give 16 hex digits of SHA-256 over the canonical JSON of a value."""
+    """Return 16 hex digits of SHA-256 over the canonical JSON of a value."""
     return hashlib.sha256(canonical_json(value)).hexdigest()[:16]
 
 

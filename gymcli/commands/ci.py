@@ -17,9 +17,10 @@ from gymcli.errors import RunError, UsageError
 from gymcli.reporting.formatting import between, number, signed
 
 if TYPE_CHECKING:
-    from gymcli.metrics import Aggregator, RunMetrics
+    from gymcli.metrics.aggregate import Aggregator
     from gymcli.metrics.comparison_results import Comparison
     from gymcli.metrics.gates import Gate, GateProblem, GateVerdict
+    from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
 
 __all__ = [
@@ -115,7 +116,8 @@ class CiRequest:
                 if path != STDOUT:
                     _check_target(option, path, needed)
         if options.gate:
-            from gymcli.metrics.gates import DIFFERENCE, parse_gate
+            from gymcli.metrics.gate_numbers import DIFFERENCE
+            from gymcli.metrics.gates import parse_gate
 
             self.gates = [parse_gate(text) for text in options.gate]
             if files.baseline is None and any(gate.name == DIFFERENCE for gate in self.gates):
@@ -175,7 +177,8 @@ class CiRequest:
         self, metrics: RunMetrics, comparison: Comparison | None = None
     ) -> tuple[list[GateVerdict], list[GateProblem]]:
         """Return the verdicts, and what is wrong with gates that cannot be judged."""
-        from gymcli.metrics.gates import DIFFERENCE, GateProblem, judge, with_differences
+        from gymcli.metrics.gate_numbers import DIFFERENCE
+        from gymcli.metrics.gates import GateProblem, judge, with_differences
 
         verdicts, problems = [], []
         known = metrics if comparison is None else with_differences(metrics, comparison)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import typer
 
     from gymcli.commands.ci import CiRequest
-    from gymcli.metrics import Aggregator, RunMetrics
+    from gymcli.metrics.aggregate import Aggregator
+    from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
 

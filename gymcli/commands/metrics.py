@@ -24,7 +24,8 @@ from gymcli.errors import RunDirectoryError, UsageError
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
-    from gymcli.metrics import Aggregator, RunMetrics, TaskMetrics
+    from gymcli.metrics.aggregate import Aggregator
+    from gymcli.metrics.results import RunMetrics, TaskMetrics
 
 __all__ = ["metrics"]
 

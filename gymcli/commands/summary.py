@@ -9,8 +9,8 @@ from gymcli.commands.console import one_line, print_table, result
 from gymcli.reporting.formatting import between, cost, number, share
 
 if TYPE_CHECKING:
-    from gymcli.metrics import Estimate, Metrics, RunMetrics, TaskMetrics
     from gymcli.metrics.planning import Plan
+    from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
     from gymcli.types import RoleUse
 
 __all__ = [
@@ -176,7 +176,7 @@ def print_curves(metrics: RunMetrics) -> None:
 
 def _print_k(name: str, found: Metrics) -> None:
     """Print the curves of an environment, each with its intervals below."""
-    from gymcli.metrics import METRICS
+    from gymcli.metrics.at_k import METRICS
 
     curves = ((metric, getattr(found, metric.key)) for metric in METRICS.values())
     shown = [(metric, curve) for metric, curve in curves if curve]

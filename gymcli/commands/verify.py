@@ -30,7 +30,7 @@ from gymcli.reporting.formatting import legible, share
 from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 
 if TYPE_CHECKING:
-    from gymcli.metrics import Effect
+    from gymcli.metrics.results import Effect
     from gymcli.runner.judges import Judges
     from gymcli.runner.rescoring import Rescoring
     from gymcli.runner.rescoring_report import (

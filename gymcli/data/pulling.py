@@ -17,8 +17,8 @@ from gymcli.errors import TasksError, UsageError
 from gymcli.runner.survey import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_DEEP, TOO_LONG, file_sha256
-from gymcli.store.task_row import PromptTemplate
-from gymcli.store.tasks import Hints, RowProblem, TaskReader, TaskReading
+from gymcli.store.task_row import Hints, PromptTemplate, TaskReading
+from gymcli.store.tasks import RowProblem, TaskReader
 from gymcli.types import JSONObject
 
 __all__ = ["Provenance", "Pulled", "pull"]

@@ -14,8 +14,8 @@ import msgspec
 from gymcli.metrics.estimators import percentile
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.task_source import named_file
-from gymcli.store.task_row import PromptTemplate
-from gymcli.store.tasks import RowProblem, TaskReading, read_tasks, with_shared_ids
+from gymcli.store.task_row import PromptTemplate, TaskReading
+from gymcli.store.tasks import RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canonical_json
 
 __all__ = ["Spread", "Statistics", "describe_tasks"]

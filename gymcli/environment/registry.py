@@ -431,13 +431,11 @@ def _tool_docstring(node: ast.AST) -> str | None:
 
 def shipped_tasks(name: str) -> Path | None:
     """Return the tasks file that ships with a built-in environment, if there is one."""
-    package = Path(gymcli.envs.__file__ or "").parent
-    for folder in (package / "_datasets", package.parent / "datasets"):
-        # Plain names only: `/somewhere` joined to a folder is not in it.
-        for candidate in (c for c in candidates(name) if Path(c).name == c):
-            path = folder / candidate / "tasks.jsonl"
-            if path.is_file():
-                return path
+    # Plain names only: `/somewhere` joined to a folder is not in it.
+    for candidate in (c for c in candidates(name) if Path(c).name == c):
+        path = gymcli.envs.DATASETS / candidate / "tasks.jsonl"
+        if path.is_file():
+            return path
     return None
 
 

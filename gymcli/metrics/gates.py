@@ -20,7 +20,6 @@ from gymcli.metrics.planning import CHANCE, Needed
 from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics, Variance
 
 __all__ = [
-    "DIFFERENCE",
     "Gate",
     "GateOn",
     "GateProblem",

@@ -12,7 +12,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gymcli.metrics import Aggregator, EnvironmentFacts, OwnMetrics, ScoredLine
+from gymcli.metrics.aggregate import Aggregator
+from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics, ScoredLine
 from gymcli.metrics.slicing import field_of
 from gymcli.types import JSON, JSONObject, Rollout
 
@@ -80,7 +81,7 @@ class NemoAggregate:
         return self._aggregator.warnings
 
     def totals(self) -> JSONObject:
-        """Give `agent_metrics` and `key_metrics`.
+        """Return `agent_metrics` and `key_metrics`.
 
         The first are the statistics of all rows, the second the means among them; both have what k
         attempts are worth, in percent, and what the environment computes itself.
@@ -95,7 +96,7 @@ class NemoAggregate:
         return {"agent_metrics": {**found, **rates}, "key_metrics": {**means, **rates}}
 
     def group_level_metrics(self) -> Iterator[JSONObject]:
-        """Give the statistics of one task after another, in the order they came."""
+        """Yield the statistics of one task after another, in the order they came."""
         for task_id, rows in self._rows_of.items():
             own = _statistics(self._rows[row] for row in rows)
             yield {"task_id": task_id, **self._stamps[task_id], **own}
@@ -110,7 +111,7 @@ class NemoAggregate:
 
 
 def _statistics(rows: Iterable[_Row]) -> JSONObject:
-    """Give the statistics of every number that rows have."""
+    """Return the statistics of every number that rows have."""
     columns: dict[str, array[float]] = {}
     for row in rows:
         for name, value in zip(row.names, row.values, strict=True):
@@ -126,7 +127,7 @@ def _statistics(rows: Iterable[_Row]) -> JSONObject:
 
 
 def _numbers(row: JSONObject) -> dict[str, float]:
-    """Give the numbers of a row, its usage among them, as NeMo Gym averages them."""
+    """Return the numbers of a row, its usage among them, as NeMo Gym averages them."""
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     found = {**row, **(usage if isinstance(usage, dict) else {})}

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from gymcli.metrics import Interval
-    from gymcli.metrics.results import Bounds
+    from gymcli.metrics.results import Bounds, Interval
 
 __all__ = [
     "Clean",

@@ -11,9 +11,9 @@ from itertools import accumulate
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from gymcli.metrics import METRICS, Estimate, Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.estimators import mean, percentile
-from gymcli.metrics.results import Percentiles
+from gymcli.metrics.results import Estimate, Metrics, Percentiles, RunMetrics, TaskMetrics
 from gymcli.reporting.formatting import share
 from gymcli.reporting.html_parts import (
     ESTIMATE_HEAD,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gymcli.errors import RunError, UsageError
-from gymcli.metrics import Estimate
 from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
+from gymcli.metrics.results import Estimate
 from gymcli.reporting.formatting import p_value
 from gymcli.reporting.html_charts import MAX_DRAWN, sample_of
 from gymcli.reporting.html_parts import (

@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from gymcli.metrics import Estimate, Interval
-from gymcli.metrics.results import Bounds
+from gymcli.metrics.results import Bounds, Estimate, Interval
 from gymcli.reporting.formatting import between, method_of, number, share
 from gymcli.types import JSONObject
 

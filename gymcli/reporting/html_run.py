@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
 from gymcli.metrics.gates import GateVerdict
+from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.formatting import cost, number
 from gymcli.reporting.html_charts import (
     AttemptColumns,

@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
-from gymcli.metrics import Metrics
+from gymcli.metrics.results import Metrics
 from gymcli.reporting.formatting import Clean, between, number, one_line, plain
 from gymcli.reporting.run_report import RunReport
 from gymcli.store.run_index import Row, RunIndex

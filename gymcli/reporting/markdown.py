@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gymcli.metrics import METRICS, Estimate, Metrics
+from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison, Difference
+from gymcli.metrics.results import Estimate, Metrics
 from gymcli.reporting.formatting import Clean, between, cost, number, one_line, share, signed
 from gymcli.reporting.run_report import RunReport
 

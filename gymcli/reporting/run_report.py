@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
 from gymcli.metrics.comparison_results import Comparison
 from gymcli.metrics.gates import GateProblem, GateVerdict
 from gymcli.metrics.planning import Plan
+from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.formatting import Clean, plain
 
 __all__ = ["MetricsReport", "MetricsReports", "RunReport", "environments_csv", "tasks_csv"]

@@ -20,8 +20,9 @@ import msgspec
 from aiohttp import web
 
 from gymcli.errors import RunError, UsageError
-from gymcli.metrics import METRICS, RunMetrics
+from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison
+from gymcli.metrics.results import RunMetrics
 from gymcli.reporting.viewer_lists import (
     CachedMeasurement,
     Listings,

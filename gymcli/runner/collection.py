@@ -56,7 +56,8 @@ from gymcli.runner.survey import survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.durability import open_file, write_error
 from gymcli.store.manifest import Manifest, read_manifest
-from gymcli.store.run_directory import DoneTasks, RunDirectory
+from gymcli.store.rollout_files import DoneTasks
+from gymcli.store.run_directory import RunDirectory
 from gymcli.store.shards import check_same_shard
 from gymcli.store.supervised import STACK_FILE, Supervised, Tag
 from gymcli.store.verdicts import Verdicts

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 
 from gymcli.errors import EnvironmentImportError, RunFileError, UnknownNameError
-from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
-from gymcli.metrics.scored_lines import LAST_ATTEMPT
+from gymcli.metrics.aggregate import Aggregator
+from gymcli.metrics.scored_lines import (
+    LAST_ATTEMPT,
+    EnvironmentFacts,
+    FailureLine,
+    OwnMetrics,
+    ScoredLine,
+)
 from gymcli.metrics.slicing import FieldValues, field_of
 from gymcli.store.lines import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import msgspec
 
 from gymcli.errors import RunDirectoryError, RunFileError, UsageError
-from gymcli.metrics import RunMetrics
+from gymcli.metrics.results import RunMetrics
 from gymcli.runner.measure import measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.durability import LineAppender
@@ -25,7 +25,8 @@ from gymcli.store.merged_runs import (
     named_shards,
     version_warnings,
 )
-from gymcli.store.run_directory import ROLLOUTS, RunDirectory, check_unused, new_run_directory
+from gymcli.store.rollout_files import ROLLOUTS
+from gymcli.store.run_directory import RunDirectory, check_unused, new_run_directory
 from gymcli.store.shards import Shard
 
 __all__ = ["Merging"]

@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 
 from gymcli.errors import RunError, RunMismatchError, UsageError
-from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine
+from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.comparison_results import Comparison, Drift, RunSide
 from gymcli.metrics.paired_differences import Measure, PairedAttempts, parse_measure
 from gymcli.metrics.run_comparison import Rule, compare, doubts
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.runner.measure import open_run
 from gymcli.runner.provenance import (

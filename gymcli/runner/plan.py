@@ -26,14 +26,8 @@ from gymcli.runner.identity import declared_sources
 from gymcli.runner.survey import GroupSizes, Survey
 from gymcli.runner.task_source import TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run_directory import (
-    FAILURES,
-    Done,
-    DoneTasks,
-    RunDirectory,
-    Waiting,
-    read_structs,
-)
+from gymcli.store.rollout_files import FAILURES, Done, DoneTasks, read_structs
+from gymcli.store.run_directory import RunDirectory, Waiting
 from gymcli.types import (
     AttemptKey,
     ErrorRecord,

@@ -9,8 +9,8 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
-from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.metrics.comparison_results import Drift, DriftKind, Setting
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.runner.measure import measured
 from gymcli.store.lines import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import Manifest

@@ -32,15 +32,8 @@ from gymcli.runner.rescoring_report import (
 )
 from gymcli.runner.verifying import find_recorded, iterate_async, recorded_environments, rescore_run
 from gymcli.store.manifest import Manifest, differences, read_manifest
-from gymcli.store.rollout_files import rollouts_file
-from gymcli.store.run_directory import (
-    FAILURES,
-    GENERATIONS,
-    RunDirectory,
-    check_unused,
-    new_run_directory,
-    read_structs,
-)
+from gymcli.store.rollout_files import FAILURES, GENERATIONS, read_structs, rollouts_file
+from gymcli.store.run_directory import RunDirectory, check_unused, new_run_directory
 from gymcli.store.tasks import RowProblem, read_row_fields
 from gymcli.store.verdicts import Verdicts, copy_verdicts
 from gymcli.types import (

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from gymcli.metrics import Effect, EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.metrics.attempts import Attempts
 from gymcli.metrics.estimators import mean, standard_error, variance
 from gymcli.metrics.paired_differences import (
@@ -20,6 +19,8 @@ from gymcli.metrics.paired_differences import (
     number_effect,
     reward_effects,
 )
+from gymcli.metrics.results import Effect
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.rollout.line_scoring import Numbers, Rescored
 from gymcli.runner.measure import RunReading
 from gymcli.runner.provenance import read_compared_lines

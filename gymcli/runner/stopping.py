@@ -29,7 +29,7 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.models.roles import ORACLE, RoleSource
 from gymcli.rollout.episode import Episode
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.store.run_directory import FAILURES, GENERATIONS, ROLLOUTS, read_structs
+from gymcli.store.rollout_files import FAILURES, GENERATIONS, ROLLOUTS, read_structs
 from gymcli.types import AttemptKey, RecordNumbers, RoleUse, Usage
 
 __all__ = ["Budget", "Spent", "Stopping", "check_prices", "spent_on_record"]

@@ -118,11 +118,6 @@ class GroupSizes:
         """Return how many attempts of a task are scored together; 0: each is scored by itself."""
         return self._sizes[env][task_id] if env in self._sizes else 0
 
-    def clear(self) -> None:
-        """Start counting again, in the same environments."""
-        for sizes in self._sizes.values():
-            sizes.clear()
-
 
 class Survey:
     """What the first pass found."""

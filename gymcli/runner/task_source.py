@@ -12,8 +12,8 @@ from gymcli.environment.registry import Registry, shipped_tasks
 from gymcli.errors import TasksError
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.shards import Shard
-from gymcli.store.task_row import PromptTemplate, working_directory
-from gymcli.store.tasks import IgnoredParameter, RowProblem, TaskReading, read_tasks
+from gymcli.store.task_row import PromptTemplate, TaskReading, working_directory
+from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks
 from gymcli.types import TaskRow
 
 __all__ = ["TaskSource", "TasksFile", "file_of", "named_file"]

@@ -39,8 +39,8 @@ from gymcli.environment.registry import (
 )
 from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import AttemptError, GymError, UsageError, described
-from gymcli.metrics import EnvironmentFacts, OwnMetrics
 from gymcli.metrics.nemo_aggregate import NemoAggregate
+from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics
 from gymcli.models.roles import check_declared, check_missing
 from gymcli.nemo_gym.rows import read_rollout
 from gymcli.runner.judges import Judges, open_shared

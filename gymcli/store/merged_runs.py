@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from gymcli.errors import RunFileError, RunMismatchError
-from gymcli.metrics import FailureLine, ScoredLine
+from gymcli.metrics.scored_lines import FailureLine, ScoredLine
 from gymcli.store.durability import unfinished_end
 from gymcli.store.locking import shared_run_lock
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences

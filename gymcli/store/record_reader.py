@@ -15,7 +15,7 @@ import msgspec
 
 from gymcli.errors import RunFileError, UsageError
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
-from gymcli.store.rollout_files import FAILURES, RolloutReading, decode_rollout
+from gymcli.store.rollout_files import FAILURES, RolloutReading, decode_rollout, is_json
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, RecordHead, Rollout
 
 __all__ = [
@@ -105,7 +105,7 @@ class GrowingFile:
                     raise UsageError(f"{self.path}:{self._num_lines + 1}: {TOO_LONG}")
                 start = len(_BYTE_ORDER_MARK) if self._is_marked(line) else 0
                 data = line[start:].strip()
-                if not line.endswith(b"\n") and data and not _is_json(data):
+                if not line.endswith(b"\n") and data and not is_json(data):
                     return  # its writer is not done with it, or never will be
                 if data:
                     offset = self._end + line.find(data[:1], start)
@@ -126,14 +126,6 @@ class GrowingFile:
 def _identity(file: BinaryIO) -> tuple[int, int]:
     stat = os.fstat(file.fileno())
     return stat.st_dev, stat.st_ino
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        msgspec.json.decode(data)
-    except JSON_ERRORS:
-        return False
-    return True
 
 
 class LineFields(RecordHead, kw_only=True):

@@ -29,6 +29,7 @@ __all__ = [
     "decode_rollout",
     "environment_names",
     "find_record",
+    "is_json",
     "line_environment",
     "lines_with_structs",
     "read_done",
@@ -210,7 +211,7 @@ def rollout_lines(path: Path) -> Iterator[Line]:
 
 def without_torn(lines: Iterable[Line]) -> Iterator[Line]:
     """Leave out a last line that its writer did not finish."""
-    return (line for line in lines if line.is_complete or _is_json(line.data))
+    return (line for line in lines if line.is_complete or is_json(line.data))
 
 
 def torn_line_warning(run: Path) -> str | None:
@@ -223,7 +224,8 @@ def torn_line_warning(run: Path) -> str | None:
     return f"{path}: the last line was not finished when its writer stopped; left out"
 
 
-def _is_json(data: bytes) -> bool:
+def is_json(data: bytes) -> bool:
+    """Return whether bytes are one JSON value."""
     try:
         msgspec.json.decode(data)
     except JSON_ERRORS:

@@ -49,19 +49,11 @@ from gymcli.store.supervised import STACK_FILE
 from gymcli.types import JSON_ERRORS, AttemptKey, ErrorRecord, Failure, JSONObject, Rollout
 
 __all__ = [
-    "FAILURES",
-    "GENERATIONS",
-    "METRICS",
-    "ROLLOUTS",
     "UNFINISHED",
-    "VERDICTS",
-    "Done",
-    "DoneTasks",
     "RunDirectory",
     "Waiting",
     "check_unused",
     "new_run_directory",
-    "read_structs",
 ]
 
 

@@ -20,7 +20,6 @@ from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks
 from gymcli.store.task_row import (
-    Hints,
     TaskReading,
     is_nemo_row,
     row_fields,
@@ -31,13 +30,11 @@ from gymcli.store.task_row import (
 from gymcli.types import JSONObject, TaskRow, digest
 
 __all__ = [
-    "Hints",
     "IgnoredParameter",
     "RowFields",
     "RowProblem",
     "SharedIdsError",
     "TaskReader",
-    "TaskReading",
     "read_row_fields",
     "read_tasks",
     "with_shared_ids",

@@ -12,7 +12,8 @@ import msgspec
 from gymcli.errors import RunDirectoryError
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.durability import LineAppender, Syncer
-from gymcli.store.run_directory import VERDICTS, RunDirectory, read_structs
+from gymcli.store.rollout_files import VERDICTS, read_structs
+from gymcli.store.run_directory import RunDirectory
 from gymcli.types import JSONObject, Message, digest
 
 __all__ = ["Verdicts", "compact_answer", "copy_verdicts", "rescoring_verdicts", "verdict_key"]

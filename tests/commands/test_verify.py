@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from gymcli.commands.verify import print_repeats, print_rescoring
-from gymcli.metrics import Effect, EnvironmentFacts
 from gymcli.metrics.paired_differences import RescoredAttempts, reward_effects
+from gymcli.metrics.results import Effect
+from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.runner.rescoring_report import (
     EnvironmentAgreement,
     EnvironmentFlips,

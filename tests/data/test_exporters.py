@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gymcli.errors import UsageError
-from gymcli.metrics import EnvironmentFacts
+from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.secrets import scrubber_of
 from gymcli.serving.service import aggregated
 from gymcli.store.run_index import RunIndex

@@ -12,8 +12,8 @@ from gymcli.data.task_files import compare_generated, generated_rows, rendered_r
 from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import TasksError, UnknownNameError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.store.task_row import PromptTemplate
-from gymcli.store.tasks import TaskReading, read_tasks
+from gymcli.store.task_row import PromptTemplate, TaskReading
+from gymcli.store.tasks import read_tasks
 
 GOOD = {"id": "a", "prompt": "What is 1 + 1?", "answer": 2}
 

@@ -3,7 +3,9 @@
 import re
 
 from bench.coverage import SCENARIOS, Scenario, observe, table
-from gymcli.metrics import EnvironmentFacts, Estimate, ScoredLine, aggregate
+from gymcli.metrics.aggregate import aggregate
+from gymcli.metrics.results import Estimate
+from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
 from tests.docs.pages import page, table_rows
 
 TEXT = page("statistics.md")

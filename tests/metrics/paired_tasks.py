@@ -4,10 +4,10 @@ import math
 import random
 from typing import NamedTuple
 
-from gymcli.metrics import EnvironmentFacts
 from gymcli.metrics.comparison_results import RunSide
 from gymcli.metrics.paired_differences import PairedAttempts, parse_measure
 from gymcli.metrics.run_comparison import Rule, compare
+from gymcli.metrics.scored_lines import EnvironmentFacts
 
 BINARY = EnvironmentFacts(max_reward=1.0)
 

@@ -9,19 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError
-from gymcli.metrics import (
-    METRICS,
-    Aggregator,
-    EnvironmentFacts,
-    FailureLine,
-    Metrics,
-    RunMetrics,
-    ScoredLine,
-    ScoredTiming,
-    TaskMetrics,
-    aggregate,
-)
+from gymcli.metrics.aggregate import Aggregator, aggregate
+from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.intervals import wilson_effective_interval
+from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine, ScoredTiming
 from gymcli.types import ErrorRecord, RoleUse, Usage
 
 UNIT = {"quiz": EnvironmentFacts(max_reward=1.0)}

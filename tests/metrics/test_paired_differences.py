@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, ScoredLine, aggregate
+from gymcli.metrics.aggregate import Aggregator, aggregate
 from gymcli.metrics.at_k import TaskRewards
 from gymcli.metrics.attempts import Attempts
 from gymcli.metrics.intervals import t_interval
@@ -19,6 +19,7 @@ from gymcli.metrics.paired_differences import (
     parse_measure,
     reward_effects,
 )
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.types import ErrorRecord
 from tests.metrics.paired_tasks import compared, paired
 

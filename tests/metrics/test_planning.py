@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from statsmodels.stats.power import NormalIndPower
 
 from gymcli.errors import UsageError
-from gymcli.metrics import Aggregator, EnvironmentFacts, ScoredLine
+from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.planning import (
     ASSUMED_CORRELATION,
     Pilot,
@@ -19,6 +19,7 @@ from gymcli.metrics.planning import (
     plan,
     plans,
 )
+from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
 
 PILOT = Pilot(num_tasks=100, between=0.14, within=0.07, correlation=0.7, is_assumed=False)
 

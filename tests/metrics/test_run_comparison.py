@@ -13,11 +13,11 @@ from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.metrics import EnvironmentFacts
 from gymcli.metrics.comparison_results import Comparison, Difference, RunSide
 from gymcli.metrics.paired_differences import PairedAttempts, parse_measure
 from gymcli.metrics.results import Bounds, Estimate, Interval
 from gymcli.metrics.run_comparison import Rule, among, compare, doubts, equivalence_p, verdict_of
+from gymcli.metrics.scored_lines import EnvironmentFacts
 from tests.metrics.paired_tasks import BINARY, PairedTask, compared, drawn, paired
 
 UNBOUNDED = {"e": EnvironmentFacts(can_be_negative=True)}

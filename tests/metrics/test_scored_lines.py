@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine, ScoredTiming
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine, ScoredTiming
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Timing, Usage
 
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import UsageError
-from gymcli.metrics import Aggregator, EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
+from gymcli.metrics.aggregate import Aggregator
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, OwnMetrics, ScoredLine
 from gymcli.metrics.slicing import MAX_SLICES, NONE, field_of, slice_name, slice_order
 from gymcli.types import ErrorRecord
 

@@ -1,7 +1,12 @@
 """What a tally keeps: failures until their attempt is scored, and the groups of tasks."""
 
-from gymcli.metrics import AttemptScore, EnvironmentFacts, Group, ScoredLine
-from gymcli.metrics.scored_lines import FailureLine
+from gymcli.metrics.scored_lines import (
+    AttemptScore,
+    EnvironmentFacts,
+    FailureLine,
+    Group,
+    ScoredLine,
+)
 from gymcli.metrics.tally import EnvironmentTally
 from gymcli.types import ErrorRecord, Usage
 

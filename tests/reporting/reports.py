@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.metrics import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.gates import GateProblem, judge, parse_gate
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.reporting.run_report import RunReport
 
 HOSTILE = (

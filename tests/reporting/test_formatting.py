@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.metrics import Interval
+from gymcli.metrics.results import Interval
 from gymcli.reporting.formatting import (
     between,
     cost,

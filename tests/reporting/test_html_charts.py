@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.metrics import Estimate, Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.html_charts import (
     MAX_DRAWN,
     MAX_FLAKY,

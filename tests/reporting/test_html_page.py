@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.metrics import Interval
 from gymcli.metrics.gates import GateVerdict
+from gymcli.metrics.results import Interval
 from gymcli.reporting.html_page import MARK, html_report
 from gymcli.reporting.html_run import read_run
 from gymcli.secrets import Scrubber

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.metrics import Estimate, Interval
+from gymcli.metrics.results import Estimate, Interval
 from gymcli.reporting.html_parts import (
     ESTIMATE_HEAD,
     Curve,

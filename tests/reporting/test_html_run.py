@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.metrics import Metrics, RunMetrics, TaskMetrics
+from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.html_charts import AttemptColumns, effort_charts
 from gymcli.reporting.html_run import MAX_ATTEMPTS, MAX_TASKS, ReportedRun, run_section, task_data
 from gymcli.store.manifest import Manifest

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.metrics import EnvironmentFacts, Estimate, FailureLine, Interval, ScoredLine
 from gymcli.metrics.comparison_results import Comparison, Difference, Drift, RunSide
 from gymcli.metrics.gates import GateProblem
+from gymcli.metrics.results import Estimate, Interval
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.reporting.markdown import (
     MAX_CHARACTERS,
     MAX_ROWS,

@@ -3,7 +3,7 @@
 import csv
 import io
 
-from gymcli.metrics import EnvironmentFacts, ScoredLine
+from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
 from gymcli.reporting.run_report import environments_csv, tasks_csv
 from tests.reporting.reports import HOSTILE, report_of, sums
 

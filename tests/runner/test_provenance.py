@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gymcli.metrics import EnvironmentFacts, FailureLine
+from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.runner.provenance import (
     ComparedLine,
     RunProvenance,

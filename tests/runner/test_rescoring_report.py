@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError
-from gymcli.metrics import ScoredLine, aggregate
+from gymcli.metrics.aggregate import aggregate
+from gymcli.metrics.scored_lines import ScoredLine
 from gymcli.mock import MockServer
 from gymcli.rollout.line_scoring import Rescored
 from gymcli.rollout.verifier_worker import ErrorReply

@@ -105,13 +105,3 @@ def test_sizes_add_up_by_task_where_attempts_are_scored_together():
     assert sizes.of("relative", "b") == 4
     assert sizes.of("relative", "gone") == 0
     assert sizes.of("quiz", "a") == 0
-
-
-def test_sizes_are_counted_anew_in_the_same_environments():
-    sizes = GroupSizes()
-    sizes.watch("relative")
-    sizes.add("relative", "a", 4)
-    sizes.clear()
-    assert sizes.of("relative", "a") == 0
-    sizes.add("relative", "a", 2)
-    assert sizes.of("relative", "a") == 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gymcli.metrics import EnvironmentFacts, OwnMetrics
+from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics
 from gymcli.serving.protocol import RequestRefusedError
 from gymcli.serving.service import aggregated
 

@@ -13,7 +13,7 @@ import pytest
 
 import gymcli
 from gymcli.errors import RunDirectoryError
-from gymcli.store.run_directory import FAILURES, ROLLOUTS
+from gymcli.store.rollout_files import FAILURES, ROLLOUTS
 from gymcli.types import Failure, Rollout
 from tests.commands.running import gym_process, lines_of, unmeasured_environment, write_sums
 from tests.runner.test_roles import write_rows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import gymcli
 from gymcli.errors import RunFileError
-from gymcli.store.run_directory import FAILURES, GENERATIONS, ROLLOUTS, VERDICTS
+from gymcli.store.rollout_files import FAILURES, GENERATIONS, ROLLOUTS, VERDICTS
 from tests.commands.running import lines_of, write_sums
 from tests.runner.test_roles import JUDGED, collected, failing_at, write_rows
 

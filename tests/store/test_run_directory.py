@@ -21,18 +21,15 @@ from gymcli.errors import (
 )
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.manifest import Manifest
-from gymcli.store.run_directory import (
+from gymcli.store.rollout_files import (
     FAILURES,
     GENERATIONS,
     ROLLOUTS,
-    UNFINISHED,
     VERDICTS,
     Done,
-    RunDirectory,
-    check_unused,
-    new_run_directory,
     read_structs,
 )
+from gymcli.store.run_directory import UNFINISHED, RunDirectory, check_unused, new_run_directory
 from gymcli.types import AttemptKey, ErrorRecord, Failure, Message, Rollout
 
 

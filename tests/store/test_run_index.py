@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import FilterError, RunFileError, UsageError
-from gymcli.metrics import EnvironmentFacts
 from gymcli.metrics.filters import parse_filter
+from gymcli.metrics.scored_lines import EnvironmentFacts
 from gymcli.store.lines import MAX_LINE_BYTES
 from gymcli.store.run_index import Refreshed, RunIndex
 from gymcli.types import Failure, Rollout

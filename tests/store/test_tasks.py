@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import UnknownNameError, UsageError
-from gymcli.store.task_row import PromptTemplate
+from gymcli.store.task_row import PromptTemplate, TaskReading
 from gymcli.store.tasks import (
     IgnoredParameter,
     RowFields,
     RowProblem,
     SharedIdsError,
     TaskReader,
-    TaskReading,
     read_row_fields,
     read_tasks,
 )
