@@ -13,10 +13,10 @@ def test_startup_reports_every_command(tmp_path):
     ended = run_script("startup", "--scale", "0.01", "--json", str(file))
     assert ended.returncode == 0, ended.stderr
     figures = msgspec.json.decode(file.read_bytes())
-    assert len(figures) == len(COMMANDS) + 2
+    assert len(figures) == len(COMMANDS) + 3
     for what, figure in zip(COMMANDS, figures, strict=False):
         assert what in figure["what"]
         assert 0 < figure["lowest"] <= figure["value"] <= figure["highest"]
         assert figure["details"]["CPU ms"] > 0
         assert figure["details"]["peak MB"] > 1
-    assert [figure["limit"] for figure in figures if figure["limit"]] == [1.3, 150.0, 40.0]
+    assert [figure["limit"] for figure in figures if figure["limit"]] == [1.3, 150.0, 800.0, 40.0]
