@@ -43,7 +43,6 @@ class CheckReport(msgspec.Struct, kw_only=True):
 
 
 async def _tasks(subject: Subject) -> Finding:
-    """Return the finding of the reading of the tasks."""
     return subject.tasks.finding
 
 
@@ -138,7 +137,6 @@ async def _checked(subject: Subject, name: str) -> Finding:
 
 
 def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a failure for each skipped check that cannot be skipped, or not without a reason."""
     for name, reason in skipped.items():
         if name not in CHECKS:
             text = f'"{name}" is no check (there are: {", ".join(CHECKS)})'

@@ -63,7 +63,6 @@ def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
 
 
 def _stands_in(text: str, episode: CheckedEpisode) -> bool:
-    """Return whether a prompt contains the text, not as a part of longer words."""
     whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
     return any(whole.search(message.text) for message in episode.prompt)
 
@@ -101,7 +100,6 @@ async def tools(subject: Subject) -> Finding:
 
 
 def _schema_problems(function: JSON) -> Iterator[str]:
-    """Yield what is wrong with a tool in chat shape."""
     import jsonschema  # late: heavy
 
     if not isinstance(function, dict):
@@ -138,7 +136,6 @@ def _parameter_problems(name: str, parameters: JSONObject) -> Iterator[str]:
 
 
 def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
-    """Yield a problem for each tool that raised in every call of the oracle."""
     num_calls: Counter[str] = Counter()
     num_raised: Counter[str] = Counter()
     texts: dict[str, str] = {}
@@ -157,7 +154,6 @@ def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
 
 
 def _tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
-    """Yield the name of each tool that was called, and its answer."""
     waiting: list[str] = []
     for message in episode.record.responses:
         if message.role == "assistant":
@@ -187,7 +183,6 @@ async def judges(subject: Subject) -> Finding:
 
 
 def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
-    """Find the judges in a class, its bases, and the modules of its package, by name."""
     home = environment.__module__
     modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"{home}.")]
     bases = [base for base in environment.__mro__ if issubclass(base, Environment)]
@@ -207,7 +202,6 @@ def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
 
 
 def _judges_in(value: object) -> list[Judge]:
-    """Return a judge itself, or those of a dict or list of judges."""
     if isinstance(value, Mapping):
         value = list(value.values())
     values = value if isinstance(value, list | tuple) else [value]
@@ -215,10 +209,7 @@ def _judges_in(value: object) -> list[Judge]:
 
 
 def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
-    """Yield label and text of verdicts that a judge can say.
-
-    There are none where this check cannot make up an object that fits the schema.
-    """
+    """Yield label and text of verdicts that a judge can say, as far as examples can be made up."""
     if judge.labels is not None:
         yield from judge.labels.items()
         return
@@ -237,7 +228,6 @@ def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
 
 
 def _property_values(schema: JSON, name: str) -> list[JSON]:
-    """Return the values that a property of the outermost object may have, or one of them."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or name not in properties:
         return []
@@ -249,7 +239,6 @@ def _property_values(schema: JSON, name: str) -> list[JSON]:
 
 
 def _example(schema: JSON) -> JSON:
-    """Make up a value for the common forms of a schema."""
     if not isinstance(schema, dict):
         return "text"
     if "const" in schema:
@@ -297,8 +286,6 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
 
 
 def _quoting(quote: str, verdict: str) -> StandIn:
-    """Return a judge that quotes what it judges, as the prompt has it, then says its verdict."""
-
     def answer(messages: list[Message]) -> str:
         if not any(quote in message.text for message in messages):
             raise RoleError("the prompt does not have what is judged as `neutralise` gives it")

@@ -10,8 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Literal, NamedTuple
 
@@ -29,7 +28,7 @@ from gymcli.checks.subject import (
 )
 from gymcli.metrics.estimators import mean, percentile, standard_error
 from gymcli.metrics.intervals import t_interval
-from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, canonical_json
+from gymcli.types import JSON_ERRORS, Message, Rollout, canonical_json
 
 __all__ = [
     "echo",
@@ -59,8 +58,6 @@ _SLOW_SECONDS = 1.0
 
 _Policy = Literal["oracle", "empty", "echo", "swapped"]
 """Whose attempt it is in a group; also the name of the check that looks at it."""
-
-_Scored = tuple[float | None, dict[str, float], dict[str, float], str | None, JSONObject]
 
 
 async def oracle(subject: Subject) -> Finding:
@@ -131,7 +128,6 @@ async def swapped(subject: Subject) -> Finding:
 async def _tried(
     subject: Subject, golds: Sequence[CheckedEpisode], number: int
 ) -> list[CheckedEpisode]:
-    """Try other tasks' answers on a task, until one of them is not right."""
     row, tried = golds[number].row, []
     for other in itertools.islice(_others(golds, number), _MAX_OTHERS):
         episode = await subject.episode(row, ScriptedPolicy(other.turns))
@@ -142,7 +138,7 @@ async def _tried(
 
 
 def _others(golds: Sequence[CheckedEpisode], number: int) -> Iterator[CheckedEpisode]:
-    """Yield the golds of other tasks that differ from a task's own, the following ones first."""
+    """Yield the golds of other tasks with other answers, the following tasks first."""
     own = golds[number]
     for other in (*golds[number + 1 :], *golds[:number]):
         answers = (own.record.answer, other.record.answer)
@@ -176,7 +172,6 @@ def _is_top(subject: Subject, episode: CheckedEpisode) -> bool:
 
 
 def _unscored(episodes: Sequence[CheckedEpisode]) -> Finding | None:
-    """Return the finding that some episodes could not be played or scored, if there are any."""
     unscored = [episode for episode in episodes if episode.error]
     if not unscored:
         return None
@@ -230,7 +225,6 @@ def exceeds_chance(
 
 
 def _binomial(num_right: int, num_trials: int, chance: float) -> float:
-    """Return the probability that exactly `num_right` of all trials are right."""
     num_wrong = num_trials - num_right
     ways = math.lgamma(num_trials + 1) - math.lgamma(num_right + 1) - math.lgamma(num_wrong + 1)
     return math.exp(ways + num_right * math.log(chance) + num_wrong * math.log1p(-chance))
@@ -266,7 +260,6 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
 
 
 async def _groups(subject: Subject) -> list[dict[_Policy, CheckedEpisode]]:
-    """Return the attempts that are scored together, of each task that has an oracle."""
     golds = await subject.golds()
     silences = {episode.row.id: episode for episode in await subject.silences()}
     echoes = {episode.row.id: episode for episode in await subject.echoes()}
@@ -294,11 +287,10 @@ async def _group_rewards(
 
 
 def _is_rival(rewards: Mapping[_Policy, float], policy: _Policy) -> bool:
-    """Return whether an attempt beats the oracle's, or equals it where chance has no part."""
     if policy not in rewards:
         return False
     if _is_even(rewards, policy):
-        return policy != "swapped"
+        return policy != "swapped"  # which may be right by chance
     return rewards[policy] > rewards["oracle"]
 
 
@@ -317,8 +309,6 @@ class _Guesser(NamedTuple):
 
 
 class _GuesserResult(NamedTuple):
-    """How a guesser did."""
-
     rate: float
     limit: float
     """The rate that must not be exceeded."""
@@ -366,9 +356,25 @@ def _guessers(
     rng = Random(0)
     own = {name: options for name, options in choices.items() if options}
     blind = [name for name, options in choices.items() if not options and name in golds]
-    best, num_constants = _best_constant(golds, own)
+    # A constant is a place in the list of choices, or a text that half of the lists have.
+    texts = Counter(text for options in own.values() for text in set(options))
+    constants = [
+        {name: options[place] for name, options in own.items() if place < len(options)}
+        for place in range(max(map(len, own.values()), default=0))
+    ]
+    constants += [
+        {name: text for name, options in own.items() if text in options}
+        for text, num in texts.items()
+        if 2 * num >= len(own)
+    ]
+    right = {name: _gold_choice(golds[name], own[name]) for name in own if name in golds}
+
+    def num_right(constant: Mapping[str, str]) -> int:
+        return sum(choice is not None and constant.get(n) == choice for n, choice in right.items())
+
+    best = max(constants, key=num_right, default={})
     constant = {
-        name: [assistant_message(best(options) or options[0])] for name, options in own.items()
+        name: [assistant_message(best.get(name) or options[0])] for name, options in own.items()
     } | _commonest(golds, blind)
     at_random = {name: [assistant_message(rng.choice(o))] for name, o in own.items()}
     for name in blind:
@@ -376,7 +382,7 @@ def _guessers(
         if others:
             at_random[name] = _guess(golds[rng.choice(others)])
     first = {name: [assistant_message(options[0])] for name, options in own.items()}
-    num_candidates = num_constants + len({turns_key(_guess(golds[name])) for name in blind})
+    num_candidates = len(constants) + len({turns_key(_guess(golds[name])) for name in blind})
     return [
         _Guesser("constant", constant, max(1, num_candidates)),
         _Guesser("random", at_random),
@@ -384,40 +390,7 @@ def _guessers(
     ]
 
 
-def _best_constant(
-    golds: Mapping[str, CheckedEpisode], choices: Mapping[str, list[str]]
-) -> tuple[Callable[[Sequence[str]], str | None], int]:
-    """Return the constant choice that agrees with the oracle most often, and of how many.
-
-    A constant is a place in the list of choices, or a text that half of the lists have.
-    """
-    places = range(max(map(len, choices.values()), default=0))
-    texts = Counter(text for options in choices.values() for text in set(options))
-    constants = [
-        *(partial(_choice_at, place) for place in places),
-        *(partial(_choice_of, text) for text, num in texts.items() if 2 * num >= len(choices)),
-    ]
-    right = {name: _gold_choice(golds.get(name), options) for name, options in choices.items()}
-    known = [(name, options) for name, options in choices.items() if right[name] is not None]
-
-    def num_right(constant: Callable[[Sequence[str]], str | None]) -> int:
-        return sum(constant(options) == right[name] for name, options in known)
-
-    return max(constants, key=num_right, default=partial(_choice_at, 0)), len(constants)
-
-
-def _choice_at(place: int, options: Sequence[str]) -> str | None:
-    return options[place] if place < len(options) else None
-
-
-def _choice_of(text: str, options: Sequence[str]) -> str | None:
-    return text if text in options else None
-
-
-def _gold_choice(gold: CheckedEpisode | None, options: Sequence[str]) -> str | None:
-    """Return the choice that the oracle made, where it said just that."""
-    if gold is None:
-        return None
+def _gold_choice(gold: CheckedEpisode, options: Sequence[str]) -> str | None:
     texts = (gold.record.last_text.strip(), gold.record.answer)
     return next((option for option in options if option.strip() in texts), None)
 
@@ -425,7 +398,6 @@ def _gold_choice(gold: CheckedEpisode | None, options: Sequence[str]) -> str | N
 def _commonest(
     golds: Mapping[str, CheckedEpisode], names: Sequence[str]
 ) -> dict[str, list[Message]]:
-    """Return for each task the commonest answer of the others."""
     guesses = {name: _guess(golds[name]) for name in names}
     keys = {name: turns_key(guess) for name, guess in guesses.items()}
     turns = {key: guesses[name] for name, key in keys.items()}
@@ -452,7 +424,6 @@ def _against_chance(
     episodes: Sequence[CheckedEpisode],
     choices: Mapping[str, list[str]],
 ) -> _GuesserResult:
-    """Compare shares of the top reward with one in the number of choices."""
     top = subject.environment.max_reward
     assert top is not None
     shares = [share_of_top(episode.reward, top) for episode in episodes]
@@ -474,7 +445,6 @@ def share_of_top(reward: float, top: float) -> float:
 def _against_oracle(
     episodes: Sequence[CheckedEpisode], golds: Mapping[str, CheckedEpisode]
 ) -> _GuesserResult:
-    """Compare mean rewards with the oracle's, by the difference in each task."""
     pairs = [(e.reward, golds[e.row.id].reward) for e in episodes if e.row.id in golds]
     if not pairs:
         return _GuesserResult(mean([episode.reward for episode in episodes]), 0.0, is_above=False)
@@ -524,7 +494,6 @@ async def repeatable(subject: Subject) -> Finding:
 
 
 async def _unequal_groups(subject: Subject, episodes: Sequence[CheckedEpisode]) -> list[str]:
-    """Return the tasks whose attempts get other rewards when scored again in reverse order."""
     unequal = []
     for row in subject.rows[:_MAX_TASKS]:
         records = [e.record.unscored() for e in episodes if e.row.id == row.id]
@@ -535,7 +504,7 @@ async def _unequal_groups(subject: Subject, episodes: Sequence[CheckedEpisode]) 
     return unequal
 
 
-def _score(record: Rollout) -> _Scored:
+def _score(record: Rollout) -> tuple[object, ...]:
     return record.reward, record.components, record.metrics, record.answer, record.details
 
 

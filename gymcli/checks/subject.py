@@ -125,7 +125,6 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
 
 @contextmanager
 def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
-    """Yield the file to read, and its origin in words."""
     path = given or own_tasks(found)
     if path is not None:
         yield path, str(path)
@@ -142,7 +141,6 @@ def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
 def _tasks_finding(
     source: TaskSource, registry: Registry, rows: list[TaskRow], origin: str
 ) -> Finding:
-    """Find rows that `gym collect` would refuse, and copies."""
     try:
         survey(source, registry)
     except TasksError as error:
@@ -211,7 +209,6 @@ class _EchoPolicy:
     """A policy that repeats the last message of the user."""
 
     async def answer(self, request: Request) -> Answer:
-        """Say the text of the last user message."""
         texts = [message.text for message in request.messages if message.role == "user"]
         return Answer(message=assistant_message(texts[-1] if texts else ""))
 
@@ -315,12 +312,7 @@ class Subject:
         return CheckedEpisode(row, scored)
 
     async def scored_together(self, row: TaskRow, records: Sequence[Rollout]) -> list[Rollout]:
-        """Score records of one task as a group.
-
-        Raises:
-            AttemptError: A verifier failed.
-
-        """
+        """Score records of one task as a group."""
         return await score_group(
             self.environment,
             records,
@@ -331,23 +323,12 @@ class Subject:
         )
 
     def choices(self, row: TaskRow) -> list[str]:
-        """Return the choices of a task; none where its answer is free.
-
-        Raises:
-            EpisodeError: The environment's `choices` fails.
-
-        """
+        """Return the choices of a task; none where its answer is free."""
         with boundary(EpisodeError):
             return list(self.environment.choices(self.environment.parse_task(row.fields)))
 
     def _roles(self, row: TaskRow) -> Mapping[str, Model]:
-        """Return new stand-ins for the roles of a task.
-
-        Raises:
-            SetupError: One of a required role is missing, one is of a role that the class does
-                not declare, or the environment's `stand_ins` fails.
-
-        """
+        """Return new stand-ins for the roles of a task."""
         environment = self.environment
         with boundary(SetupError):
             roles = environment.stand_ins(environment.parse_task(row.fields))

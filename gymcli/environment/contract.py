@@ -134,12 +134,6 @@ class Environment(Generic[TaskT]):
         """No options."""
 
     def __init_subclass__(cls, **keywords: object) -> None:
-        """Take the typed task from `Environment[SomeTask]`, and find the `@tool` methods once.
-
-        Raises:
-            TypeError: A hook is not what its callers expect, or its name is misspelt.
-
-        """
         super().__init_subclass__(**keywords)
         check_hooks(cls, Environment)
         for base in getattr(cls, "__orig_bases__", ()):
@@ -501,12 +495,7 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
 async def _answer_call(
     environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
 ) -> str:
-    """Return what a tool call is answered with; one that cannot be carried out is counted.
-
-    Raises:
-        AttemptError: The tool says that the attempt cannot go on.
-
-    """
+    """Return what a tool call is answered with; one that cannot be carried out is counted."""
     try:
         text = await _run_call(environment, usable, call)
     except ToolCallError as error:
@@ -521,12 +510,6 @@ async def _answer_call(
 async def _run_call(
     environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
 ) -> str:
-    """Run a tool within its time.
-
-    Raises:
-        ToolCallError: The call cannot be carried out; the text is for the model.
-
-    """
     found = usable.get(call.name)
     if found is None:
         names = ", ".join(usable) or "none"
@@ -567,14 +550,8 @@ async def _run_call(
 
 
 def _json_text(name: str, result: object) -> str:
-    """Return a result as JSON.
-
-    Raises:
-        ToolCallError: It holds a number that JSON does not have, which would be written as null.
-
-    """
     encoded = msgspec.json.encode(result)
-    if b"null" in encoded:
+    if b"null" in encoded:  # it may hold a number that JSON does not have
         try:
             json.dumps(msgspec.to_builtins(result), allow_nan=False)
         except ValueError as error:

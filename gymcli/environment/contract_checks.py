@@ -105,7 +105,6 @@ def _check_name(kind: type, name: str, value: object, missing: dict[str, object]
 
 
 def _function(value: object) -> FunctionType | None:
-    """Return the plain function of a method; None for what is none."""
     function = getattr(value, "__func__", value)
     return function if isinstance(function, FunctionType) else None
 
@@ -169,12 +168,7 @@ def checked_step(environment: object, step: object) -> Step:
 
 
 def checked_turn(environment: object, message: object) -> Message | None:
-    """Return what `oracle` returned: a message of the model, or None.
-
-    Raises:
-        EpisodeError: It is neither.
-
-    """
+    """Return what `oracle` returned: a message of the model, or None."""
     if message is None:
         return None
     if isinstance(message, Message) and message.role != "assistant":

@@ -194,14 +194,20 @@ class Registry:
 
 
 def _by_name(name: str) -> Found:
-    built_in = _built_in_names()
+    built_in, plug_ins = _built_in_names(), _plug_ins()
     for candidate in candidates(name):
         if candidate in built_in:
-            return _from_module(f"gymcli.envs.{candidate}", candidate)
-    plug_ins = _plug_ins()
+            with _importing(candidate):
+                module = importlib.import_module(f"gymcli.envs.{candidate}")
+            return Found(candidate, _only_environment(module, candidate))
     for candidate in candidates(name):
         if candidate in plug_ins:
-            return _from_entry_point(candidate, plug_ins[candidate])
+            point = plug_ins[candidate]
+            with _importing(candidate):
+                loaded = point.load()
+            if isinstance(loaded, ModuleType):
+                loaded = _only_environment(loaded, candidate)
+            return _checked(loaded, candidate, f"the entry point {point.value}")
     close = difflib.get_close_matches(name, [*built_in, *plug_ins], n=1)
     hint = f'; did you mean "{close[0]}"?' if close else ""
     if name.endswith(".py"):
@@ -231,20 +237,6 @@ def _built_in_names() -> set[str]:
 
 def _plug_ins() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-
-
-def _from_module(module_name: str, name: str) -> Found:
-    with _importing(name):
-        module = importlib.import_module(module_name)
-    return _checked(_only_environment(module, name), name, module_name)
-
-
-def _from_entry_point(name: str, point: EntryPoint) -> Found:
-    with _importing(name):
-        loaded = point.load()
-    if isinstance(loaded, ModuleType):
-        loaded = _only_environment(loaded, name)
-    return _checked(loaded, name, f"the entry point {point.value}")
 
 
 def _from_address(spec: str) -> Found | None:
@@ -286,13 +278,12 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
     """
     resolved = path.resolve()
     try:
-        hashed = hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
+        module_name = FILE_MODULE_PREFIX + hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
     except UnicodeEncodeError as error:
         shown = os.fsencode(resolved).decode(errors="backslashreplace")
         raise EnvironmentImportError(
             f"{spec}: its path {shown} is no UTF-8; rename the folder, or move the file"
         ) from error
-    module_name = f"{FILE_MODULE_PREFIX}{hashed}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     location = importlib.util.spec_from_file_location(module_name, resolved)
@@ -309,13 +300,12 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
     return module
 
 
-def _only_environment(module: ModuleType, name: str) -> object:
-    """Return the one Environment subclass that a module defines."""
-    classes = [value for value in vars(module).values() if inspect.isclass(value)]
+def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
     own = {
         value.__name__: value
-        for value in classes
-        if issubclass(value, Environment)
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, Environment)
         and f"{value.__module__}.".startswith(f"{module.__name__}.")
         and not value.__name__.startswith("_")
     }
@@ -352,12 +342,7 @@ def prepare(found: Found, options: EnvironmentOptions) -> None:
 
 @contextmanager
 def _importing(name: str) -> Iterator[None]:
-    """Name the environment whose import fails; its code is somebody else's and may raise anything.
-
-    Raises:
-        EnvironmentImportError: The import failed.
-
-    """
+    """Name the environment whose import fails; its code may raise anything."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -367,7 +352,6 @@ def _importing(name: str) -> Iterator[None]:
 
 
 def _described(error: BaseException) -> str:
-    """Name an exception of an environment's code, and where it was raised."""
     frames = frames_of(error)
     return f"{described(error)} ({frames[-1]})" if frames else described(error)
 
@@ -415,13 +399,11 @@ def _code(node: object) -> object:
 
 
 def _is_text(statement: object) -> bool:
-    """Return whether a statement is a mere text: a docstring."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _tool_docstring(node: ast.AST) -> str | None:
-    """Return what a model reads of a function."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
     marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
@@ -493,29 +475,23 @@ def split_env_args(
             assigned[prefix][option] = value
             continue
         fitting = [name for name, cls in found.items() if key in cls.Options.model_fields]
-        if len(fitting) != 1:
-            raise UsageError(_misfit(key, fitting, found))
+        if len(fitting) > 1:
+            both = " and ".join(fitting)
+            raise UsageError(f"--env-arg {key}: {both} both have it; write {fitting[0]}.{key}=...")
+        if not fitting:
+            options = [
+                f"{name}.{key}" for name in found for key in found[name].Options.model_fields
+            ]
+            known = ", ".join(options) or "none"
+            raise UsageError(
+                f"--env-arg {key}: no environment of this run has it (options: {known})"
+            )
         assigned[fitting[0]][key] = value
     return assigned
 
 
-def _misfit(key: str, fitting: list[str], found: Mapping[str, EnvironmentClass]) -> str:
-    if fitting:
-        return (
-            f"--env-arg {key}: {' and '.join(fitting)} both have it; write {fitting[0]}.{key}=..."
-        )
-    known = [f"{name}.{option}" for name in found for option in found[name].Options.model_fields]
-    there_are = ", ".join(known) or "none"
-    return f"--env-arg {key}: no environment of this run has it (options: {there_are})"
-
-
 def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
-    """Type those of the given options that one environment has, whichever others a run has.
-
-    Raises:
-        UsageError: As `environment_options`.
-
-    """
+    """Type those of the given options that one environment has, whichever others a run has."""
     own = {}
     for key, value in given.items():
         prefix, _, option = key.partition(".")

@@ -72,7 +72,6 @@ async def within(
 
 
 async def _end(task: asyncio.Task[object], seconds: float) -> None:
-    """Cancel a task and wait for its end; leave it behind, with a warning, where none comes."""
     task.cancel()
     await asyncio.wait((task,), timeout=seconds)
     if not task.done():

@@ -204,16 +204,12 @@ class Tool:
         if is_lax:
             model = self._converted({key: value[key] for key in names if key in value})
         else:
-            model = self._checked(value)
+            try:
+                model = self._arguments.model_validate(value, strict=True)
+            except ValidationError:
+                self._check_schema(value)
+                model = self._converted(value)
         return {key: getattr(model, name) for key, name in names.items()}
-
-    def _checked(self, value: JSONObject) -> BaseModel:
-        assert self._arguments is not None
-        try:
-            return self._arguments.model_validate(value, strict=True)
-        except ValidationError:
-            self._check_schema(value)
-        return self._converted(value)
 
     def _converted(self, value: JSONObject) -> BaseModel:
         assert self._arguments is not None

@@ -126,12 +126,7 @@ class AsgiApplication:
         await send({"type": "http.response.body", "body": answer.body})
 
     async def _body(self, receive: Callable[[], Awaitable[_Event]]) -> bytes | None:
-        """Return the whole body; None if the client left before it was complete.
-
-        Raises:
-            RequestRefusedError: It is longer than the limit.
-
-        """
+        """Return the whole body; None if the client left before it was complete."""
         chunks: list[bytes] = []
         num_bytes = 0
         while True:

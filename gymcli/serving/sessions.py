@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import takewhile
 from types import TracebackType
@@ -90,7 +90,7 @@ class Sessions:
             self._expiring.cancel()
             with suppress(asyncio.CancelledError):
                 await self._expiring
-        await self._end_all(self._open.values())
+        await gather_all([self.end(session) for session in self._open.values()])
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
@@ -115,9 +115,11 @@ class Sessions:
         finally:
             self._num_opening -= 1
 
-    def add(self, session: Session) -> None:
-        """Add an opened session."""
-        self._touch(session)
+    def touch(self, session: Session) -> None:
+        """Count the lifetime of a session from now on; one that is new is added."""
+        session.used_at = self._clock()
+        self._open.pop(session.token, None)
+        self._open[session.token] = session
 
     def find(self, token: str | None) -> Session:
         """Return the session of a token.
@@ -139,7 +141,7 @@ class Sessions:
                 "this session is over: it was verified or closed, the server was started anew, or "
                 f"nothing was asked for {self.lifetime:g} seconds (--session-lifetime)",
             )
-        self._touch(session)
+        self.touch(session)
         return session
 
     @asynccontextmanager
@@ -157,7 +159,7 @@ class Sessions:
                 yield
             finally:
                 if not session.is_over:
-                    self._touch(session)
+                    self.touch(session)
 
     def has(self, token: str | None) -> bool:
         """Return whether a token is that of an open session."""
@@ -176,20 +178,12 @@ class Sessions:
         due = list(takewhile(self._is_due, self._open.values()))
         for session in due:
             if session.lock.locked():
-                self._touch(session)
-        await self._end_all(session for session in due if not session.lock.locked())
-
-    async def _end_all(self, sessions: Iterable[Session]) -> None:
-        """Close sessions concurrently, since each may take its time."""
-        await gather_all([self.end(session) for session in sessions])
+                self.touch(session)
+        # At once, since each may take its time.
+        await gather_all(self.end(session) for session in due if not session.lock.locked())
 
     def _is_full(self) -> bool:
         return len(self._open) + self._num_opening >= self._max_sessions
-
-    def _touch(self, session: Session) -> None:
-        session.used_at = self._clock()
-        self._open.pop(session.token, None)
-        self._open[session.token] = session
 
     def _has_expired(self, session: Session) -> bool:
         return self._is_due(session) and not session.lock.locked()
@@ -209,31 +203,28 @@ async def close(environment: Environment[Task]) -> None:
         return
     try:
         with boundary(EpisodeError):
-            await limited(
-                environment,
-                environment.close(),
-                environment.close_timeout,
-                lambda text: EnvironmentTimeoutError(f"close {text} (close_timeout)"),
-            )
+            await limited(environment, "close", environment.close(), EnvironmentTimeoutError)
     except GymError as error:
         _LOGGER.warning("%s: close failed: %s", environment.rollout.env, error)
 
 
 async def limited(
     environment: Environment[Task],
+    method: str,
     call: Coroutine[object, object, T],
-    seconds: float,
-    error: Callable[[str], AttemptError],
+    error_class: type[AttemptError],
 ) -> T:
-    """Await a call of an environment's code within a limit.
+    """Await a call of a method of an environment within the limit that its class sets.
 
     Raises:
-        AttemptError: It took longer; `error` makes the exception of a text.
+        AttemptError: As `error_class`: it took longer.
 
     """
+    limit = "step_timeout" if method == "final_state" else f"{method}_timeout"
+    seconds: float = getattr(environment, limit)
     try:
         return await within(
             seconds, call, close_timeout=environment.close_timeout, now=environment.now
         )
     except LateError as late:
-        raise error(f"took longer than {seconds:g} seconds") from late
+        raise error_class(f"{method} took longer than {seconds:g} seconds ({limit})") from late

@@ -9,19 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.environment.remote import remote_environment
-from gymcli.environment.remote_session import (
-    MAX_ANSWER_BYTES,
+from gymcli.environment.remote_session import MAX_ANSWER_BYTES, ServerSession, _broken, _waited
+from gymcli.errors import EpisodeError, SetupError, VerifierError
+from gymcli.nemo_gym.server_answers import (
     MAX_DETAILS,
     OWN_KEY,
     SEED_HEADER,
-    ServerSession,
-    _broken,
-    _waited,
     check_verdict,
     own_fields,
     score_of,
 )
-from gymcli.errors import EpisodeError, SetupError, VerifierError
 from gymcli.types import Message
 from tests.environment.remote_playing import counter_row, failure, on_server, played, scored
 from tests.environment.remote_server import ResourcesServer
@@ -31,9 +28,7 @@ from tests.envs.episodes import says
 def asked(server, path="get_counter_value", payload=None, seconds=5.0):
     async def episode(server):
         async with ServerSession(server.base_url) as session:
-            return await session.post(
-                path, payload or {}, seconds=seconds, error_class=EpisodeError
-            )
+            return await session.ask(path, payload or {}, seconds=seconds, error_class=EpisodeError)
 
     return on_server(server, episode)
 
@@ -89,7 +84,7 @@ def test_post_ends_where_the_answer_does_not(said, stays, words):
             try:
                 async with ServerSession(f"http://{host}:{port}") as session:
                     seconds = 0.1 if stays else 60.0
-                    await session.post("verify", {}, seconds=seconds, error_class=EpisodeError)
+                    await session.ask("verify", {}, seconds=seconds, error_class=EpisodeError)
             finally:
                 leaving.set()
 
@@ -119,7 +114,7 @@ def test_cookies_of_other_servers_are_not_looked_into(value):
         async with ServerSession(server.base_url) as session:
             for num_answers in range(3):
                 server.other_cookie = f"{value}{num_answers}"
-                reply = await session.post("a", {}, seconds=5.0, error_class=EpisodeError)
+                reply = await session.ask("a", {}, seconds=5.0, error_class=EpisodeError)
                 session.is_open = True
                 assert reply.status == 404
             return session.has_cookies
@@ -132,10 +127,10 @@ def test_a_cookie_that_we_lose_is_noticed():
 
     async def episode(server):
         async with ServerSession(server.base_url) as session:
-            await session.post("seed_session", {}, seconds=5.0, error_class=EpisodeError)
+            await session.ask("seed_session", {}, seconds=5.0, error_class=EpisodeError)
             session.is_open = True
             session._client.cookie_jar.clear()
-            await session.post("get_counter_value", {}, seconds=5.0, error_class=EpisodeError)
+            await session.ask("get_counter_value", {}, seconds=5.0, error_class=EpisodeError)
 
     with pytest.raises(EpisodeError, match="another session than the one that was opened"):
         on_server(ResourcesServer(), episode)
