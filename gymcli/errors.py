@@ -430,13 +430,10 @@ def _is_installed(file: str) -> bool:
 
 
 def leave_copy(process: int) -> None:
-    """End this process at once if it is a forked copy that came back from somebody else's code.
+    """End this process if it is a forked copy that came back from somebody else's code.
 
-    A copy that went on would be a second writer of the run.
-
-    Args:
-        process: The id of the process that made the call.
-
+    A copy that went on would be a second writer of the run. `process` is the id of the process
+    that made the call.
     """
     if os.getpid() != process:
         os._exit(0)

@@ -22,7 +22,7 @@ from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
 from gymcli.rollout.scoring import Workers
 
-__all__ = ["CHECKS", "CheckReport", "check", "check_async"]
+__all__ = ["CHECKS", "CheckReport", "check"]
 
 
 class CheckReport(msgspec.Struct, kw_only=True):
@@ -88,18 +88,16 @@ def check(
             played here; where a package is missing, a MissingPackageError.
 
     """
-    return run(check_async(environment, tasks=tasks, env_args=env_args, limit=limit, watch=watch))
+    return run(_check(environment, tasks, env_args, limit, watch))
 
 
-async def check_async(
+async def _check(
     environment: str,
-    *,
-    tasks: str | Path | None = None,
-    env_args: Mapping[str, str] | None = None,
-    limit: int = 100,
-    watch: Watch | None = None,
+    tasks: str | Path | None,
+    env_args: Mapping[str, str] | None,
+    limit: int,
+    watch: Watch | None,
 ) -> CheckReport:
-    """Check an environment as `check` does, in a running event loop."""
     registry = Registry((environment,))
     found = registry.find(environment)
     given = split_env_args(env_args or {}, [found])[found.name]

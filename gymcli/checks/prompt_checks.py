@@ -49,7 +49,13 @@ async def leaks(subject: Subject) -> Finding:
     searched = [(episode, texts) for episode, texts in answers if texts]
     if not searched:
         return not_applicable(f"no gold answers of {_MIN_CHARACTERS} characters or more")
-    leaking = [(e, text) for e, texts in searched for text in texts if _stands_in(text, e)]
+    leaking = [
+        (episode, text)
+        for episode, texts in searched
+        for text in texts
+        # Not as a part of longer words.
+        if any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", m.text) for m in episode.prompt)
+    ]
     if leaking:
         ids = [episode.row.id for episode, _ in leaking]
         return failed(f"the prompt has the gold answer in it: {leaking[0][1]!r}", ids)
@@ -62,15 +68,10 @@ def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
     return sorted(text for text in texts - choices if len(text) >= _MIN_CHARACTERS)
 
 
-def _stands_in(text: str, episode: CheckedEpisode) -> bool:
-    whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
-    return any(whole.search(message.text) for message in episode.prompt)
-
-
 async def duplicates(subject: Subject) -> Finding:
     """Check that no two tasks have the same prompt, with all that `setup` adds to it."""
     by_prompt: defaultdict[bytes, list[str]] = defaultdict(list)
-    for episode in await subject.oracles():
+    for episode in await subject.played("oracle"):
         by_prompt[canonical_json([episode.prompt, episode.record.tools])].append(episode.row.id)
     same = [ids for ids in by_prompt.values() if len(ids) > 1]
     if same:
@@ -86,13 +87,13 @@ async def tools(subject: Subject) -> Finding:
     """
     own = subject.environment.method_tools().values()
     specs = {canonical_json(tool.spec): tool.spec for tool in own}
-    for episode in await subject.oracles():
+    for episode in await subject.played("oracle"):
         specs |= {canonical_json(spec): spec for spec in episode.record.tools}
     functions = [spec["function"] for spec in specs.values() if "function" in spec]
     if not functions:
         return not_applicable("no tools")
     problems = [problem for function in functions for problem in _schema_problems(function)]
-    problems += _raising_tools(await subject.oracles())
+    problems += _raising_tools(await subject.played("oracle"))
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return failed(f"{problems[0]}{more}")
@@ -187,25 +188,17 @@ def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
     modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"{home}.")]
     bases = [base for base in environment.__mro__ if issubclass(base, Environment)]
     found: dict[str, Judge] = {}
-    seen: set[int] = set()
     num_by_name: Counter[str] = Counter()
     for owner in (*bases, *modules):
         for name, value in vars(owner).items():
-            for judge in _judges_in(value):
-                if id(judge) in seen:
+            several = list(value.values()) if isinstance(value, Mapping) else value
+            for judge in several if isinstance(several, list | tuple) else [several]:
+                if not isinstance(judge, Judge) or any(judge is one for one in found.values()):
                     continue
-                seen.add(id(judge))
                 number = num_by_name[name]
                 num_by_name[name] += 1
                 found[f"{name} {number}" if number else name] = judge
     return found
-
-
-def _judges_in(value: object) -> list[Judge]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    values = value if isinstance(value, list | tuple) else [value]
-    return [one for one in values if isinstance(one, Judge)]
 
 
 def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ import msgspec
 from gymcli.checks.subject import (
     CheckedEpisode,
     Finding,
+    PolicyName,
     ScriptedPolicy,
     Subject,
     assistant_message,
@@ -64,7 +65,7 @@ async def oracle(subject: Subject) -> Finding:
     """Check that the oracle gets exactly the top reward in every task."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "oracle")
-    episodes = await subject.oracles()
+    episodes = await subject.played("oracle")
     if unscored := _unscored(episodes):
         return unscored
     rewards = [episode.reward for episode in episodes]
@@ -85,14 +86,14 @@ async def empty(subject: Subject) -> Finding:
     """Check that a policy that says nothing stays below the top reward."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "empty")
-    return await _below_top(subject, await subject.silences())
+    return await _below_top(subject, await subject.played("empty"))
 
 
 async def echo(subject: Subject) -> Finding:
     """Check that a policy that repeats the user's words stays below the top reward."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "echo")
-    return await _below_top(subject, await subject.echoes())
+    return await _below_top(subject, await subject.played("echo"))
 
 
 async def swapped(subject: Subject) -> Finding:
@@ -208,14 +209,8 @@ def exceeds_chance(
     The test is the exact binomial tail; the Wilson bound would reject luck in 3 of 100 cases at
     one in twenty. It holds also where the chances of the tasks differ (Hoeffding 1956, "On the
     distribution of the number of successes in independent trials"). For the best of several
-    candidates the level is divided by their number (Bonferroni).
-
-    Args:
-        total: The sum of the rewards as shares of the top one; its fraction counts for nothing.
-        num_trials: How many tasks were guessed at.
-        chance: The mean chance of a guess.
-        num_candidates: How many guessers there were to choose from.
-
+    candidates the level is divided by their number (Bonferroni). Of `total`, the sum of the
+    rewards as shares of the top one, the fraction counts for nothing.
     """
     if chance >= 1.0:
         return False
@@ -236,7 +231,7 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
     A group is the oracle, a policy that says nothing, an echo, and the oracle of another task. The
     last one may be as good by chance, in one task of twenty, and never better.
     """
-    if policy == "oracle" and (unscored := _unscored(await subject.oracles())):
+    if policy == "oracle" and (unscored := _unscored(await subject.played("oracle"))):
         return unscored
     groups = [group for group in await _groups(subject) if policy in group]
     if not groups:
@@ -261,8 +256,8 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
 
 async def _groups(subject: Subject) -> list[dict[_Policy, CheckedEpisode]]:
     golds = await subject.golds()
-    silences = {episode.row.id: episode for episode in await subject.silences()}
-    echoes = {episode.row.id: episode for episode in await subject.echoes()}
+    silences = {episode.row.id: episode for episode in await subject.played("empty")}
+    echoes = {episode.row.id: episode for episode in await subject.played("echo")}
     groups: list[dict[_Policy, CheckedEpisode]] = []
     for number, gold in enumerate(golds):
         own = gold.row.id
@@ -282,8 +277,10 @@ async def _group_rewards(
         for number, episode in enumerate(group.values())
     ]
     scored = await subject.scored_together(row, records)
-    episodes = [CheckedEpisode(row, record) for record in scored]
-    return {policy: one.reward for policy, one in zip(group, episodes, strict=True)}
+    return {
+        policy: CheckedEpisode(row, record).reward
+        for policy, record in zip(group, scored, strict=True)
+    }
 
 
 def _is_rival(rewards: Mapping[_Policy, float], policy: _Policy) -> bool:
@@ -463,8 +460,8 @@ async def repeatable(subject: Subject) -> Finding:
 
     Every second time the record comes back from JSON, as `gym verify` reads it.
     """
-    policies = (await subject.oracles(), await subject.silences(), await subject.echoes())
-    played = [episode for episodes in policies for episode in episodes[:_MAX_TASKS]]
+    policies: tuple[PolicyName, ...] = ("oracle", "empty", "echo")
+    played = [one for policy in policies for one in (await subject.played(policy))[:_MAX_TASKS]]
     episodes = [episode for episode in played if not episode.error]
     if not episodes:
         return _unscored(played) or not_applicable("no episodes")
@@ -510,7 +507,7 @@ def _score(record: Rollout) -> tuple[object, ...]:
 
 async def speed(subject: Subject) -> Finding:
     """Measure how long `verify` takes; never fails, since the machine has a part in it."""
-    await subject.silences()
+    await subject.played("empty")
     if not subject.verify_seconds:
         return not_applicable("nothing was scored")
     milliseconds = sorted(1000.0 * seconds for seconds in subject.verify_seconds)

@@ -34,6 +34,7 @@ from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 __all__ = [
     "CheckedEpisode",
     "Finding",
+    "PolicyName",
     "ScriptedPolicy",
     "Status",
     "Subject",
@@ -47,6 +48,9 @@ __all__ = [
 ]
 
 Status = Literal["ok", "failed", "skipped", "n/a"]
+
+PolicyName = Literal["oracle", "empty", "echo"]
+"""Who plays every task: the oracle, one that says nothing, one that repeats the user's words."""
 
 Watch = Callable[[str], None]
 """Called with the state of the checks in words, often."""
@@ -196,13 +200,11 @@ class ScriptedPolicy:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = list(messages)
-        self._num_said = 0
 
     async def answer(self, request: Request) -> Answer:
         """Say the next message."""
-        place = min(self._num_said, len(self._messages) - 1)
-        self._num_said += 1
-        return Answer(message=self._messages[place])
+        is_last = len(self._messages) == 1
+        return Answer(message=self._messages[0] if is_last else self._messages.pop(0))
 
 
 class _EchoPolicy:
@@ -216,6 +218,13 @@ class _EchoPolicy:
 def assistant_message(text: str) -> Message:
     """Return a message of the policy."""
     return Message(role="assistant", content=text)
+
+
+_POLICIES: Mapping[PolicyName, Callable[[], Policy | None]] = {
+    "oracle": lambda: None,
+    "empty": lambda: ScriptedPolicy([assistant_message("")]),
+    "echo": _EchoPolicy,
+}
 
 
 class Subject:
@@ -244,28 +253,16 @@ class Subject:
         self._watch = watch
         self._played: dict[str, list[CheckedEpisode]] = {}
 
-    async def oracles(self) -> list[CheckedEpisode]:
-        """Return the oracle's episode of every task."""
-        return await self._episodes("oracle", lambda: None)
-
-    async def silences(self) -> list[CheckedEpisode]:
-        """Return the episode of every task in which the policy says nothing."""
-        return await self._episodes("empty", lambda: ScriptedPolicy([assistant_message("")]))
-
-    async def echoes(self) -> list[CheckedEpisode]:
-        """Return the episode of every task in which the policy repeats the user's words."""
-        return await self._episodes("echo", _EchoPolicy)
+    async def played(self, policy: PolicyName) -> list[CheckedEpisode]:
+        """Return the episode of every task in which the oracle or another policy plays."""
+        if policy not in self._played:
+            new_policy = _POLICIES[policy]
+            self._played[policy] = [await self.episode(row, new_policy()) for row in self.rows]
+        return self._played[policy]
 
     async def golds(self) -> list[CheckedEpisode]:
         """Return the episodes of the oracle that have a score."""
-        return [episode for episode in await self.oracles() if not episode.error]
-
-    async def _episodes(
-        self, name: str, new_policy: Callable[[], Policy | None]
-    ) -> list[CheckedEpisode]:
-        if name not in self._played:
-            self._played[name] = [await self.episode(row, new_policy()) for row in self.rows]
-        return self._played[name]
+        return [episode for episode in await self.played("oracle") if not episode.error]
 
     async def episode(self, row: TaskRow, policy: Policy | None) -> CheckedEpisode:
         """Play a task and score it; without a policy, the oracle plays."""

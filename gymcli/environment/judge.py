@@ -163,10 +163,7 @@ class Judge:
     def parse(self, text: str, *, tag: str = "") -> tuple[str | None, JSONObject]:
         """Read the words of a judge: the label, and the object where there is a schema.
 
-        Args:
-            text: The words.
-            tag: The tag that the prompt asks for, under `rule="tagged"`.
-
+        `tag` is the one that the prompt asks for, under `rule="tagged"`.
         """
         if self.labels is not None:
             return self._label_in(text, self.labels, tag), {}
@@ -216,12 +213,13 @@ class Judge:
         return [verdict, await self.ask(model, **swapped)]
 
     async def _vote(self, model: Model, messages: list[Message], tag: str, number: int) -> _Vote:
+        # A class of its own may have a `parse` that takes no tag.
+        parse = functools.partial(self.parse, tag=tag) if tag else self.parse
         cache = Cache(
-            f"{self.version}/{number}",
-            keeps=lambda answer: self.parse(answer.text, tag=tag)[0] is not None,
+            f"{self.version}/{number}", keeps=lambda answer: parse(answer.text)[0] is not None
         )
         answer = await model.complete(messages, schema=self.schema, params=self.params, cache=cache)
-        label, value = self.parse(answer.text, tag=tag)
+        label, value = parse(answer.text)
         if label is None:
             end = " ".join(answer.text[-200:].split())
             raise RoleError(

@@ -13,7 +13,6 @@ import difflib
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import os
 import pkgutil
@@ -161,12 +160,7 @@ class Registry:
         return known
 
     def find_agent(self, name: str, default: str | None) -> Found:
-        """Find the environment whose rows an agent of NeMo Gym plays, else the default one.
-
-        Raises:
-            UnknownNameError: It is not known, and there is no default.
-
-        """
+        """Find the environment whose rows an agent of NeMo Gym plays, else the default one."""
         if default is not None and self._default_of.get(name) == default:
             return self.find(default)
         try:
@@ -270,12 +264,7 @@ def _from_code(spec: str) -> Found:
 
 
 def module_of_file(path: Path, spec: str) -> ModuleType:
-    """Import a file under a name of its own, which is the same in every process.
-
-    Raises:
-        EnvironmentImportError: The import failed; it is named by `spec`.
-
-    """
+    """Import a file under a name of its own, which is the same in every process."""
     resolved = path.resolve()
     try:
         module_name = FILE_MODULE_PREFIX + hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
@@ -284,20 +273,8 @@ def module_of_file(path: Path, spec: str) -> ModuleType:
         raise EnvironmentImportError(
             f"{spec}: its path {shown} is no UTF-8; rename the folder, or move the file"
         ) from error
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    location = importlib.util.spec_from_file_location(module_name, resolved)
-    assert location is not None
-    assert location.loader is not None
-    module = importlib.util.module_from_spec(location)
-    sys.modules[module_name] = module
-    try:
-        with _importing(spec):
-            location.loader.exec_module(module)
-    except EnvironmentImportError:
-        del sys.modules[module_name]
-        raise
-    return module
+    with _importing(spec):
+        return gymcli.envs.load_file(module_name, resolved)
 
 
 def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
@@ -324,12 +301,7 @@ def _checked(loaded: object, name: str, place: str) -> Found:
 
 
 def prepare(found: Found, options: EnvironmentOptions) -> None:
-    """Let an environment check that it can be played with these options.
-
-    Raises:
-        UsageError: It cannot.
-
-    """
+    """Let an environment check that it can be played with these options; else UsageError."""
     try:
         found.environment.prepare(options)
     except GymError:
@@ -356,13 +328,9 @@ def _described(error: BaseException) -> str:
     return f"{described(error)} ({frames[-1]})" if frames else described(error)
 
 
+# What scores nothing is left out: comments, layout, docstrings but those of tools, `generate`.
 @functools.cache  # a worker asks for it with every score, and to parse 1 kB takes a millisecond
 def _source_hash(module: ModuleType) -> str:
-    """Hash the code of an environment: of its file, or of every Python file of its package.
-
-    What scores nothing is left out: comments, layout, docstrings but those of tools, and
-    `generate`.
-    """
     # A notebook's module has no file.
     path = Path(getattr(module, "__file__", None) or "")
     if not path.name:
@@ -382,11 +350,8 @@ def _code_of(source: bytes) -> bytes:
         return source
 
 
+# Nested lists, alike in all versions of Python: later ones let `ast.dump` leave out what is empty.
 def _code(node: object) -> object:
-    """Return what a syntax tree says, as nested lists, alike in all versions of Python.
-
-    `ast.dump` is not: later versions leave out what is empty.
-    """
     if isinstance(node, list):
         return [_code(item) for item in node if not _is_text(item)]
     if not isinstance(node, ast.AST):
@@ -492,13 +457,12 @@ def split_env_args(
 
 def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
     """Type those of the given options that one environment has, whichever others a run has."""
-    own = {}
-    for key, value in given.items():
-        prefix, _, option = key.partition(".")
-        if option and prefix == found.name:
-            own[option] = value
-        elif key in found.environment.Options.model_fields:
-            own[key] = value
+    prefix, known = f"{found.name}.", found.environment.Options.model_fields
+    own = {
+        key.removeprefix(prefix): value
+        for key, value in given.items()
+        if key.startswith(prefix) or key in known
+    }
     return environment_options(found.environment, found.name, own, {})
 
 

@@ -20,7 +20,7 @@ Source: the protocol of NVIDIA NeMo Gym 0.5 and its agents simple_agent and gymn
 - A step that shows nothing and does not end the game ends the episode.
 - A tool's result is cut at `max_tool_output` characters, with a marker.
 - A server of gymcli itself is told the attempt's seed, and is then sent every message of the model
-  to `/step`: so the environment's own prompt, tools and stop reasons hold; see `server_answers`.
+  to `/step`: so the environment's own prompt, tools and stop reasons hold; see `wire`.
 - An answer from another session than the first one fails the attempt; see `ServerSession`. What
   cannot be seen from here: a server that sets no cookie (noted in the score's details), and one
   that forgot the state of a session whose cookie it still takes, as after a restart.
@@ -28,16 +28,31 @@ Source: the protocol of NVIDIA NeMo Gym 0.5 and its agents simple_agent and gymn
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import uuid
-from typing import ClassVar, Literal, TypeVar, cast
+from collections.abc import Mapping
+from http.cookies import SimpleCookie
+from types import TracebackType
+from typing import ClassVar, Literal, NamedTuple, Self, TypeVar, cast
+from urllib.parse import quote
 
+import aiohttp
 import msgspec
+from yarl import URL
 
 from gymcli.environment.addresses import checked_address
 from gymcli.environment.contract import Context, Environment
-from gymcli.environment.remote_session import ServerReply, ServerSession
-from gymcli.environment.tool import EnvironmentOptions, Properties, Step, Task, Tool, ToolFault
+from gymcli.environment.tool import (
+    EnvironmentOptions,
+    Properties,
+    Step,
+    Task,
+    Tool,
+    ToolFault,
+    function_names,
+)
 from gymcli.errors import (
     AttemptError,
     EpisodeError,
@@ -47,7 +62,7 @@ from gymcli.errors import (
     VerifierError,
 )
 from gymcli.nemo_gym.payload import object_in
-from gymcli.nemo_gym.server_answers import (
+from gymcli.nemo_gym.wire import (
     OWN_KEY,
     SEED_HEADER,
     Opened,
@@ -57,15 +72,18 @@ from gymcli.nemo_gym.server_answers import (
     check_verdict,
     game_messages,
     own_fields,
+    response_of,
+    row_of,
     score_of,
 )
-from gymcli.nemo_gym.wire import response_of, row_of
-from gymcli.types import JSONObject, Message, Rollout, Score
+from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, Score
 
 __all__ = [
+    "CONNECT_TIMEOUT",
+    "MAX_ANSWER_BYTES",
     "RemoteEnvironment",
     "ReverifyMode",
-    "checked_server_address",
+    "ServerSession",
     "remote_environment",
     "reverify_mode",
 ]
@@ -80,6 +98,22 @@ _MAX_GAME_TURNS = 10
 _MAX_STEP_TRIES = 3
 _QUESTION_TIMEOUT = 10.0
 """Seconds for a call that the episode does not depend on."""
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds until there is a connection."""
+
+MAX_ANSWER_BYTES = 64 * 2**20
+"""What an answer may take in memory, unpacked."""
+
+_LARGE_BODY = 2**20
+"""From here on aiohttp wants a request's body as a file, which it sends in pieces."""
+
+_MAX_IDLE = 1.0
+"""Seconds that an unused connection is kept: less than any common server keeps it (2 to 75), since
+a call that meets a closing connection costs its attempt."""
+
+_MAX_WORDS = 200
+"""Characters of a server's words that go into a message."""
 
 _PROTOCOL_PATHS = (
     "aggregate_metrics",
@@ -138,13 +172,7 @@ class RemoteEnvironment(Environment[Task]):
     """A server of gymcli gave its verdict, which ends its session."""
 
     async def setup(self) -> list[Message]:
-        """Open a session with the row, and return what the server opens the conversation with.
-
-        Raises:
-            SetupError: The server cannot be reached or refuses the row, or the row declares a
-                tool that cannot be called.
-
-        """
+        """Open a session with the row, and return what the server opens the conversation with."""
         seed = {SEED_HEADER: str(self.rollout.seed)}
         self._session = ServerSession(self.base_url, headers=seed)
         self._row = row_of(self.rollout)
@@ -168,7 +196,7 @@ class RemoteEnvironment(Environment[Task]):
             )
         # A server that echoes the row, in which a field may have our key, is none of ours.
         if OWN_KEY not in answer or answer[OWN_KEY] == self._row.get(OWN_KEY):
-            _check_callable(_declared_names(self.rollout.tools))
+            _check_callable(function_names(self.rollout.tools))
             return []
         try:
             self._opened = opened = msgspec.convert(answer[OWN_KEY], type=Opened)
@@ -206,9 +234,8 @@ class RemoteEnvironment(Environment[Task]):
                 )
                 for function in functions
             ]
-        session, seconds = self._session, self.tool_timeout
-        names = _declared_names(self.rollout.tools)
-        return [_server_tool(session, name, seconds=seconds) for name in names]
+        names = function_names(self.rollout.tools)
+        return [_server_tool(self._session, name, seconds=self.tool_timeout) for name in names]
 
     async def step(self, message: Message) -> Step:
         """Answer a message of the model, as the server's dialect has it."""
@@ -253,12 +280,7 @@ class RemoteEnvironment(Environment[Task]):
         return Step(game_messages(answer), float(reward), "env_done" if is_over else None)
 
     async def final_state(self) -> JSONObject:
-        """Return how the game ended, or the server's verdict, which it can give only now.
-
-        Raises:
-            VerifierError: There is no verdict.
-
-        """
+        """Return how the game ended, or the server's verdict, which it can give only now."""
         session, rollout, state = self._session, self.rollout, self._state
         assert session is not None, "an episode is set up before it ends"
         if self._protocol != "gymcli" and not session.has_cookies:
@@ -371,7 +393,11 @@ def remote_environment(
         UsageError: The address is none.
 
     """
-    address = checked_server_address(base_url)
+    what = "the address of a remote environment"
+    try:
+        address = checked_address(base_url, what=what, example="http://host:port")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     members = {
         "__module__": __name__,
         "__doc__": f"{name}: the resources server at {address}.",
@@ -382,29 +408,14 @@ def remote_environment(
     return type("RemoteEnvironment", (RemoteEnvironment,), members)
 
 
-def checked_server_address(value: str) -> str:
-    """Return a server's address without its trailing slash.
-
-    Raises:
-        UsageError: It is not http(s), has no host, or carries a user, a query or a fragment.
-
-    """
-    what = "the address of a remote environment"
-    try:
-        return checked_address(value, what=what, example="http://host:port")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
 async def reverify_mode(base_url: str) -> ReverifyMode:
     """Ask a server whether its `/verify` can be asked again later.
 
     Raises:
-        UsageError: The address is none.
         RunError: The server cannot be reached.
 
     """
-    async with ServerSession(checked_server_address(base_url), keeps_cookies=False) as session:
+    async with ServerSession(base_url, keeps_cookies=False) as session:
         try:
             return await _asked_mode(session)
         except EpisodeError as error:
@@ -419,12 +430,6 @@ async def _asked_mode(session: ServerSession) -> ReverifyMode:
         if reply.status == 200 and reply.text.strip() == f'"{mode}"':
             return mode
     return "unknown"
-
-
-def _declared_names(specs: list[JSONObject]) -> list[str]:
-    """Return the names of tools in chat shape, in their order."""
-    functions = [object_in(spec.get("function")) for spec in specs]
-    return [name for function in functions if isinstance(name := function.get("name"), str)]
 
 
 def _check_callable(names: list[str]) -> None:
@@ -465,3 +470,181 @@ def _own(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> 
         raise error_class(
             f"{reply.place}: the answer lacks what gym serve gives: {error}"
         ) from error
+
+
+class ServerReply(NamedTuple):
+    """What a server answered, whatever its status."""
+
+    place: str
+    """The method and address that were asked, for messages."""
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text; what is no UTF-8 is replaced."""
+        return self.body.decode(errors="replace")
+
+    @property
+    def words(self) -> str:
+        """The first words of the body, on one line."""
+        start = self.body[: 4 * _MAX_WORDS].decode(errors="replace")
+        return " ".join(start.split())[:_MAX_WORDS] or "it is empty"
+
+    def json_object(self, error_class: type[AttemptError]) -> JSONObject:
+        """Return the object that a call that went well answers with; else raise `error_class`."""
+        if self.status // 100 != 2:
+            hint = "; redirects are not followed" if self.status // 100 == 3 else ""
+            raise error_class(f"{self.place}: status {self.status}{hint}: {self.words}")
+        try:
+            return msgspec.json.decode(self.body, type=JSONObject)
+        except JSON_ERRORS as error:
+            raise error_class(f"{self.place}: no JSON object: {self.words}") from error
+
+
+class ServerSession:
+    """One conversation with a resources server: its connection and its cookies.
+
+    Without `keeps_cookies` every call is in a session of its own. `headers` go with every call.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        keeps_cookies: bool = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.base_url = base_url
+        self.is_open = False
+        """The server has built the episode's state; from now on its session must stay the same."""
+        self._session_ids: dict[str, str] = {}
+        # Servers are often named by their IP address, for which a jar that is not unsafe has none.
+        jar = aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar()
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=_MAX_IDLE),
+            cookie_jar=jar,
+            headers={
+                "Content-Type": "application/json",
+                "User-Agent": "gymcli",
+                **(headers or {}),
+            },
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection and forget the cookies."""
+        await self._client.close()
+
+    @property
+    def has_cookies(self) -> bool:
+        """Whether the server set any cookie so far."""
+        return len(self._client.cookie_jar) > 0
+
+    async def ask(
+        self,
+        path: str,
+        payload: JSONObject | None,
+        *,
+        seconds: float,
+        error_class: type[AttemptError],
+    ) -> ServerReply:
+        """POST a JSON object to `/{path}`, or GET that, and return the answer, of any status.
+
+        Raises:
+            AttemptError: As `error_class`: there was no whole answer within `seconds`, or it came
+                from another session than the one that was opened.
+
+        """
+        # Encoded as one segment, so that no tool's name can lead to another address.
+        url = URL(f"{self.base_url}/{quote(path, safe='')}", encoded=True)
+        method = "GET" if payload is None else "POST"
+        place = f"{method} {url}"
+        data: bytes | io.BytesIO | None = None
+        if payload is not None:
+            encoded = msgspec.json.encode(payload)
+            data = encoded if len(encoded) < _LARGE_BODY else io.BytesIO(encoded)
+        try:
+            async with self._client.request(
+                method,
+                url,
+                data=data,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT),
+            ) as response:
+                body = await _read(response)
+        except TimeoutError as error:
+            raise error_class(f"{place}: {_waited(error, seconds)}") from error
+        except aiohttp.ClientError as error:
+            raise error_class(f"{place}: {_broken(error)}") from error
+        if body is None:
+            limit = MAX_ANSWER_BYTES // 2**20
+            raise error_class(f"{place}: the answer is longer than {limit} MiB")
+        self._check_session(response.cookies, place, error_class)
+        return ServerReply(place, response.status, body)
+
+    def _check_session(
+        self, cookies: SimpleCookie, place: str, error_class: type[AttemptError]
+    ) -> None:
+        # A server that does not find its cookie goes on with a new and empty session and says
+        # nothing; its score would look like that of a bad model. The session's id shows in the
+        # cookies that Starlette signs, as all servers of NeMo Gym do; of others nothing is known.
+        for name, cookie in cookies.items():
+            found = _session_id(cookie.value)
+            if found is None:
+                continue
+            known = self._session_ids.get(name)
+            if known is None and not self.is_open:
+                self._session_ids[name] = found
+            elif known != found:
+                raise error_class(
+                    f"{place}: answered from another session than the one that was opened; the "
+                    f"cookie {name} was lost on the way (a proxy, or servers that share no secret)"
+                )
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    chunks = []
+    num_bytes = 0
+    async for chunk in response.content.iter_any():
+        num_bytes += len(chunk)
+        if num_bytes > MAX_ANSWER_BYTES:
+            return None
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _waited(error: TimeoutError, seconds: float) -> str:
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return f"no connection within {CONNECT_TIMEOUT:g} seconds"
+    return f"no answer within {seconds:g} seconds"
+
+
+def _broken(error: aiohttp.ClientError) -> str:
+    words = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{words}; is the server running, and the address right?"
+    return f"the connection broke: {words}"
+
+
+def _session_id(value: str) -> str | None:
+    payload, _, signature = value.partition(".")
+    if not signature:
+        return None
+    try:
+        fields = msgspec.json.decode(base64.b64decode(payload, validate=True), type=JSONObject)
+    except (ValueError, *JSON_ERRORS):
+        return None
+    found = fields.get("session_id")
+    return found if isinstance(found, str) else None

@@ -38,13 +38,8 @@ async def within(
 
     A coroutine that is late, or whose caller is cancelled, is cancelled and may take
     `close_timeout` seconds to tidy up. One that still goes on then is left behind, with a warning.
-    A call that has returned is never late, however long it computed.
-
-    Args:
-        seconds: How long it may wait.
-        coroutine: The call.
-        close_timeout: Seconds to end after a cancellation.
-        now: The clock that counts the seconds; `Watchdog.now` stands still while the loop does.
+    A call that has returned is never late, however long it computed. The clock `now` counts the
+    seconds; `Watchdog.now` stands still while the loop does.
 
     Raises:
         LateError: It did not end in time.

@@ -56,13 +56,7 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
 
 
 class AsgiApplication:
-    """The service for an ASGI server such as uvicorn, which must offer a lifespan.
-
-    Args:
-        service: The served environment.
-        max_body: The most bytes of a request's body.
-
-    """
+    """The service for an ASGI server such as uvicorn, which must offer a lifespan."""
 
     def __init__(self, service: Service, *, max_body: int = MAX_BODY) -> None:
         self._service = service
@@ -149,7 +143,6 @@ def _path_below(request: web.Request) -> str:
 
 
 def _path(scope: _Event) -> str:
-    """Return the encoded path below the address at which the application is mounted."""
     raw: bytes | None = scope.get("raw_path")
     path = quote(scope["path"]) if raw is None else raw.decode("latin-1")
     root = quote(scope.get("root_path", ""))
@@ -167,11 +160,7 @@ _SHUTDOWN = 10.0
 async def serve(service: Service, *, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second one does not wait for the closing.
 
-    Args:
-        service: The served environment.
-        host: Where to listen.
-        port: 0 picks a free one.
-        announce: Called with the base URL once it listens.
+    `announce` is called with the base URL once it listens; port 0 picks a free one.
 
     Raises:
         UsageError: It cannot listen there.

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-from urllib.parse import unquote
 
 import msgspec
 
-from gymcli.nemo_gym.server_answers import SEED_HEADER
+from gymcli.nemo_gym.wire import SEED_HEADER
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
 __all__ = ["RequestRefusedError", "ServedAnswer", "ServedRequest", "headers_of", "json_answer"]
@@ -27,11 +26,6 @@ class ServedRequest(NamedTuple):
     """By lower-case name."""
     body: bytes
 
-    @property
-    def segments(self) -> list[str]:
-        """The parts of the path, decoded; an encoded slash does not divide it."""
-        return [unquote(part) for part in self.path.strip("/").split("/")]
-
     def cookie(self, name: str) -> str | None:
         """Return the value of a cookie; malformed ones beside it do not matter."""
         for part in self.headers.get("cookie", "").split(";"):
@@ -41,24 +35,14 @@ class ServedRequest(NamedTuple):
         return None
 
     def json_object(self) -> JSONObject:
-        """Return the body.
-
-        Raises:
-            RequestRefusedError: It is no JSON object.
-
-        """
+        """Return the body, which has to be a JSON object."""
         try:
             return msgspec.json.decode(self.body, type=JSONObject)
         except JSON_ERRORS as error:
             raise RequestRefusedError(422, f"the body is not a JSON object: {error}") from error
 
     def seed(self) -> int | None:
-        """Return the seed that a client of gymcli sends; None for any other client.
-
-        Raises:
-            RequestRefusedError: It is no number.
-
-        """
+        """Return the seed that a client of gymcli sends; None for any other client."""
         text = self.headers.get(SEED_HEADER.lower())
         if text is None:
             return None

@@ -11,7 +11,7 @@
 | `GET /reverify_mode` | whether `/verify` needs a session |
 
 Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), implemented independently;
-`gymcli.nemo_gym.server_answers` says what a client of gymcli gets beyond it. Differences: a
+`gymcli.nemo_gym.wire` says what a client of gymcli gets beyond it. Differences: a
 request without its session is refused, where theirs begins an empty one, except for `/verify` of an
 environment without state; a failing verifier is an error 500, where some of theirs answer reward 0;
 a session cannot be seeded twice.
@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
 from pydantic import ValidationError
@@ -60,7 +61,7 @@ from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics
 from gymcli.models.roles import RoleModels, check_declared, check_missing
 from gymcli.nemo_gym.rows import read_rollout
-from gymcli.nemo_gym.server_answers import (
+from gymcli.nemo_gym.wire import (
     OWN_KEY,
     Opened,
     Said,
@@ -136,12 +137,7 @@ class Limits(NamedTuple):
 class Service:
     """A served environment; an async context manager around everything that it opens.
 
-    Args:
-        env: The environment: a name, `FILE.py:CLASS` or `MODULE:CLASS`.
-        env_args: Its options as text.
-        judges: Who plays its roles.
-        limits: The most that it holds.
-        clock: Returns the time in seconds.
+    The arguments are those of `gymcli.serving.application`; `clock` returns the time in seconds.
 
     Raises:
         UsageError: There is no such environment, or it cannot be served.
@@ -243,7 +239,8 @@ class Service:
         if "origin" in request.headers:
             # Else a page in a browser could have code of verifiers run on the reader's machine.
             raise RequestRefusedError(403, "pages in a browser are not served here")
-        segments = request.segments
+        # An encoded slash does not divide the path.
+        segments = [unquote(part) for part in request.path.strip("/").split("/")]
         if segments[0] == _PREFIX and len(segments) > 2:
             segments = segments[2:]
         [name, *rest] = segments
@@ -415,13 +412,10 @@ class Service:
                 409, "this session has begun; ask for a new one without the cookie of the old one"
             )
 
+    # `is_own`: no other program writes the conversation or reads the calls in it.
     async def _open(
         self, row: JSONObject, seed: int | None, *, is_own: bool
     ) -> tuple[Session, list[Message]]:
-        """Open a session for a row, and return it with the environment's opening.
-
-        `is_own` says that no other program writes the conversation or reads the calls in it.
-        """
         if _PARAMS not in row:
             raise RequestRefusedError(
                 422, f'"{_PARAMS}" is missing: the body must be a row of a tasks file'
@@ -484,7 +478,6 @@ class Service:
         return made
 
     async def _play(self, session: Session, messages: list[Message]) -> Step:
-        """Let the environment answer the last of these messages, and record all."""
         if not messages or messages[-1].role != "assistant":
             raise RequestRefusedError(422, "there is no message of the model in the body")
         rollout, environment = session.rollout, session.environment
@@ -524,8 +517,8 @@ class Service:
             scored.reward, scored.components, scored.metrics, scored.answer, scored.details
         )
 
+    # Of one session: their answers are forgotten with it.
     def _models(self) -> RoleModels:
-        """Return the models of one session; their answers are forgotten with it."""
         return RoleModels(
             self._judges.sources,
             params=self._judges.params,
@@ -570,7 +563,6 @@ def _verified(found: Score, body: JSONObject | None) -> ServedAnswer:
 
 
 async def _set_up(environment: Environment[Task]) -> list[Message]:
-    """Build the environment's state and record its opening, which counts as prompt."""
     rollout = environment.rollout
     with boundary(SetupError):
         opening = await limited(environment, "setup", environment.setup(), SetupTimeoutError)
@@ -629,7 +621,6 @@ def aggregated(
 
 
 def _aggregated_row(row: object, env: str, position: int) -> Rollout:
-    """Read an answer of `/verify`, which may come without its conversation."""
     if not isinstance(row, dict):
         raise RequestRefusedError(422, f"verify_responses[{position}] is not an object")
     response = row.get("response")

@@ -56,14 +56,7 @@ class Session:
 
 
 class Sessions:
-    """Every session of a server; an async context manager that closes them all.
-
-    Args:
-        lifetime: Seconds after its last request that a session lives.
-        max_sessions: How many may be open at once.
-        clock: Tells the time in seconds.
-
-    """
+    """Every session of a server; an async context manager that closes them all."""
 
     def __init__(self, *, lifetime: float, max_sessions: int, clock: Callable[[], float]) -> None:
         self.lifetime = lifetime
@@ -94,12 +87,7 @@ class Sessions:
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
-        """Reserve the place of a session that is being opened.
-
-        Raises:
-            RequestRefusedError: The server is full.
-
-        """
+        """Reserve the place of a session that is being opened, unless the server is full."""
         if self._is_full():
             await self.expire()
         if self._is_full():
@@ -122,36 +110,26 @@ class Sessions:
         self._open[session.token] = session
 
     def find(self, token: str | None) -> Session:
-        """Return the session of a token.
-
-        Raises:
-            RequestRefusedError: There is none.
-
-        """
+        """Return the session of a token, unless it is over."""
         if token is None:
             raise RequestRefusedError(
                 400,
                 "no session: ask /seed_session or /reset first, and send the cookie that it sets "
                 "with every request",
             )
-        session = self._open.get(token)
-        if session is None or self._has_expired(session):
+        if not self.has(token):
             raise RequestRefusedError(
                 410,
                 "this session is over: it was verified or closed, the server was started anew, or "
                 f"nothing was asked for {self.lifetime:g} seconds (--session-lifetime)",
             )
+        session = self._open[token]
         self.touch(session)
         return session
 
     @asynccontextmanager
     async def turn(self, session: Session) -> AsyncIterator[None]:
-        """Let requests to one session take turns; its lifetime counts from their end.
-
-        Raises:
-            RequestRefusedError: The session ended meanwhile.
-
-        """
+        """Let requests to one session take turns; its lifetime counts from their end."""
         async with session.lock:
             if session.is_over:
                 raise RequestRefusedError(410, "this session is over")
@@ -163,8 +141,8 @@ class Sessions:
 
     def has(self, token: str | None) -> bool:
         """Return whether a token is that of an open session."""
-        session = None if token is None else self._open.get(token)
-        return session is not None and not self._has_expired(session)
+        session = self._open.get(token or "")
+        return session is not None and (session.lock.locked() or not self._is_due(session))
 
     async def end(self, session: Session) -> None:
         """Close a session; an exception of its environment is logged."""
@@ -184,9 +162,6 @@ class Sessions:
 
     def _is_full(self) -> bool:
         return len(self._open) + self._num_opening >= self._max_sessions
-
-    def _has_expired(self, session: Session) -> bool:
-        return self._is_due(session) and not session.lock.locked()
 
     def _is_due(self, session: Session) -> bool:
         return self._clock() - session.used_at > self.lifetime
@@ -214,12 +189,7 @@ async def limited(
     call: Coroutine[object, object, T],
     error_class: type[AttemptError],
 ) -> T:
-    """Await a call of a method of an environment within the limit that its class sets.
-
-    Raises:
-        AttemptError: As `error_class`: it took longer.
-
-    """
+    """Await a call of a method of an environment within the limit that its class sets."""
     limit = "step_timeout" if method == "final_state" else f"{method}_timeout"
     seconds: float = getattr(environment, limit)
     try:

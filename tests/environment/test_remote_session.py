@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcli.environment.remote import remote_environment
-from gymcli.environment.remote_session import MAX_ANSWER_BYTES, ServerSession, _broken, _waited
+from gymcli.environment.remote import (
+    MAX_ANSWER_BYTES,
+    ServerSession,
+    _broken,
+    _waited,
+    remote_environment,
+)
 from gymcli.errors import EpisodeError, SetupError, VerifierError
-from gymcli.nemo_gym.server_answers import (
+from gymcli.nemo_gym.wire import (
     MAX_DETAILS,
     OWN_KEY,
     SEED_HEADER,
