@@ -9,14 +9,7 @@ import msgspec
 
 from gymcli.checks.prompt_checks import duplicates, judges, leaks, tools
 from gymcli.checks.score_checks import echo, empty, guessing, oracle, repeatable, speed, swapped
-from gymcli.checks.subject import (
-    Finding,
-    Subject,
-    Watch,
-    failed,
-    not_applicable,
-    read_task_set,
-)
+from gymcli.checks.subject import Finding, Subject, Watch, failed, not_applicable, read_task_set
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run

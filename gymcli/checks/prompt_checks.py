@@ -9,14 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from gymcli.checks.subject import (
-    CheckedEpisode,
-    Finding,
-    Subject,
-    failed,
-    not_applicable,
-    passed,
-)
+from gymcli.checks.subject import CheckedEpisode, Finding, Subject, failed, not_applicable, passed
 from gymcli.environment.contract import Environment
 from gymcli.environment.judge import Judge, StandIn
 from gymcli.environment.tool import Task

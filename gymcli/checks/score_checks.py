@@ -400,12 +400,9 @@ def _commonest(
     turns = {key: guesses[name] for name, key in keys.items()}
     counts = Counter(keys.values())
     chosen = {}
-    for name in names:
-        counts[keys[name]] -= 1
-        [(key, count)] = counts.most_common(1)
-        if count:
-            chosen[name] = turns[key]
-        counts[keys[name]] += 1
+    for name, key in keys.items():
+        if others := counts - Counter([key]):
+            chosen[name] = turns[others.most_common(1)[0][0]]
     return chosen
 
 

@@ -347,12 +347,10 @@ class Context(Protocol):
     @property
     def options(self) -> EnvironmentOptions:
         """The environment's options of this scoring."""
-        ...
 
     @property
     def roles(self) -> Mapping[str, Model]:
         """The models that the environment asked for, by role."""
-        ...
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
         """Play the record again in a fresh instance and return it as it stands at the end.
@@ -365,7 +363,6 @@ class Context(Protocol):
             RoleError: The environment asked a role.
 
         """
-        ...
 
     async def isolated(
         self,
@@ -392,7 +389,6 @@ class Context(Protocol):
             VerifierError: The process died, or needed more than `memory_mb` beside what it had.
 
         """
-        ...
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
         """Return every match of a row's regular expression, within a time limit.
@@ -404,7 +400,6 @@ class Context(Protocol):
             VerifierTimeoutError: The search took too long.
 
         """
-        ...
 
 
 class Model(Protocol):
@@ -413,7 +408,6 @@ class Model(Protocol):
     @property
     def is_scalar(self) -> bool:
         """Whether it answers a conversation with a number, as a reward model does."""
-        ...
 
     async def complete(
         self,
@@ -439,7 +433,6 @@ class Model(Protocol):
             UsageError: Log probabilities of an answer that is kept are asked for.
 
         """
-        ...
 
 
 class Cache(NamedTuple):

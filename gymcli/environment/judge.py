@@ -187,7 +187,10 @@ class Judge:
         return _verdict(await gather_all(votes))
 
     async def ask_all(self, model: Model, items: Sequence[Mapping[str, str]]) -> list[Verdict]:
-        """Ask for many verdicts at once, as for the items of a rubric; return them in order."""
+        """Ask for many verdicts at once, as for the items of a rubric; return them in order.
+
+        Errors are those of `ask`; the other calls have ended by then.
+        """
         return await gather_all([self.ask(model, **fields) for fields in items])
 
     async def confirm(

@@ -34,7 +34,6 @@ import math
 import uuid
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
-from types import TracebackType
 from typing import ClassVar, Literal, NamedTuple, Self, TypeVar, cast
 from urllib.parse import quote
 
@@ -509,11 +508,7 @@ class ServerSession:
     """
 
     def __init__(
-        self,
-        base_url: str,
-        *,
-        keeps_cookies: bool = True,
-        headers: Mapping[str, str] | None = None,
+        self, base_url: str, *, keeps_cookies: bool = True, headers: Mapping[str, str] | None = None
     ) -> None:
         self.base_url = base_url
         self.is_open = False
@@ -524,23 +519,14 @@ class ServerSession:
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=_MAX_IDLE),
             cookie_jar=jar,
-            headers={
-                "Content-Type": "application/json",
-                "User-Agent": "gymcli",
-                **(headers or {}),
-            },
+            headers={"Content-Type": "application/json", "User-Agent": "gymcli", **(headers or {})},
             trust_env=False,
         )
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

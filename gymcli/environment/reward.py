@@ -176,11 +176,7 @@ class PairwiseJudge:
     """A model that compares two responses to the same conversation."""
 
     def __init__(
-        self,
-        *,
-        template: str | None = None,
-        params: JSONObject | None = None,
-        version: str = "1",
+        self, *, template: str | None = None, params: JSONObject | None = None, version: str = "1"
     ) -> None:
         self.template = template if template is not None else _PAIR_TEMPLATE
         """The prompt, with the fields `history`, `response_1`, `response_2` and `principle`; it

@@ -76,9 +76,7 @@ async def _end(task: asyncio.Task[object], seconds: float) -> None:
         )
 
 
-async def _caught(
-    coroutine: Coroutine[object, object, T],
-) -> tuple[T | None, BaseException | None]:
+async def _caught(coroutine: Coroutine[object, object, T]) -> tuple[T | None, BaseException | None]:
     """Keep what would leave the event loop from a task: SystemExit."""
     process = os.getpid()
     try:

@@ -23,6 +23,9 @@ __all__ = ["AsgiApplication", "aiohttp_application", "serve"]
 _Event: TypeAlias = MutableMapping[str, Any]
 """A message of ASGI, whose values are of any type."""
 
+_Receive: TypeAlias = Callable[[], Awaitable[_Event]]
+_Send: TypeAlias = Callable[[_Event], Awaitable[None]]
+
 
 def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Application:
     """Return an application that opens the service when it starts and closes it when it ends."""
@@ -62,12 +65,7 @@ class AsgiApplication:
         self._service = service
         self._max_body = max_body
 
-    async def __call__(
-        self,
-        scope: _Event,
-        receive: Callable[[], Awaitable[_Event]],
-        send: Callable[[_Event], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         """Handle the lifespan of the server, or one request."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
@@ -77,11 +75,7 @@ class AsgiApplication:
             await receive()
             await send({"type": "websocket.close"})
 
-    async def _run_lifespan(
-        self,
-        receive: Callable[[], Awaitable[_Event]],
-        send: Callable[[_Event], Awaitable[None]],
-    ) -> None:
+    async def _run_lifespan(self, receive: _Receive, send: _Send) -> None:
         async with AsyncExitStack() as stack:
             await receive()
             try:
@@ -93,12 +87,7 @@ class AsgiApplication:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _handle_request(
-        self,
-        scope: _Event,
-        receive: Callable[[], Awaitable[_Event]],
-        send: Callable[[_Event], Awaitable[None]],
-    ) -> None:
+    async def _handle_request(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         try:
             body = await self._body(receive)
         except RequestRefusedError as error:
@@ -119,7 +108,7 @@ class AsgiApplication:
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _body(self, receive: Callable[[], Awaitable[_Event]]) -> bytes | None:
+    async def _body(self, receive: _Receive) -> bytes | None:
         """Return the whole body; None if the client left before it was complete."""
         chunks: list[bytes] = []
         num_bytes = 0

@@ -29,7 +29,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 from urllib.parse import unquote
 
@@ -38,12 +37,7 @@ from pydantic import ValidationError
 
 from gymcli.environment.contract import Environment, make, shown_tools
 from gymcli.environment.contract_checks import checked_json, checked_messages, checked_step
-from gymcli.environment.registry import (
-    Registry,
-    environment_options,
-    prepare,
-    split_env_args,
-)
+from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.environment.remote import RemoteEnvironment
 from gymcli.environment.tool import Step, Task
 from gymcli.errors import (
@@ -76,12 +70,7 @@ from gymcli.rollout.scoring import score
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.secrets import environment_secrets
-from gymcli.serving.protocol import (
-    RequestRefusedError,
-    ServedAnswer,
-    ServedRequest,
-    json_answer,
-)
+from gymcli.serving.protocol import RequestRefusedError, ServedAnswer, ServedRequest, json_answer
 from gymcli.serving.sessions import Session, Sessions, close, limited
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import (
@@ -205,12 +194,7 @@ class Service:
         self._is_open = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._is_open = False
         await self._stack.aclose()
 

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import takewhile
-from types import TracebackType
 from typing import Self, TypeVar
 
 from gymcli.environment.contract import Environment
@@ -73,12 +72,7 @@ class Sessions:
         self._expiring = asyncio.create_task(self._expire_for_ever())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._expiring is not None:
             self._expiring.cancel()
             with suppress(asyncio.CancelledError):
