@@ -115,9 +115,9 @@ class Environment(Generic[TaskT]):
     rescore: ClassVar[Literal["verify", "recorded"]] = "verify"
     """`recorded`: the score rests on a foreign world that cannot be replayed; never rescored."""
     required_roles: ClassVar[tuple[str, ...]] = ()
-    """Models beside the policy, without which no episode can be played or scored."""
+    """Models other than the policy, without which no episode can be played or scored."""
     optional_roles: ClassVar[tuple[str, ...]] = ()
-    """Models beside the policy that are used where they are given."""
+    """Models other than the policy that are used if they are given."""
     waits_to_verify: ClassVar[bool] = False
     """`verify` waits, as for `Context.isolated`; conversations are saved before it starts. Those
     of environments with roles or `verify_group` are in any case."""
@@ -245,7 +245,7 @@ class Environment(Generic[TaskT]):
         return Step([Message(role="user", content=text)])
 
     async def final_state(self) -> JSON:
-        """Return what the verifier may need beside the conversation, as JSON."""
+        """Return what the verifier may need besides the conversation, as JSON."""
         return None
 
     async def close(self) -> None:
@@ -304,7 +304,7 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Yield `num` rows of the environment's dataset; a seed gives the same rows for ever."""
+        """Yield `num` rows of the environment's dataset; one seed always gives the same rows."""
         raise NotImplementedError(f"{cls.__name__} generates no tasks")
 
     async def call_tools(self, calls: list[ToolCall]) -> list[Message]:
@@ -342,7 +342,7 @@ class Environment(Generic[TaskT]):
 
 
 class Context(Protocol):
-    """What `verify` may use beside the record."""
+    """What `verify` may use besides the record."""
 
     @property
     def options(self) -> EnvironmentOptions:
@@ -380,13 +380,13 @@ class Context(Protocol):
             function: Found again by its name, in a process that may serve many calls.
             args: Its arguments.
             timeout: Seconds from the start of the function, however long it waited for a process.
-            memory_mb: Megabytes that it may need beside what the process has (Linux only).
+            memory_mb: Megabytes that it may need on top of what the process has (Linux only).
             imports: Heavy modules that the function uses; their import does not count as its time.
 
         Raises:
             TypeError: It is no function at the top level of a module.
             VerifierTimeoutError: It took longer than `timeout` seconds.
-            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
+            VerifierError: The process died, or needed more than `memory_mb` on top of what it had.
 
         """
 
@@ -403,7 +403,7 @@ class Context(Protocol):
 
 
 class Model(Protocol):
-    """A model beside the policy, as environments and roles see it."""
+    """A model other than the policy, as environments and roles see it."""
 
     @property
     def is_scalar(self) -> bool:

@@ -190,7 +190,7 @@ def wrong_return(environment: object, method: str, found: str) -> AttemptError:
 
 
 def named(value: object) -> str:
-    """Name a value of somebody else's code, and its type."""
+    """Return a value and its type as a message names them."""
     return f"{reprlib.repr(value)} ({type(value).__name__})"
 
 

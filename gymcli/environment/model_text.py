@@ -150,7 +150,7 @@ _UNFINISHED = -1
 
 
 def find_objects(text: str) -> list[JSONObject]:
-    """Return the JSON objects of a text in order, but for those inside of others."""
+    """Return the JSON objects of a text in order, without those inside others."""
     found = []
     ends: dict[int, int] = {}
     start = text.find("{")

@@ -18,7 +18,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from random import Random
@@ -83,7 +83,7 @@ ALIASES = {
     "structured_outputs_v3": "structured_outputs",
     "structured_outputs_v4": "structured_outputs",
 }
-"""Names of others for environments of ours."""
+"""What NeMo Gym calls environments of ours."""
 
 _HARNESSES = (
     "simple",
@@ -149,7 +149,7 @@ class Registry:
         """Find an environment by the name in a row, a record or on the command line.
 
         Raises:
-            UnknownNameError: There is none of this name.
+            UnknownNameError: There is no environment of this name.
             EnvironmentImportError: There is one and it cannot be imported.
 
         """
@@ -339,15 +339,11 @@ def _source_hash(module: ModuleType) -> str:
     total = hashlib.sha256()
     for file in files:
         name = file.relative_to(path.parent).as_posix()
-        total.update(name.encode() + b"\0" + _code_of(file.read_bytes()))
+        code = file.read_bytes()
+        with suppress(SyntaxError, ValueError, RecursionError):  # no code that anything imports
+            code = repr(_code(ast.parse(code))).encode()
+        total.update(name.encode() + b"\0" + code)
     return f"{CODE_HASH}{total.hexdigest()[:16]}"
-
-
-def _code_of(source: bytes) -> bytes:
-    try:
-        return repr(_code(ast.parse(source))).encode()
-    except (SyntaxError, ValueError, RecursionError):  # no code that anything imports
-        return source
 
 
 # Nested lists, alike in all versions of Python: later ones let `ast.dump` leave out what is empty.
@@ -389,7 +385,7 @@ def shipped_tasks(name: str) -> Path | None:
 def own_tasks(found: Found) -> Path | None:
     """Return the tasks file that ships with an environment, if there is one.
 
-    An environment of somebody else's has none, even if it bears the name of one of ours.
+    A third-party environment has none, even if it bears the name of one of ours.
     """
     is_ours = found.environment.__module__.startswith("gymcli.envs.")
     return shipped_tasks(found.name) if is_ours else None

@@ -195,7 +195,14 @@ class RemoteEnvironment(Environment[Task]):
             )
         # A server that echoes the row, in which a field may have our key, is none of ours.
         if OWN_KEY not in answer or answer[OWN_KEY] == self._row.get(OWN_KEY):
-            _check_callable(function_names(self.rollout.tools))
+            for name in function_names(self.rollout.tools):
+                # A slash could lead to another address on servers that decode before they route.
+                if name in _PROTOCOL_PATHS or "/" in name or name in ("", ".", ".."):
+                    raise SetupError(
+                        f"the row declares the tool {name!r}, which is an address of the protocol "
+                        "or none at all, and cannot be called; rename it on the server and in the "
+                        "row"
+                    )
             return []
         try:
             self._opened = opened = msgspec.convert(answer[OWN_KEY], type=Opened)
@@ -389,7 +396,7 @@ def remote_environment(
             `reverify_mode` is `stateless` can answer.
 
     Raises:
-        UsageError: The address is none.
+        UsageError: It is no such address.
 
     """
     what = "the address of a remote environment"
@@ -429,16 +436,6 @@ async def _asked_mode(session: ServerSession) -> ReverifyMode:
         if reply.status == 200 and reply.text.strip() == f'"{mode}"':
             return mode
     return "unknown"
-
-
-def _check_callable(names: list[str]) -> None:
-    for name in names:
-        # A slash could lead to another address on servers that decode paths before they route.
-        if name in _PROTOCOL_PATHS or "/" in name or name in ("", ".", ".."):
-            raise SetupError(
-                f"the row declares the tool {name!r}, which is an address of the protocol or none "
-                "at all, and cannot be called; rename it on the server and in the row"
-            )
 
 
 def _server_tool(session: ServerSession, name: str, *, seconds: float) -> Tool:

@@ -24,7 +24,7 @@ class LateError(Exception):
 
 
 class UnaskedCancellationError(Exception):
-    """Raised when somebody else's code ended with a CancelledError that nobody asked for."""
+    """Raised when a call ended with a CancelledError that nobody asked for."""
 
 
 async def within(

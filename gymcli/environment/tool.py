@@ -1,4 +1,4 @@
-"""What an environment deals in beside messages: its task, options and steps, and tools.
+"""What an environment is made of besides messages: its task, options, steps and tools.
 
 A tool is a method that a model may call: its schema comes from the types, its description from the
 docstring. Arguments pass three gates, each with an answer that the model can act on: they must be

@@ -222,8 +222,8 @@ def check_verdict(answer: JSONObject, place: str) -> None:
     """Check that an answer of `/verify` with status 200 is a verdict.
 
     Raises:
-        VerifierError: The server's own verifier failed, which it says beside a reward that says
-            nothing; or there is no reward.
+        VerifierError: The server says that its own verifier failed, whatever the reward; or there
+            is no reward.
 
     """
     failure = answer.get("_ng_failure_class")

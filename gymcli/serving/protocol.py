@@ -27,7 +27,7 @@ class ServedRequest(NamedTuple):
     body: bytes
 
     def cookie(self, name: str) -> str | None:
-        """Return the value of a cookie; malformed ones beside it do not matter."""
+        """Return the value of a cookie; malformed ones next to it do not matter."""
         for part in self.headers.get("cookie", "").split(";"):
             found, _, value = part.strip().partition("=")
             if found == name:
