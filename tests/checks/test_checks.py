@@ -1,6 +1,5 @@
 """All checks of one environment, and the tasks that they are made on."""
 
-
 import msgspec
 import pytest
 
