@@ -282,8 +282,6 @@ class SetupTimeoutError(SetupError):
 class EpisodeError(AttemptError):
     """Raised when an environment fails in the middle of an episode."""
 
-    phase = "environment"
-
 
 class EnvironmentTimeoutError(EpisodeError):
     """Raised when an environment takes too long over a step, or to close."""
