@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gymcli.errors import GymError
 from gymcli.runner.listening import listen
-from gymcli.serving.protocol import RequestRefusedError, ServedRequest, headers_of
+from gymcli.serving.protocol import HttpStatusError, ServedRequest, headers_of
 from gymcli.serving.service import MAX_BODY, Service
 
 __all__ = ["AsgiApplication", "aiohttp_application", "serve"]
@@ -40,7 +40,7 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
         except web.HTTPRequestEntityTooLarge:
             answer = _too_large(max_body).answer()
         except web.RequestPayloadError as error:
-            answer = RequestRefusedError(400, f"the body cannot be read: {error}").answer()
+            answer = HttpStatusError(400, f"the body cannot be read: {error}").answer()
         else:
             headers = headers_of(request.headers.items())
             answer = await service.answer(
@@ -90,7 +90,7 @@ class AsgiApplication:
     async def _handle_request(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         try:
             body = await self._body(receive)
-        except RequestRefusedError as error:
+        except HttpStatusError as error:
             answer = error.answer()
         else:
             if body is None:
@@ -138,8 +138,8 @@ def _path(scope: _Event) -> str:
     return path.removeprefix(root) if root else path
 
 
-def _too_large(max_body: int) -> RequestRefusedError:
-    return RequestRefusedError(413, f"the body is longer than {max_body:,} bytes")
+def _too_large(max_body: int) -> HttpStatusError:
+    return HttpStatusError(413, f"the body is longer than {max_body:,} bytes")
 
 
 _SHUTDOWN = 10.0

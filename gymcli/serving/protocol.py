@@ -13,7 +13,7 @@ import msgspec
 from gymcli.nemo_gym.wire import SEED_HEADER
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
-__all__ = ["RequestRefusedError", "ServedAnswer", "ServedRequest", "headers_of", "json_answer"]
+__all__ = ["HttpStatusError", "ServedAnswer", "ServedRequest", "headers_of", "json_answer"]
 
 
 class ServedRequest(NamedTuple):
@@ -39,7 +39,7 @@ class ServedRequest(NamedTuple):
         try:
             return msgspec.json.decode(self.body, type=JSONObject)
         except JSON_ERRORS as error:
-            raise RequestRefusedError(422, f"the body is not a JSON object: {error}") from error
+            raise HttpStatusError(422, f"the body is not a JSON object: {error}") from error
 
     def seed(self) -> int | None:
         """Return the seed that a client of gymcli sends; None for any other client."""
@@ -47,7 +47,7 @@ class ServedRequest(NamedTuple):
         if text is None:
             return None
         if not (text.isascii() and text.isdecimal() and len(text) < 20):
-            raise RequestRefusedError(422, f"{SEED_HEADER}: must be a whole number")
+            raise HttpStatusError(422, f"{SEED_HEADER}: must be a whole number")
         return int(text)
 
 
@@ -60,7 +60,7 @@ class ServedAnswer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class RequestRefusedError(Exception):
+class HttpStatusError(Exception):
     """Raised when a request cannot be served; the client is told the text."""
 
     def __init__(self, status: int, text: str, *, retry_after: int | None = None) -> None:

@@ -70,7 +70,7 @@ from gymcli.rollout.scoring import score
 from gymcli.runner.attempts import Shared
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.secrets import environment_secrets
-from gymcli.serving.protocol import RequestRefusedError, ServedAnswer, ServedRequest, json_answer
+from gymcli.serving.protocol import HttpStatusError, ServedAnswer, ServedRequest, json_answer
 from gymcli.serving.sessions import Session, Sessions, close, limited
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import (
@@ -201,10 +201,10 @@ class Service:
     async def answer(self, request: ServedRequest) -> ServedAnswer:
         """Answer a request; errors are answers, too."""
         if not self._is_open:
-            return RequestRefusedError(503, "the server starts or ends", retry_after=1).answer()
+            return HttpStatusError(503, "the server starts or ends", retry_after=1).answer()
         try:
             answer, session = await self._reply(request)
-        except RequestRefusedError as error:
+        except HttpStatusError as error:
             return error.answer()
         except GymError as error:
             told = self._errors.text(described(error))
@@ -222,21 +222,21 @@ class Service:
     async def _reply(self, request: ServedRequest) -> _Reply:
         if "origin" in request.headers:
             # Else a page in a browser could have code of verifiers run on the reader's machine.
-            raise RequestRefusedError(403, "pages in a browser are not served here")
+            raise HttpStatusError(403, "pages in a browser are not served here")
         # An encoded slash does not divide the path.
         segments = [unquote(part) for part in request.path.strip("/").split("/")]
         if segments[0] == _PREFIX and len(segments) > 2:
             segments = segments[2:]
         [name, *rest] = segments
         if rest:
-            raise RequestRefusedError(404, "Not Found")
+            raise HttpStatusError(404, "Not Found")
         route = self._routes.get((request.method, name))
         if route is not None:
             return await route(request)
         if any(known == name for _, known in self._routes):
-            raise RequestRefusedError(405, "Method Not Allowed")
+            raise HttpStatusError(405, "Method Not Allowed")
         if request.method != "POST":
-            raise RequestRefusedError(404, "Not Found")
+            raise HttpStatusError(404, "Not Found")
         return await self._call_tool(request, name)
 
     async def _up(self, _: ServedRequest) -> _Reply:
@@ -247,7 +247,7 @@ class Service:
         """Open a session, but not for other clients where the environment answers the model."""
         self._check_unseeded(request)
         seed = request.seed()
-        refused = RequestRefusedError(
+        refused = HttpStatusError(
             404,
             f"environment {self.found.name} answers the model itself: play it by /reset and /step",
         )
@@ -273,7 +273,7 @@ class Service:
         async with self._sessions.turn(session):
             environment = session.environment
             if not environment.executes_tools:
-                raise RequestRefusedError(
+                raise HttpStatusError(
                     404, f"environment {self.found.name} records tool calls and runs none"
                 )
             before = Counter(environment.tool_errors)
@@ -291,7 +291,7 @@ class Service:
         body = request.json_object()
         async with self._sessions.turn(session):
             if session.is_finished:
-                raise RequestRefusedError(409, "the episode is over; ask /verify or /close")
+                raise HttpStatusError(409, "the episode is over; ask /verify or /close")
             if session.is_own:
                 answer = await self._own_step(session, _said(body))
             else:
@@ -348,7 +348,7 @@ class Service:
         if self._is_stateless and not self._sessions.has(token):
             body, seed = request.json_object(), request.seed()
             if _PARAMS not in body or "response" not in body:
-                raise RequestRefusedError(
+                raise HttpStatusError(
                     422, f'the body must be a row with "{_PARAMS}" and "response"'
                 )
             rollout = self._unscored(_read(body, self.found.name), seed, is_own=False)
@@ -392,7 +392,7 @@ class Service:
     def _check_unseeded(self, request: ServedRequest) -> None:
         """Refuse to seed a session again: some agents let a model call any address."""
         if self._sessions.has(request.cookie(self._cookie)):
-            raise RequestRefusedError(
+            raise HttpStatusError(
                 409, "this session has begun; ask for a new one without the cookie of the old one"
             )
 
@@ -401,7 +401,7 @@ class Service:
         self, row: JSONObject, seed: int | None, *, is_own: bool
     ) -> tuple[Session, list[Message]]:
         if _PARAMS not in row:
-            raise RequestRefusedError(
+            raise HttpStatusError(
                 422, f'"{_PARAMS}" is missing: the body must be a row of a tasks file'
             )
         rollout = _read({**row, "response": {"output": []}}, self.found.name)
@@ -452,18 +452,18 @@ class Service:
         except SetupError as error:
             if isinstance(error.__cause__, ValidationError):
                 text = f"the row is none of environment {name}: {error}"
-                raise RequestRefusedError(422, text) from error
+                raise HttpStatusError(422, text) from error
             raise
         try:
             with boundary(SetupError):
                 self._environment.check_task(made.task, self._options)
         except SetupError as error:
-            raise RequestRefusedError(422, f"environment {name}: {error}") from error
+            raise HttpStatusError(422, f"environment {name}: {error}") from error
         return made
 
     async def _play(self, session: Session, messages: list[Message]) -> Step:
         if not messages or messages[-1].role != "assistant":
-            raise RequestRefusedError(422, "there is no message of the model in the body")
+            raise HttpStatusError(422, "there is no message of the model in the body")
         rollout, environment = session.rollout, session.environment
         rollout.messages += messages
         with boundary(EpisodeError):
@@ -524,7 +524,7 @@ def _read(line: JSONObject, env: str) -> Rollout:
     try:
         return read_rollout(line, env=env)
     except (TypeError, ValueError, OverflowError) as error:
-        raise RequestRefusedError(422, str(error)) from error
+        raise HttpStatusError(422, str(error)) from error
 
 
 def _played(body: JSONObject) -> Rollout:
@@ -536,7 +536,7 @@ def _said(body: JSONObject) -> Said:
     try:
         return msgspec.convert(body.get(OWN_KEY), type=Said)
     except msgspec.ValidationError as error:
-        raise RequestRefusedError(422, f'"{OWN_KEY}": {error}') from error
+        raise HttpStatusError(422, f'"{OWN_KEY}": {error}') from error
 
 
 def _verified(found: Score, body: JSONObject | None) -> ServedAnswer:
@@ -555,7 +555,7 @@ async def _set_up(environment: Environment[Task]) -> list[Message]:
         if not rollout.tools:
             rollout.tools = shown_tools(environment)
     if not rollout.messages:
-        raise RequestRefusedError(422, "there is no prompt: neither row nor environment gives one")
+        raise HttpStatusError(422, "there is no prompt: neither row nor environment gives one")
     environment.shown_tools = rollout.tools
     rollout.num_prompt_messages = len(rollout.messages)
     return opening
@@ -578,12 +578,12 @@ def aggregated(
     and its numbers are missing.
 
     Raises:
-        RequestRefusedError: They are no list of such answers, two of them are one attempt, or their
+        HttpStatusError: They are no list of such answers, two of them are one attempt, or their
             numbers are too large to be added up.
 
     """
     if not isinstance(verified, list):
-        raise RequestRefusedError(422, '"verify_responses" must be a list of answers of /verify')
+        raise HttpStatusError(422, '"verify_responses" must be a list of answers of /verify')
     aggregate = NemoAggregate(env, facts, own)
     try:
         for position, row in enumerate(verified):
@@ -596,9 +596,9 @@ def aggregated(
         }
     except OverflowError as error:
         text = f"verify_responses: a number is too large: {error}"
-        raise RequestRefusedError(422, text) from error
+        raise HttpStatusError(422, text) from error
     except UsageError as error:
-        raise RequestRefusedError(422, str(error)) from error
+        raise HttpStatusError(422, str(error)) from error
     for warning in aggregate.warnings:
         _LOGGER.warning(warning)
     return found
@@ -606,14 +606,14 @@ def aggregated(
 
 def _aggregated_row(row: object, env: str, position: int) -> Rollout:
     if not isinstance(row, dict):
-        raise RequestRefusedError(422, f"verify_responses[{position}] is not an object")
+        raise HttpStatusError(422, f"verify_responses[{position}] is not an object")
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     line = {**row, "responses_create_params": {}, "response": {"output": [], "usage": usage}}
     try:
         rollout = read_rollout(line, env=env)
     except (TypeError, ValueError) as error:
-        raise RequestRefusedError(422, f"verify_responses[{position}]: {error}") from error
+        raise HttpStatusError(422, f"verify_responses[{position}]: {error}") from error
     index = row.get("_ng_task_index")
     if isinstance(index, int):
         rollout.task_id = str(index)

@@ -15,7 +15,7 @@ from gymcli.environment.time_limit import LateError, gather_all, within
 from gymcli.environment.tool import Task
 from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError, boundary
 from gymcli.models.roles import RoleModels
-from gymcli.serving.protocol import RequestRefusedError
+from gymcli.serving.protocol import HttpStatusError
 from gymcli.types import Rollout
 
 __all__ = ["Session", "Sessions", "close", "limited"]
@@ -85,7 +85,7 @@ class Sessions:
         if self._is_full():
             await self.expire()
         if self._is_full():
-            raise RequestRefusedError(
+            raise HttpStatusError(
                 503,
                 f"{self._max_sessions} sessions are open, as many as this server holds; try again "
                 "later, or start it with a higher --max-sessions",
@@ -106,13 +106,13 @@ class Sessions:
     def find(self, token: str | None) -> Session:
         """Return the session of a token, unless it is over."""
         if token is None:
-            raise RequestRefusedError(
+            raise HttpStatusError(
                 400,
                 "no session: ask /seed_session or /reset first, and send the cookie that it sets "
                 "with every request",
             )
         if not self.has(token):
-            raise RequestRefusedError(
+            raise HttpStatusError(
                 410,
                 "this session is over: it was verified or closed, the server was started anew, or "
                 f"nothing was asked for {self.lifetime:g} seconds (--session-lifetime)",
@@ -126,7 +126,7 @@ class Sessions:
         """Let requests to one session take turns; its lifetime counts from their end."""
         async with session.lock:
             if session.is_over:
-                raise RequestRefusedError(410, "this session is over")
+                raise HttpStatusError(410, "this session is over")
             try:
                 yield
             finally:
