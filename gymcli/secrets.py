@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from os.path import commonprefix
 from typing import AnyStr, TypeAlias
 from urllib.parse import quote, quote_plus, unquote, urlsplit
@@ -172,16 +172,12 @@ class Scrubber:
         self._secrets = frozenset(secret for secret in secrets if secret)
         shown = {form for secret in self._secrets for form in _forms(secret)}
         encoded = {_escaped(form).encode("utf-8", "surrogatepass") for form in shown}
-        self._shown = _by_stem(shown)
-        self._encoded = _by_stem(encoded)
+        # Where one holds another, the longer must be replaced before it.
+        self._shown = sorted(shown, key=lambda form: (-len(form), form))
+        self._encoded = sorted(encoded, key=lambda form: (-len(form), form))
 
     def __repr__(self) -> str:
-        """Say how many there are."""
         return f"<Scrubber of {len(self._secrets)} secrets>"
-
-    def __bool__(self) -> bool:
-        """Say whether there is anything to look for."""
-        return bool(self._secrets)
 
     def also(self, secrets: Iterable[str]) -> Scrubber:
         """Return one that takes out more, but for plain words and what is short."""
@@ -192,20 +188,23 @@ class Scrubber:
         }
         return self if more <= self._secrets else Scrubber(self._secrets | more)
 
-    def holds_secret(self, text: str) -> bool:
-        """Say whether a secret, or the larger part of one, stands in a text."""
-        return self.text(text) is not text
-
     def text(self, text: str) -> str:
-        """Return a text without the secrets."""
-        return _without_all(text, self._shown, REDACTED, _CUT)
+        """Return a text without the secrets; the same object where it holds none."""
+        for form in self._shown:
+            if form[:MIN_CHARACTERS] in text:
+                text = _without(text, form, REDACTED, _CUT)
+        return text
 
     def line(self, data: bytes) -> bytes:
         """Return encoded JSON without the secrets in its texts and keys; it stays JSON.
 
-        A number stays as it is, also where its digits are those of a secret.
+        A number stays as it is, also where its digits are those of a secret. Data that hold none
+        are returned as the same object.
         """
-        found = _without_all(data, self._encoded, _REDACTED_BYTES, _CUT_BYTES)
+        found = data
+        for form in self._encoded:
+            if form[:MIN_CHARACTERS] in found:
+                found = _without(found, form, _REDACTED_BYTES, _CUT_BYTES)
         if found is data:
             return data
         import msgspec  # late: heavy, and few lines hold a secret
@@ -227,7 +226,7 @@ class Scrubber:
             name: value
             for name, value in environ.items()
             if not environment_secrets({name: value})
-            and (_IS_PLAIN.fullmatch(value) or not hidden.holds_secret(value))
+            and (_IS_PLAIN.fullmatch(value) or hidden.text(value) is value)
         }
 
     def _value(self, value: JSON) -> JSON:
@@ -243,27 +242,6 @@ class Scrubber:
                 kept[f"{shown} {len(kept)}" if shown in kept else shown] = self._value(item)
             return kept
         return value
-
-
-def _by_stem(forms: Iterable[AnyStr]) -> dict[AnyStr, list[AnyStr]]:
-    """Group forms by how they begin: what begins so in no text is looked at no further."""
-    grouped: dict[AnyStr, list[AnyStr]] = {}
-    for form in forms:
-        grouped.setdefault(form[:MIN_CHARACTERS], []).append(form)
-    return grouped
-
-
-def _without_all(
-    text: AnyStr, by_stem: Mapping[AnyStr, Sequence[AnyStr]], mark: AnyStr, cut: AnyStr
-) -> AnyStr:
-    """Replace all secrets in a text; the same text where there is none."""
-    found = [form for stem, forms in by_stem.items() if stem in text for form in forms]
-    if not found:
-        return text
-    # Where one holds another, the longer must be replaced before it.
-    for form in sorted(found, key=lambda form: (-len(form), form)):
-        text = _without(text, form, mark, cut)
-    return text
 
 
 def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:

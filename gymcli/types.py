@@ -73,7 +73,7 @@ def canonical_json(value: object) -> bytes:
 
 def digest(value: object) -> str:
     """Return 16 hex digits of SHA-256 over the canonical JSON of a value."""
-    return hashlib.sha256(canonical_json(value)).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
 
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]

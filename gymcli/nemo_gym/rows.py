@@ -16,6 +16,7 @@ from gymcli.nemo_gym.responses_items import (
     tools_from_responses,
 )
 from gymcli.types import (
+    JSON,
     SCHEMA_VERSION,
     JSONObject,
     Message,
@@ -27,7 +28,7 @@ from gymcli.types import (
 
 __all__ = [
     "Prompt",
-    "environment_name",
+    "agent_name",
     "is_nemo_rollout",
     "own_task_id",
     "read_prompt",
@@ -77,16 +78,13 @@ def read_prompt(create_params: object) -> Prompt:
     )
 
 
-def environment_name(row: JSONObject) -> str | None:
-    """Return the name in a row's `agent_ref`, if it has one.
+def agent_name(reference: JSON) -> str:
+    """Return the name of NeMo Gym's agent in an `agent_ref`.
 
     Raises:
-        ValueError: `agent_ref` has the wrong shape.
+        ValueError: It has the wrong shape.
 
     """
-    reference = row.get("agent_ref")
-    if reference is None:
-        return None
     name = reference.get("name") if isinstance(reference, dict) else None
     if not isinstance(name, str):
         raise ValueError('"agent_ref" must be an object with the text "name"')

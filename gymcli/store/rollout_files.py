@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.nemo_gym.rows import environment_name, is_nemo_rollout, own_task_id, read_rollout
+from gymcli.nemo_gym.rows import agent_name, is_nemo_rollout, own_task_id, read_rollout
 from gymcli.secrets import Scrubber
 from gymcli.store.durability import unfinished_end
 from gymcli.store.lines import Line, decode_block, iterate_blocks, iterate_lines
@@ -66,8 +66,6 @@ def redacted(record: Record, scrubber: Scrubber) -> Record:
 
     A record without a key is returned as it is.
     """
-    if not scrubber:
-        return record
     line = msgspec.json.encode(record)
     clean = scrubber.line(line)
     if clean is line:
@@ -272,7 +270,8 @@ def _own(data: bytes) -> Rollout | None:
 def _foreign(line: object, reading: RolloutReading) -> Rollout:
     if not isinstance(line, dict) or not is_nemo_rollout(line):
         raise ValueError('neither "schema_version" (ours) nor "response" (NeMo Gym) is there')
-    env = environment_name(line) or reading.default_env
+    agent = line.get("agent_ref")
+    env = reading.default_env if agent is None else agent_name(agent) or reading.default_env
     if env is None:
         raise ValueError("the line names no environment, give --env NAME")
     return read_rollout(line, env=env, row_fields=_row_of(line, reading.row_fields))

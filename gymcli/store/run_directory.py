@@ -309,28 +309,22 @@ class RunDirectory:
         lines = read_structs(self.path / ROLLOUTS, msgspec.json.Decoder(Rollout))
         return tuple(line.unscored() for line in lines if (line.env, line.task_id) in tasks)
 
-    def append_rollout(self, rollout: Rollout) -> None:
-        """Append a scored rollout.
+    def append_rollout(self, rollout: Rollout | bytes) -> None:
+        """Append a scored rollout, or its line.
 
         Raises:
             EpisodeError: It is longer than any line that is read.
             RunDirectoryError: It cannot be written.
 
         """
-        self.append_rollout_line(msgspec.json.encode(rollout))
-
-    def append_rollout_line(self, line: bytes) -> None:
-        """Append a scored rollout that is encoded already."""
+        line = rollout if isinstance(rollout, bytes) else msgspec.json.encode(rollout)
         if len(line) > MAX_LINE_BYTES:
             raise EpisodeError(f"the record {TOO_LONG}")
         self._rollouts.append(line)
 
-    def append_generation(self, rollout: Rollout) -> None:
-        """Append a finished conversation before a verifier starts that may take long."""
-        self.append_generation_line(msgspec.json.encode(rollout))
-
-    def append_generation_line(self, line: bytes) -> None:
-        """Append a finished conversation that is encoded already."""
+    def append_generation(self, rollout: Rollout | bytes) -> None:
+        """Append a finished conversation that waits for its score, or its line."""
+        line = rollout if isinstance(rollout, bytes) else msgspec.json.encode(rollout)
         if len(line) <= MAX_LINE_BYTES:  # else its score could not be written either
             self._generations.append(line)
 

@@ -13,7 +13,7 @@ import yaml
 
 from gymcli.errors import UsageError
 from gymcli.nemo_gym.responses_items import IGNORED_PARAMS, tools_from_responses
-from gymcli.nemo_gym.rows import environment_name, own_task_id, read_prompt
+from gymcli.nemo_gym.rows import agent_name, own_task_id, read_prompt
 from gymcli.types import JSON, JSONObject, Message, TaskRow, digest
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "is_nemo_row",
     "listed",
     "read_yaml",
-    "row_fields",
     "row_prompt",
     "task_row",
     "without_stamps",
@@ -38,54 +37,57 @@ _PROMPT_FIELDS = _CONTROL_FIELDS | {"prompt", "tools"}
 
 
 class RowPrompt(NamedTuple):
-    """What a row's prompt says."""
+    """What a row's prompt says, and the rest of the row."""
 
     messages: list[Message]
-    """None of a raw row."""
+    """Empty for a raw row."""
     tools: list[JSONObject] | None
     params: JSONObject
     ignored: list[str]
     """Parameters that a row may not set, left out."""
-    consumed: frozenset[str]
-    """Fields of a row of this shape that are its prompt, or that the runner reads."""
+    fields: JSONObject
+    """What neither the prompt nor the runner reads."""
 
 
 def row_prompt(row: JSONObject) -> RowPrompt:
-    """Read the prompt from where the row's shape has it.
+    """Read the prompt from the fields that the row's shape puts it in.
 
     Raises:
         ValueError: Something has the wrong shape; the text names it.
 
     """
+    messages: list[Message] = []
+    tools: list[JSONObject] | None = None
+    params: JSONObject = {}
+    ignored: list[str] = []
+    consumed = _CONTROL_FIELDS
     if row.get("responses_create_params") is not None:
-        prompt = read_prompt(row["responses_create_params"])
-        return RowPrompt(*prompt, _CONTROL_FIELDS)
-    if row.get("messages") is not None:
-        messages = _chat_messages(row["messages"], "messages")
-        return RowPrompt(messages, _tools(row), {}, [], _MESSAGES_FIELDS)
-    text = row.get("prompt")
-    if text is None or text == "":
-        return RowPrompt([], None, {}, [], _CONTROL_FIELDS)
-    if isinstance(text, str):
-        messages = [Message(role="user", content=text)]
-    elif isinstance(text, list):
-        messages = _chat_messages(text, "prompt")
+        messages, tools, params, ignored = read_prompt(row["responses_create_params"])
     else:
-        raise ValueError('"prompt" must be text, or a list of chat messages')
-    return RowPrompt(messages, _tools(row), {}, [], _PROMPT_FIELDS)
+        if row.get("messages") is not None:
+            messages, consumed = _chat_messages(row["messages"], "messages"), _MESSAGES_FIELDS
+        elif row.get("prompt") not in (None, ""):
+            prompt, consumed = row["prompt"], _PROMPT_FIELDS
+            if isinstance(prompt, str):
+                messages = [Message(role="user", content=prompt)]
+            elif isinstance(prompt, list):
+                messages = _chat_messages(prompt, "prompt")
+            else:
+                raise ValueError('"prompt" must be text, or a list of chat messages')
+        declared = row.get("tools")
+        if consumed is not _CONTROL_FIELDS and declared is not None:
+            if not isinstance(declared, list):
+                raise ValueError('"tools" must be a list of objects')
+            tools = tools_from_responses(declared)
+    fields = dict(row)
+    for name in consumed:
+        fields.pop(name, None)
+    return RowPrompt(messages, tools, params, ignored, fields)
 
 
 def _chat_messages(value: JSON, field: str) -> list[Message]:
     if not isinstance(value, list):
         raise ValueError(f'"{field}" must be a list of chat messages')
-    try:  # one by one costs a third of what msgspec takes to look `list[...]` up
-        return [msgspec.convert(_as_ours(item), Message) for item in value]
-    except msgspec.ValidationError:
-        return _all_converted(value, field)
-
-
-def _all_converted(value: list[JSON], field: str) -> list[Message]:
-    """Check messages at once: the error says which of them is wrong."""
     try:
         return msgspec.convert([_as_ours(item) for item in value], list[Message])
     except msgspec.ValidationError as error:
@@ -93,24 +95,13 @@ def _all_converted(value: list[JSON], field: str) -> list[Message]:
 
 
 def _as_ours(message: JSON) -> JSON:
-    """Leave out what is null, as tables fill rows up, and call reasoning by one name."""
+    """Leave out what is null, since tables fill rows up, and call reasoning by one name."""
     if not isinstance(message, dict):
-        return message
-    if "reasoning_content" not in message and None not in message.values():
         return message
     kept = {name: value for name, value in message.items() if value is not None}
     if "reasoning_content" in kept:
         kept.setdefault("reasoning", kept.pop("reasoning_content"))
     return kept
-
-
-def _tools(row: JSONObject) -> list[JSONObject] | None:
-    tools = row.get("tools")
-    if tools is None:
-        return None
-    if not isinstance(tools, list):
-        raise ValueError('"tools" must be a list of objects')
-    return tools_from_responses(tools)
 
 
 _MAX_NAMES = 20
@@ -236,10 +227,6 @@ def read_yaml(path: Path) -> object:
     return loaded
 
 
-_STAMP = "_ng_"
-"""How the names of a collector's stamps begin, which are no content."""
-
-
 _NUM_HASH_DIGITS = 8
 """Of the content, behind an id that other rows have, too."""
 
@@ -298,15 +285,14 @@ def task_row(
 
     Raises:
         ValueError: The row cannot be used; the text says which field and why.
-        UsageError: Its environment is not there.
+        UsageError: Its environment does not exist.
 
     """
     row = without_stamps(row)
-    messages, tools, params, ignored, consumed = row_prompt(row)
+    messages, tools, params, ignored, fields = row_prompt(row)
     if row.get("params") is not None:
         own_params, more_ignored = _own_params(row["params"])
         params, ignored = {**params, **own_params}, ignored + more_ignored
-    fields = row_fields(row, consumed)
     if reading.template is not None:
         if messages:
             raise ValueError(f"the row has a prompt of its own; {reading.hints.own_prompt}")
@@ -316,11 +302,28 @@ def task_row(
             'no prompt: expected "responses_create_params", "messages" or "prompt"; '
             f'{reading.hints.prompt}, or "messages": [] where the environment opens the talk'
         )
+    named = row.get("env")
+    if named is None and row.get("agent_ref") is not None:
+        env = reading.env_of_agent(agent_name(row["agent_ref"]), reading.default_env)
+    else:
+        named = reading.default_env if named is None else named
+        if named is None:
+            raise ValueError('no environment: the row names none ("env"), give --env NAME')
+        if not isinstance(named, str):
+            raise ValueError('"env" must be the name of an environment')
+        env = reading.canonical_env(named)
     content = digest(row)
-    env = _env_of(row, reading)
-    task_id = prefix + _task_id(row, reading.id_field, content)
+    own_id = own_task_id(row) if reading.id_field is None else row.get(reading.id_field)
+    if reading.id_field is not None and (type(own_id) not in (int, str) or own_id == ""):
+        raise ValueError(
+            f'"{reading.id_field}" must be a whole number or text that is not empty (--id-field)'
+        )
+    task_id = f"{prefix}{content if own_id is None else own_id}"
     if (env, task_id) in reading.shared_ids and is_nemo_row(row):
         task_id = f"{task_id}-{content[:_NUM_HASH_DIGITS]}"
+    max_turns = row.get("max_turns")
+    if max_turns is not None and (type(max_turns) is not int or max_turns < 1):
+        raise ValueError('"max_turns" must be a whole number above 0')
     task = TaskRow(
         id=task_id,
         env=env,
@@ -329,7 +332,7 @@ def task_row(
         tools=tools,
         params=params,
         fields=fields,
-        max_turns=_max_turns(row),
+        max_turns=max_turns,
         place=place,
     )
     return task, ignored
@@ -341,16 +344,11 @@ def is_nemo_row(row: JSONObject) -> bool:
 
 
 def without_stamps(row: JSONObject) -> JSONObject:
-    """Return what of a row is content: the row itself, where no collector has stamped it."""
+    """Return a row without a collector's stamps, which are no content."""
     for name in row:
-        if name.startswith(_STAMP):
-            return {n: value for n, value in row.items() if not n.startswith(_STAMP)}
+        if name.startswith("_ng_"):
+            return {n: value for n, value in row.items() if not n.startswith("_ng_")}
     return row
-
-
-def row_fields(row: JSONObject, consumed: frozenset[str]) -> JSONObject:
-    """Return the fields of a row without stamps that neither its prompt nor the runner uses."""
-    return {name: value for name, value in row.items() if name not in consumed}
 
 
 def _leaves_prompt(row: JSONObject) -> bool:
@@ -365,33 +363,3 @@ def _own_params(params: object) -> tuple[JSONObject, list[str]]:
     given = {name: value for name, value in params.items() if value is not None}
     kept = {name: value for name, value in given.items() if name not in IGNORED_PARAMS}
     return kept, [name for name in IGNORED_PARAMS if name in given]
-
-
-def _env_of(row: JSONObject, reading: TaskReading) -> str:
-    named = row.get("env")
-    if named is None:
-        agent = environment_name(row)
-        if agent is not None:
-            return reading.env_of_agent(agent, reading.default_env)
-        named = reading.default_env
-    if named is None:
-        raise ValueError('no environment: the row names none ("env"), give --env NAME')
-    if not isinstance(named, str):
-        raise ValueError('"env" must be the name of an environment')
-    return reading.canonical_env(named)
-
-
-def _task_id(row: JSONObject, id_field: str | None, content: str) -> str:
-    if id_field is None:
-        return own_task_id(row) or content
-    value = row.get(id_field)
-    if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-        return str(value)
-    raise ValueError(f'"{id_field}" must be a whole number or text that is not empty (--id-field)')
-
-
-def _max_turns(row: JSONObject) -> int | None:
-    value = row.get("max_turns")
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-        return value
-    raise ValueError('"max_turns" must be a whole number above 0')

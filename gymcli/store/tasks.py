@@ -18,11 +18,10 @@ import msgspec
 
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks
+from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks, iterate_lines
 from gymcli.store.task_row import (
     TaskReading,
     is_nemo_row,
-    row_fields,
     row_prompt,
     task_row,
     without_stamps,
@@ -110,11 +109,20 @@ def read_tasks(
         default_env = reading.default_envs.get(path, reading.default_env)
         own_reading = reading._replace(default_env=default_env)
         source, prefix = str(path), prefixes.get(path, "")
-        for number, row in _decoded_rows(reading.place(path)):
-            if isinstance(row, str):
-                yield RowProblem(f"{path}:{number}", row)
+        place = reading.place(path)
+        for block in iterate_blocks(place, size=_BLOCK_BYTES):
+            decoded = decode_block(block, _DECODER)
+            if decoded is None:
+                rows = decoded_lines(block.lines(place))
             else:
-                yield from reader.read(row, own_reading, source=source, line=number, prefix=prefix)
+                rows = enumerate(decoded, block.number)
+            for line, row in rows:
+                if isinstance(row, str):
+                    yield RowProblem(f"{path}:{line}", row)
+                else:
+                    yield from reader.read(
+                        row, own_reading, source=source, line=line, prefix=prefix
+                    )
     if reader.shared_ids:
         raise SharedIdsError(frozenset(reader.shared_ids))
 
@@ -130,23 +138,6 @@ def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
         return work(frozenset())
     except SharedIdsError as found:
         return work(found.ids)
-
-
-def _decoded_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
-    """Yield the object of each line with the line's number, or why it holds none.
-
-    As `decoded_lines` does, in a third of the time.
-
-    Raises:
-        UsageError: The file is missing or cannot be read.
-
-    """
-    for block in iterate_blocks(path, size=_BLOCK_BYTES):
-        rows = decode_block(block, _DECODER)
-        if rows is not None:
-            yield from enumerate(rows, block.number)
-        else:
-            yield from decoded_lines(block.lines(path))
 
 
 class TaskReader:
@@ -176,32 +167,21 @@ class TaskReader:
 
     def read(
         self, row: JSONObject, reading: TaskReading, *, source: str, line: int, prefix: str = ""
-    ) -> Sequence[TaskRow | RowProblem | IgnoredParameter]:
-        """Return what a row sets and may not, then its task, or what is wrong with it."""
+    ) -> list[TaskRow | RowProblem | IgnoredParameter]:
+        """Return the parameters that a row may not set, then its task, or what is wrong with it."""
         place = f"{source}:{line}"
         try:
             task, ignored = task_row(row, reading, place=place, prefix=prefix)
         except RecursionError:
-            return (RowProblem(place, TOO_DEEP),)
+            return [RowProblem(place, TOO_DEEP)]
         except (ValueError, UsageError) as error:
-            return (RowProblem(place, str(error)),)
-        found: TaskRow | RowProblem = task
-        first_place = None
-        if self._copies is None:
-            first_place = self._compare(task, source, line)
-        else:
+            return [RowProblem(place, str(error))]
+        found: list[TaskRow | RowProblem | IgnoredParameter]
+        found = [IgnoredParameter(place, name) for name in ignored] if ignored else []
+        if self._copies is not None:
             task.first_attempt = self._copies.get(self._num_tasks, 0)
             self._num_tasks += 1
-        if first_place is not None and reading.id_field is None and is_nemo_row(row):
-            self.shared_ids.add((task.env, task.id))
-        elif first_place is not None:
-            found = RowProblem(place, _same_id(task.id, first_place, reading))
-        if not ignored:
-            return (found,)
-        return (*(IgnoredParameter(place, name) for name in ignored), found)
-
-    def _compare(self, task: TaskRow, source: str, line: int) -> str | None:
-        """Set `first_attempt` of a copy; return where another row with the same id stands."""
+            return [*found, task]
         name = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
         number = self._numbers.setdefault(int.from_bytes(name), len(self._hashes))
         content = int(task.hash, 16)
@@ -209,12 +189,15 @@ class TaskReader:
             self._hashes.append(content)
             self._sources.append(source)
             self._lines.append(line)
-        elif self._hashes[number] != content:
-            return f"{self._sources[number]}:{self._lines[number]}"
-        else:
+        elif self._hashes[number] == content:
             self._num_copies[number] += 1
             task.first_attempt = self._num_copies[number]
-        return None
+        elif reading.id_field is None and is_nemo_row(row):
+            self.shared_ids.add((task.env, task.id))
+        else:
+            first_place = f"{self._sources[number]}:{self._lines[number]}"
+            return [*found, RowProblem(place, _same_id(task.id, first_place, reading))]
+        return [*found, task]
 
 
 def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
@@ -248,14 +231,14 @@ def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
     """
     hashes: dict[str, str] = {}
     for path in paths:
-        for number, row in _decoded_rows(path):
+        for number, row in decoded_lines(iterate_lines(path)):
             place = f"{path}:{number}"
             if isinstance(row, str):
                 yield RowProblem(place, row)
                 continue
             try:
-                consumed = row_prompt(row).consumed
                 own = without_stamps(row)
+                fields = row_prompt(own).fields
                 content = digest(own)
             except RecursionError:
                 yield RowProblem(place, TOO_DEEP)
@@ -269,7 +252,7 @@ def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
                 yield RowProblem(place, _same_id(task_id, "one of these files", TaskReading()))
                 continue
             index = row.get("_ng_task_index")
-            if isinstance(index, int) and not isinstance(index, bool):
-                yield RowFields(task_id, index, row_fields(own, consumed))
+            if type(index) is int:
+                yield RowFields(task_id, index, fields)
             elif not is_copy:
-                yield RowFields(task_id, position, row_fields(own, consumed))
+                yield RowFields(task_id, position, fields)
