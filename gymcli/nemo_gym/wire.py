@@ -1,4 +1,4 @@
-"""Writes records as NeMo Gym's resources servers are sent them: the task's row and a response.
+"""Writes records in the form that NeMo Gym's resources servers take: a task's row and a response.
 
 Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). Its servers check both: an unknown request parameter, a
 null where a list belongs, or an output item without a type is answered with 422.
@@ -36,14 +36,14 @@ _CREATE_PARAMS = (
     "truncation",
     "user",
 )
-"""The request parameters that NeMo Gym knows, without those that gymcli decides itself."""
+"""The request parameters that NeMo Gym knows and gymcli does not decide itself."""
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
     "context_overflow": "max_output_tokens",
     "content_filter": "content_filter",
 }
-"""Stop reasons that a response has, in its words."""
+"""Stop reasons in the words of a response."""
 
 
 def row_of(rollout: Rollout) -> JSONObject:
@@ -57,7 +57,12 @@ def row_of(rollout: Rollout) -> JSONObject:
         **{name: value for name, value in params.items() if name in _CREATE_PARAMS},
     }
     if rollout.tools:
-        create_params["tools"] = [_tool(spec) for spec in tools_to_responses(rollout.tools)]
+        # NeMo Gym refuses a function without these keys.
+        needed = {"parameters": None, "strict": None}
+        create_params["tools"] = [
+            {**needed, **spec} if spec.get("type") == "function" else spec
+            for spec in tools_to_responses(rollout.tools)
+        ]
     return {**rollout.task, "responses_create_params": create_params}
 
 
@@ -79,17 +84,17 @@ def response_of(
         "tools": create_params.get("tools", []),
     }
     if usage is not None:
-        response["usage"] = _usage(usage)
+        response["usage"] = {
+            "input_tokens": usage.prompt_tokens,
+            # Newer schemas need the second number, which no record counts; older ones ignore it.
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        }
     if reason := _INCOMPLETE.get(rollout.stop_reason or ""):
         response["incomplete_details"] = {"reason": reason}
     return response
-
-
-def _tool(spec: JSONObject) -> JSONObject:
-    """Return a tool in flat shape with the keys without which NeMo Gym refuses the row."""
-    if spec.get("type") != "function":
-        return spec
-    return {"parameters": None, "strict": None, **spec}
 
 
 def _typed(item: JSONObject, position: int) -> JSONObject:
@@ -104,14 +109,3 @@ def _typed(item: JSONObject, position: int) -> JSONObject:
     said = [{"annotations": [], **p} if p.get("type") == "output_text" else p for p in parts]
     made = {"id": f"msg_{position}", "status": "completed"}
     return {**made, **item, "type": "message", "content": said}
-
-
-def _usage(usage: Usage) -> JSONObject:
-    return {
-        "input_tokens": usage.prompt_tokens,
-        # Newer schemas insist on the second number, which no record counts; older ones ignore it.
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }

@@ -13,7 +13,7 @@ _MAX_SHARDS = 100_000
 
 
 class Shard(NamedTuple):
-    """One part of a set of tasks, of which there are several of about equal size."""
+    """One of several parts of a set of tasks, of about equal size."""
 
     number: int
     """Counted from 1."""
@@ -21,12 +21,7 @@ class Shard(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read `I/N`.
-
-        Raises:
-            ValueError: It is none, or there is no such part.
-
-        """
+        """Read `I/N`; ValueError where that is no shard."""
         number, slash, num_shards = text.partition("/")
         parts = (number, num_shards)
         if not (slash and all(part.isascii() and part.isdecimal() for part in parts)):
@@ -47,12 +42,7 @@ class Shard(NamedTuple):
 
 
 def check_same_shard(path: Path, there: str, here: str) -> None:
-    """Refuse to go on with a run of another shard; an empty text stands for all of the tasks.
-
-    Raises:
-        RunMismatchError: It is one.
-
-    """
+    """Raise RunMismatchError where a run is of another shard; an empty text means all tasks."""
     if there == here:
         return
     held = f"shard {there}" if there else "a run of all shards"

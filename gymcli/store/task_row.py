@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import yaml
@@ -50,12 +50,7 @@ class RowPrompt(NamedTuple):
 
 
 def row_prompt(row: JSONObject) -> RowPrompt:
-    """Read the prompt from the fields that the row's shape puts it in.
-
-    Raises:
-        ValueError: Something has the wrong shape; the text names it.
-
-    """
+    """Read the prompt of a row; ValueError names what has the wrong shape."""
     messages: list[Message] = []
     tools: list[JSONObject] | None = None
     params: JSONObject = {}
@@ -111,8 +106,7 @@ _MAX_NAME_CHARACTERS = 80
 class PromptTemplate:
     """The `user` and optional `system` text of a YAML file, with `{name}` for a row's field.
 
-    Literal braces are doubled, as in `str.format`. What else that knows, attributes, indices and
-    formats, is refused: a row is data and not something to reach into.
+    Literal braces are doubled, as in `str.format`; attributes, indices and formats are refused.
     """
 
     def __init__(self, user: str, system: str | None = None) -> None:
@@ -122,12 +116,7 @@ class PromptTemplate:
 
     @classmethod
     def read(cls, path: Path) -> PromptTemplate:
-        """Read a template.
-
-        Raises:
-            UsageError: The file is missing, no YAML mapping, or has other keys than these two.
-
-        """
+        """Read a template; UsageError where the file or a text in it is wrong."""
         loaded = read_yaml(path)
         if not isinstance(loaded, dict) or not isinstance(loaded.get("user"), str):
             raise UsageError(f'{path}: a prompt file is a YAML mapping with the text "user"')
@@ -137,19 +126,14 @@ class PromptTemplate:
                 f'{path}: unknown key "{unknown[0]}"; a prompt file has "user" and "system"'
             )
         system = loaded.get("system")
-        if system is not None and not isinstance(system, str):
+        if not isinstance(system, str | None):
             raise UsageError(f'{path}: "system" must be text')
         template = cls(loaded["user"], system)
         template.check(path)
         return template
 
     def check(self, path: Path) -> None:
-        """Refuse a text that is no template, before any row is read.
-
-        Raises:
-            UsageError: A brace is not closed, or a field is more than a plain name.
-
-        """
+        """Raise UsageError where a brace is not closed, or a field is more than a plain name."""
         for text in (self.user, self.system or ""):
             try:
                 parts = list(string.Formatter().parse(text))
@@ -167,12 +151,7 @@ class PromptTemplate:
                     )
 
     def messages(self, fields: JSONObject) -> list[Message]:
-        """Fill the template with a row's fields.
-
-        Raises:
-            ValueError: The row lacks a field that the template names.
-
-        """
+        """Fill the template with a row's fields; ValueError where the row lacks one."""
         try:
             messages = [Message(role="user", content=self.user.format_map(fields))]
             if self.system is not None:
@@ -194,7 +173,7 @@ def listed(names: Collection[str]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in a mapping; YAML's own loaders keep the last."""
+    """Refuses a key that stands twice in a mapping, of which YAML's own loaders keep the last."""
 
     def compose_mapping_node(self, anchor: dict[object, yaml.Node]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -211,24 +190,13 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> object:
-    """Read a YAML file of plain values.
-
-    Raises:
-        UsageError: The file is missing or no YAML, or a key stands twice in a mapping.
-
-    """
+    """Read a YAML file of plain values; UsageError where it is none, or has a key twice."""
     try:
-        loader = _Loader(path.read_text(encoding="utf-8"))
-        loaded: object = loader.get_single_data()
+        return cast("object", _Loader(path.read_text(encoding="utf-8")).get_single_data())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
-    return loaded
-
-
-_NUM_HASH_DIGITS = 8
-"""Of the content, behind an id that other rows have, too."""
 
 
 class Hints(NamedTuple):
@@ -241,7 +209,7 @@ class Hints(NamedTuple):
 
 
 class TaskReading(NamedTuple):
-    """How rows are read: what the command line says beside the files."""
+    """How rows are read, as the command line says."""
 
     default_env: str | None = None
     default_envs: Mapping[Path, str] = {}
@@ -249,22 +217,19 @@ class TaskReading(NamedTuple):
     template: PromptTemplate | None = None
     id_field: str | None = None
     id_by_file: bool = False
-    """Put the file's name before every id, so that files may use the same ones.
-
-    Of files with the same name, the last folders come before it.
-    """
+    """Put the file's name, and folders where names repeat, before every id."""
     shared_ids: frozenset[tuple[str, str]] = frozenset()
-    """Environments and ids of different rows of NeMo Gym, which their content tells apart."""
+    """Environments and ids of different rows of NeMo Gym; their hashes make the ids unique."""
     canonical_env: Callable[[str], str] = str
     """Returns the name under which an environment is recorded; UsageError for an unknown one."""
     env_of_agent: Callable[[str, str | None], str] = lambda name, default: name
-    """Returns the same for the name of NeMo Gym's agent, or the default environment's."""
+    """The same for the name of a NeMo Gym agent, and the default environment."""
     hints: Hints = Hints()
     folder: Path | None = None
     """What relative names of files count from; None: the working directory."""
 
     def place(self, path: Path) -> Path:
-        """Return where a file is found: absolute only once the working directory is another."""
+        """Return the path of a file: absolute only after the working directory changed."""
         if self.folder is None or path.is_absolute() or self.folder == working_directory():
             return path
         return self.folder / path
@@ -281,7 +246,7 @@ def working_directory() -> Path | None:
 def task_row(
     row: JSONObject, reading: TaskReading, *, place: str, prefix: str
 ) -> tuple[TaskRow, list[str]]:
-    """Read one row; return the task, and the names of the parameters that were ignored.
+    """Read one row; return its task and the names of ignored parameters.
 
     Raises:
         ValueError: The row cannot be used; the text says which field and why.
@@ -320,7 +285,7 @@ def task_row(
         )
     task_id = f"{prefix}{content if own_id is None else own_id}"
     if (env, task_id) in reading.shared_ids and is_nemo_row(row):
-        task_id = f"{task_id}-{content[:_NUM_HASH_DIGITS]}"
+        task_id = f"{task_id}-{content[:8]}"
     max_turns = row.get("max_turns")
     if max_turns is not None and (type(max_turns) is not int or max_turns < 1):
         raise ValueError('"max_turns" must be a whole number above 0')

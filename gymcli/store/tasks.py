@@ -1,8 +1,7 @@
 """Task rows in their four shapes, read as a stream.
 
 The shape of a row is `responses_create_params`, else `messages`, else `prompt`, else raw (fields
-only, for a prompt template). A wrong row is a `RowProblem` in its place, so that a caller can list
-all of them before anything is sent.
+only, for a prompt template). A wrong row becomes a `RowProblem`, so that all can be listed.
 """
 
 from __future__ import annotations
@@ -19,13 +18,7 @@ import msgspec
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks, iterate_lines
-from gymcli.store.task_row import (
-    TaskReading,
-    is_nemo_row,
-    row_prompt,
-    task_row,
-    without_stamps,
-)
+from gymcli.store.task_row import TaskReading, is_nemo_row, row_prompt, task_row, without_stamps
 from gymcli.types import JSONObject, TaskRow, digest
 
 __all__ = [
@@ -58,16 +51,12 @@ class RowProblem(NamedTuple):
 
 
 class SharedIdsError(TasksError):
-    """Different rows of NeMo Gym have the same id.
-
-    Args:
-        ids: Their environments and ids.
-
-    """
+    """Different rows of NeMo Gym have the same id."""
 
     def __init__(self, ids: frozenset[tuple[str, str]]) -> None:
         super().__init__(f"different rows have the same id: {min(ids)[1]}")
         self.ids = ids
+        """Their environments and ids."""
 
 
 class IgnoredParameter(NamedTuple):
@@ -98,9 +87,8 @@ def read_tasks(
             reading found nothing wrong; None: the tasks are compared with each other.
 
     Raises:
-        UsageError: A file is missing or cannot be read.
-        SharedIdsError: After the last row, where rows are to be read again with `shared_ids`, so
-            that an id does not depend on which of them comes first.
+        SharedIdsError: After the last row, where rows must be read again with `shared_ids`: an id
+            must not depend on which of them comes first.
 
     """
     reader = TaskReader(copies)
@@ -128,12 +116,7 @@ def read_tasks(
 
 
 def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
-    """Call a function that reads tasks, and once more where rows of NeMo Gym share ids.
-
-    Args:
-        work: Takes the environments and ids that are shared: none at first.
-
-    """
+    """Call a function that reads tasks, and again with the ids that rows of NeMo Gym share."""
     try:
         return work(frozenset())
     except SharedIdsError as found:
@@ -143,12 +126,8 @@ def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
 class TaskReader:
     """Reads rows one by one, and tells copies of a task from other rows that have its id.
 
-    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ... Telling them takes
-    about 150 bytes of memory a task, however long the task is.
-
-    Args:
-        copies: As of `read_tasks`.
-
+    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ... Telling them apart
+    takes about 150 bytes of memory a task, whatever its length. `copies` is that of `read_tasks`.
     """
 
     def __init__(self, copies: Mapping[int, int] | None = None) -> None:
@@ -221,13 +200,9 @@ def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
 
 
 def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
-    """Read the fields of task rows, which need no prompt; identical copies are left out.
+    """Read the fields of task rows, which need no prompt.
 
-    A copy that has an `_ng_task_index` of its own is not left out.
-
-    Raises:
-        UsageError: A file is missing or cannot be read.
-
+    Identical copies are left out, unless they have an `_ng_task_index`.
     """
     hashes: dict[str, str] = {}
     for path in paths:
