@@ -31,18 +31,18 @@ __all__ = [
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 
 REDACTED = "[redacted]"
-"""What stands in the place of a secret."""
+"""Replaces a secret."""
 
 MIN_CHARACTERS = 8
 """A shorter value is never looked for: it would be found in texts that hold no secret."""
 
 _MIN_PART = 16
-"""So many characters, and half of a secret, are taken for the whole, since messages are cut.
+"""This many characters and half of a secret count as the whole, since messages are cut.
 
 Less than half may be what all secrets of a kind begin with, as JWTs and private keys do.
 """
 _CUT = "\u2026"
-"""The end of a message that was cut; before it, `MIN_CHARACTERS` are taken for the whole."""
+"""The end of a message that was cut; before it, `MIN_CHARACTERS` count as the whole."""
 
 _REDACTED_BYTES, _CUT_BYTES = REDACTED.encode(), _CUT.encode()
 

@@ -1,14 +1,15 @@
 """The data on disk and on the wire: messages, rows, answers, rollouts, failures.
 
-Everything here is a msgspec struct, decoded and encoded without a step between: these are the
-types of the hot path. Fields at their default are left out of a line; unknown fields are read
-over, so that a newer run can be read by an older gymcli.
+Everything here is a msgspec struct, decoded and encoded directly: these are the types of the hot
+path. Fields at their default are left out of a line, and unknown fields are skipped, so that an
+older gymcli can read a newer run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -61,7 +62,7 @@ else:
     JSONObject = dict[str, Any]
 
 JSON_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding foreign text raises: no JSON or of another shape, no UTF-8, nested too deeply."""
+"""What decoding foreign text raises: no JSON, another shape, no UTF-8, nested too deeply."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -77,7 +78,7 @@ def digest(value: object) -> str:
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
-"""Why the endpoint ended one message; what it says beyond these counts as `stop`."""
+"""Why the endpoint ended one message; any other word of its counts as `stop`."""
 
 
 class FunctionCall(msgspec.Struct, gc=False):
@@ -227,7 +228,7 @@ class Call(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 SCHEMA_VERSION = 1
 
 CODE_HASH = "code-"
-"""How a source hash begins that is made of code alone, without comments and docstrings."""
+"""The beginning of a source hash of code alone, without comments and docstrings."""
 
 LARGEST = 1e100
 """The largest number of a score: sums of the squares of larger ones may overflow."""
@@ -260,7 +261,7 @@ class Timing(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
 
 class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What one role took in one attempt, while it was played and while it was scored."""
+    """What one role took in one attempt: its calls while it was played and while it was scored."""
 
     model: str = ""
     num_calls: int = 0
@@ -285,10 +286,7 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
         self.num_failed += other.num_failed
         self.seconds += other.seconds
         self.usage.add(other.usage)
-        if other.retries:
-            names = {**self.retries, **other.retries}
-            counts = (self.retries, other.retries)
-            self.retries = {name: sum(count.get(name, 0) for count in counts) for name in names}
+        self.retries = dict(Counter(self.retries) + Counter(other.retries))
 
 
 class AttemptKey(msgspec.Struct, frozen=True, order=True):
@@ -378,7 +376,8 @@ class RecordHead(msgspec.Struct, omit_defaults=True, kw_only=True):
 class Rollout(RecordHead, kw_only=True):
     """One line of rollouts.jsonl: the record of one scored attempt, sufficient to rescore it.
 
-    Its fields are in the order of the line. Without a score it is a line of generations.jsonl.
+    The order of the fields is the order on the line: identity, conversation, circumstances,
+    score. Without a score the same struct is a line of generations.jsonl.
     """
 
     group_size: int = 0

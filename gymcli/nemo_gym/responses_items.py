@@ -184,7 +184,7 @@ def _is_of_turn(item: JSONObject) -> bool:
 
 
 def _with_items(message: Message, items: list[JSONObject]) -> Message:
-    """Keep the items in the message, unless it is translated to exactly them anyway."""
+    """Keep the items in the message, unless it translates to exactly these anyway."""
     # Without reasoning, since requests leave it out.
     if items_from_messages([message], with_reasoning=False) != items:
         message.response_items = list(items)
@@ -379,7 +379,7 @@ NOT_IN_RESPONSES = (
     "stream_options",
     "web_search_options",
 )
-"""Chat Completions parameters that the Responses format cannot say."""
+"""Chat Completions parameters that the Responses format lacks."""
 
 _LOGPROBS = "message.output_text.logprobs"
 

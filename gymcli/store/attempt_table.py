@@ -1,4 +1,4 @@
-"""What an index holds of each attempt: read from its line, and kept in columns."""
+"""The columns of an index: numbers of each attempt, read from its line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["MAX_ANSWER_CHARACTERS", "STATUSES", "AttemptTable", "Entry", "Status
 Status = Literal["failed", "waiting", "scored"]
 """What became of an attempt; `waiting`: its conversation is whole, and has no score yet."""
 STATUSES: tuple[Status, ...] = get_args(Status)
-"""Each replaces those before it: a score makes up for failures."""
+"""Each replaces those before it, as a score does failures."""
 
 
 class _ToolCall(msgspec.Struct, gc=False):
@@ -96,7 +96,7 @@ _COLUMNS = np.dtype(
         *[(name, "f8") for name in ("reward", "cost", "seconds")],
     ]
 )
-"""What is held of an attempt: 104 bytes. A text is a number, and a missing measure is NaN."""
+"""104 bytes an attempt. A text is a number, and a missing measure is NaN."""
 _COLUMN_NAMES = _COLUMNS.names or ()
 _TEXTS = ("env", "stop_reason", "error", "phase", "model", "answer")
 _PLACE = ["file", "offset", "size", "is_ours"]
@@ -109,7 +109,7 @@ MAX_ANSWER_CHARACTERS = 200
 
 
 class AttemptTable:
-    """The attempts of a run in columns, in the order they came, and the tasks that they are of."""
+    """The attempts of a run in columns, in the order of their lines, and their tasks."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, dict[str, int]] = {}
@@ -117,7 +117,7 @@ class AttemptTable:
         self.named: dict[str, NDArray[np.float64]] = {}
         """By `components.NAME` or `metrics.NAME`; NaN where a row lacks it."""
         self.has_more_names = False
-        """Whether some of those are in the file alone."""
+        """Whether others are only in the file."""
         self._task_ids: list[str] = []
         self._rows: dict[int, int] = {}
         """The row of each attempt, by `_key`."""
@@ -126,7 +126,7 @@ class AttemptTable:
         self._texts: list[str | None] = [None]
         self._text_numbers: dict[str | None, int] = {None: 0}
         self._of_tasks: dict[str, NDArray[np.float64]] = {}
-        """What the attempts of each task come to; empty where it has to be computed."""
+        """Columns of numbers of each task; empty until they are computed."""
         self._decoders: dict[str, Callable[..., object]] = {
             **dict.fromkeys(_TEXTS, self._texts.__getitem__),
             **dict.fromkeys(("reward", "cost", "seconds", *_TASK_REWARDS), _known),
@@ -218,7 +218,7 @@ class AttemptTable:
                 self.named[name][row] = number
 
     def set_error(self, row: int, error: ErrorRecord) -> None:
-        """Hold why an attempt has no score yet."""
+        """Set why an attempt has no score yet."""
         self._columns["error"][row] = self._text_number(error.error_class)
         self._columns["phase"][row] = self._text_number(error.phase)
 

@@ -58,11 +58,11 @@ _WAYS_OUT = {
 }
 
 _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)
-"""What file systems say that keep their folders safe by other means."""
+"""Errors of file systems that keep their folders safe by other means."""
 
 
 def write_error(path: Path, error: OSError) -> RunDirectoryError:
-    """Return the error that says which file of a run cannot be written, why, and the way out."""
+    """Return the error of a file that cannot be written, with the reason and the way out."""
     way_out = _WAYS_OUT.get(error.errno or 0, _GO_ON)
     return RunDirectoryError(
         f"{path}: cannot be written: {error.strerror or error}; what was written before stays "
@@ -255,7 +255,7 @@ class LineAppender:
         self._is_torn = False
 
     def sync(self) -> None:
-        """Sync the lines so far; what goes wrong stands in `failure`."""
+        """Sync the lines so far; set `failure` where that fails."""
         with self._syncing:
             descriptor = self._descriptor
             if descriptor is None or self.failure is not None:

@@ -46,12 +46,12 @@ __all__ = [
 MAX_LINE_BYTES = 1 << 27
 """The longest line that is read or written, decompressed: a small file may unpack to anything."""
 TOO_LONG = f"is longer than {MAX_LINE_BYTES >> 20} MB, the most that is read"
-"""What is said of a line or a row."""
+"""For messages about a line or a row."""
 TOO_DEEP = "it is nested too deeply"
-"""What is said of JSON that the interpreter has no stack for."""
+"""For messages about JSON that overflows the interpreter's stack."""
 
 _MAX_WINDOW_LOG = 27
-"""Power of two of the bytes that a .zst file may ask to be held in memory."""
+"""The binary logarithm of the bytes that a .zst file may need in memory."""
 _BUFFER_BYTES = 1 << 16
 """Read at a time: the default, 8 kB, takes a seventh more time."""
 _COMPRESSED_BYTES = 1 << 11
@@ -60,7 +60,7 @@ _BLOCK_BYTES = 1 << 17
 """Small enough to be decoded while it is in the processor's cache."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_BLANK_BYTES = 1 << 20
-"""As much as may be blank in a row: lines without end take no memory, but time."""
+"""The most blank bytes in a row: endless blank lines would take endless time."""
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a file can be read from any byte on: it is regular, and not compressed."""
+    """Return whether a file can be read from any byte: it is regular, and not compressed."""
     return path.suffix not in (".gz", ".zst") and path.is_file()
 
 
@@ -312,7 +312,7 @@ def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
 
 
 def decode_block(block: Block, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
-    """Decode all lines of a block in one call; None where they have to be decoded one by one.
+    """Decode all lines of a block in one call; None where they must be decoded one by one.
 
     That is so where a line cannot be decoded, is blank or unfinished, or holds several values.
     """

@@ -18,7 +18,7 @@ from gymcli.store.durability import displaced, open_file, sync_folder, write_err
 __all__ = ["LOCK", "RunLock", "shared_run_lock"]
 
 LOCK = ".lock"
-"""There while a process writes the run; says which one."""
+"""Names the process that writes the run."""
 
 _CANNOT_LOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 

@@ -1,4 +1,4 @@
-"""The manifest of a run: what it was asked to do, and how two runs differ in that."""
+"""The manifest of a run, run.json: its options, tasks and environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANIFEST = "run.json"
 
 
 class EnvironmentRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What a manifest says of one environment of the run."""
+    """One environment of the run."""
 
     version: str = ""
     source_hash: str = ""

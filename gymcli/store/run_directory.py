@@ -1,4 +1,4 @@
-"""The run directory: its lock, the files it appends to, and what of the run is done already."""
+"""The run directory: its lock, the files it appends to, and the attempts that are done."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class RunDirectory:
                 )
 
     def check_identity(self, identity: JSONObject) -> None:
-        """Compare with the run that is there already.
+        """Compare with the run that the directory holds.
 
         Raises:
             RunMismatchError: It was made with other settings; the message names them.
@@ -258,9 +258,9 @@ class RunDirectory:
             ) from error
 
     def scored_members(self, done: Mapping[tuple[str, str], Done]) -> tuple[Rollout, ...]:
-        """Read the conversations that are scored already, while others of their group are not.
+        """Read the scored conversations of groups that are not all scored.
 
-        A process that dies while it writes the scores of a group leaves such.
+        A process that died while it wrote the scores of a group leaves these.
         """
         tasks = {task for task, scored in done.items() if scored.is_torn}
         if not tasks:

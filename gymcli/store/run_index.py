@@ -6,10 +6,9 @@ attempt is a row; its record is read from its line when somebody looks at it.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, overload
 
 import msgspec
 
@@ -116,11 +115,8 @@ class Refreshed(NamedTuple):
 class RunIndex:
     """The attempts of a run, each a row; for one thread at a time.
 
-    Args:
-        path: A run directory, or a rollout file of ours or of NeMo Gym; not compressed.
-        env: The environment of lines that name none.
-        facts_of: Called once for each environment that no manifest describes.
-
+    `path` is a run directory or an uncompressed rollout file of ours or of NeMo Gym, `env` the
+    environment of lines that name none. `facts_of` is called for environments without a manifest.
     """
 
     def __init__(
@@ -302,16 +298,13 @@ class RunIndex:
         if name not in self.names or name == "text":
             listed = ", ".join(name for name in self.names if name != "text")
             raise FilterError(f'rows cannot be sorted by "{name}"; there are {listed}')
-        known, lacking = [], []
+        values: dict[int, Any] = {}
         for row in found:
             names.row = row
-            value = names[name]
-            if value is None:
-                lacking.append(row)
-            else:
-                known.append((value, row))
-        known.sort(key=operator.itemgetter(0), reverse=is_descending)
-        return [row for _, row in known] + lacking
+            values[row] = names[name]
+        known = [row for row in found if values[row] is not None]
+        known.sort(key=values.__getitem__, reverse=is_descending)
+        return known + [row for row in found if values[row] is None]
 
     def _row(self, number: int) -> Row:
         place, _ = self._contents.place(number)

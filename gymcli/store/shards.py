@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,11 +23,10 @@ class Shard(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Shard:
         """Read `I/N`; ValueError where that is no shard."""
-        number, slash, num_shards = text.partition("/")
-        parts = (number, num_shards)
-        if not (slash and all(part.isascii() and part.isdecimal() for part in parts)):
+        match = re.fullmatch("([0-9]+)/([0-9]+)", text)
+        if match is None:
             raise ValueError(f"{text!r} is not I/N, such as 1/4")
-        shard = cls(int(number), int(num_shards))
+        shard = cls(int(match[1]), int(match[2]))
         if not 1 <= shard.number <= shard.num_shards:
             raise ValueError(f"{text!r}: shards are counted from 1/N to N/N")
         if shard.num_shards > _MAX_SHARDS:

@@ -36,7 +36,7 @@ _DECODER = msgspec.json.Decoder(JSONObject)
 T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 15
-"""What is decoded at once: as objects it takes ten times as much."""
+"""Decoded at once, into objects of ten times the size."""
 
 
 class RowProblem(NamedTuple):
@@ -67,7 +67,7 @@ class IgnoredParameter(NamedTuple):
 
 
 class RowFields(NamedTuple):
-    """What rollouts of another program need of the row that they were made of."""
+    """What rollouts of another program need of their task's row."""
 
     id: str
     task_index: int
@@ -124,7 +124,7 @@ def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
 
 
 class TaskReader:
-    """Reads rows one by one, and tells copies of a task from other rows that have its id.
+    """Reads rows one by one, and tells copies of a task from other rows with its id.
 
     Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ... Telling them apart
     takes about 150 bytes of memory a task, whatever its length. `copies` is that of `read_tasks`.
@@ -134,7 +134,7 @@ class TaskReader:
         self._copies = copies
         self._num_tasks = 0
         self.shared_ids: set[tuple[str, str]] = set()
-        """Environments and ids that different rows of NeMo Gym were found to have."""
+        """Environments and ids of different rows of NeMo Gym."""
         self._numbers: dict[int, int] = {}
         """The number of each task, by a digest of its environment and id."""
         # Arrays and a shared text take a third of the memory of a tuple a task.

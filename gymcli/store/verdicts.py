@@ -1,4 +1,4 @@
-"""verdicts.jsonl: what judges answered, so that scoring again asks them nothing twice."""
+"""verdicts.jsonl: the answers of judges, so that scoring again asks nothing twice."""
 
 from __future__ import annotations
 
@@ -48,11 +48,8 @@ def compact_answer(message: Message) -> Message:
 class Verdicts:
     """The answers of one run's judges by key; neither failed calls nor empty answers.
 
-    Args:
-        folder: The run directory, whose verdicts are read.
-        kept_in: Directories whose files new answers are appended to; `folder` unless said.
-        scrubber: Takes secrets out of what is appended.
-
+    Those of the run directory `folder` are read. New ones are appended, without secrets, to the
+    files of the directories `kept_in`: of `folder` by default.
     """
 
     def __init__(
@@ -65,7 +62,7 @@ class Verdicts:
         if kept_in is None:
             kept_in = [] if folder is None else [folder]
         self.num_unkept = 0
-        """New answers that stand in no file."""
+        """New answers that are in no file."""
         self._answers: dict[str, Message] = {}
         self._files = [LineAppender(path / VERDICTS, scrubber) for path in kept_in]
         self._syncer = Syncer(self._sync)
@@ -131,7 +128,7 @@ def rescoring_verdicts(
         run: The run directory, which is locked meanwhile; None for a bare file.
         out: The directory of the new run, if any; it has the answers of `run` already.
         warn: Called with a message for the user.
-        scrubber: Takes secrets out of what is appended.
+        scrubber: Takes secrets out of new answers.
 
     """
     kept_in = [] if out is None else [out]
