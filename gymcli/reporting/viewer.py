@@ -252,7 +252,7 @@ class ViewerAnswers:
         def around(index: RunIndex, listings: Listings) -> JSONObject:
             row, numbers = _row(index, query), listings.rows(listing)
             position, near = _around(numbers, row.number)
-            beside = index.attempts(row)
+            beside = index.attempts_of(row.env, row.task_id)
             at = beside.index(row.number)
             shown = beside[max(0, at - _MAX_BESIDE) : at + _MAX_BESIDE + 1]
             told = functools.partial(self._row_json, run=run)
