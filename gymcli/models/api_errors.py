@@ -30,7 +30,7 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
-from gymcli.models.answer_body import decode
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
 from gymcli.secrets import Scrubber

@@ -251,7 +251,7 @@ class RequestState(msgspec.Struct, eq=False):
 class ConcurrencyLimiter:
     """Decides when requests may go to one address with one key; the oldest one goes first.
 
-    Every request that `try_acquire` or `acquire` let through is ended by `succeeded`, `failed` or
+    Every request that `admit` or `acquire` let through is ended by `succeeded`, `failed` or
     `cancelled`.
 
     Args:
@@ -314,20 +314,37 @@ class ConcurrencyLimiter:
         num = self.num_under_way + self.num_waiting + 1
         return self.is_paused, num / self.limit.current * (1 + self._num_failures_in_a_row)
 
-    def try_acquire(self, request: RequestState) -> bool:
-        """Let a request through, if it need not wait."""
-        if self.num_waiting or self._delay(request) > 0:
-            return False
-        self._let_through(request)
-        return True
+    def admit(self, request: RequestState) -> float:
+        """Let a request through if it may go now; else return the seconds until it may.
+
+        They are infinite where something must end first. Nobody passes those who wait in line.
+        """
+        if self._line and self._line[0][3] is not request:
+            return math.inf
+        breaker = self.breaker
+        delay = breaker.delay if breaker.is_open else 0.0
+        if not breaker.is_open and self.num_under_way + 1 > self.limit.current:
+            return math.inf
+        delay = max(delay, self._paused_until - self._clock())
+        if self._rates is not None:
+            if not request.tokens:
+                request.tokens = self._rates.estimate(request.num_bytes, request.params)
+            delay = max(delay, self._rates.delay(request.tokens))
+        if delay > 0:
+            return delay
+        self.num_under_way += 1
+        request.num_refusals = self._num_refusals
+        if breaker.is_open:
+            breaker.probe = request
+        if self._rates is not None:
+            self._rates.take(request.tokens)
+        return 0.0
 
     async def acquire(self, request: RequestState) -> bool:
         """Wait until a request may go.
 
         Return False where the address went or came meanwhile: another one may be a better choice.
         """
-        if self.try_acquire(request):
-            return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._line, (request.since, next(self._order), future, request))
         self.num_waiting += 1
@@ -352,8 +369,10 @@ class ConcurrencyLimiter:
         self.limit.record_answer(self.num_under_way)
         if self._rates is not None:
             self._rates.correct(request.tokens, request.usage)
-        is_back = self.breaker.record_answer()
-        self._leave(request)
+        is_back = self.breaker.record_answer()  # which ends a probe, too
+        self.num_under_way -= 1
+        if self._line:
+            self._serve()
         if is_back:
             self._on_change()
 
@@ -385,7 +404,11 @@ class ConcurrencyLimiter:
         """End a request without any answer."""
         if self._rates is not None:
             self._rates.give_back(request.tokens)
-        self._leave(request)
+        self.num_under_way -= 1
+        if self.breaker.probe is request:
+            self.breaker.probe = None
+        if self._line:
+            self._serve()
 
     def send_away(self) -> None:
         """Let all requests in line choose an address again."""
@@ -417,36 +440,6 @@ class ConcurrencyLimiter:
             self.send_away()
         request.paused_until = self._paused_until
 
-    def _delay(self, request: RequestState) -> float:
-        """Return the seconds until a request may go; infinite where something must end first."""
-        if self.breaker.is_open:
-            delay = self.breaker.delay
-        elif self.num_under_way + 1 > self.limit.current:
-            return math.inf
-        else:
-            delay = 0.0
-        delay = max(delay, self._paused_until - self._clock())
-        if self._rates is not None:
-            if not request.tokens:
-                request.tokens = self._rates.estimate(request.num_bytes, request.params)
-            delay = max(delay, self._rates.delay(request.tokens))
-        return delay
-
-    def _let_through(self, request: RequestState) -> None:
-        self.num_under_way += 1
-        request.num_refusals = self._num_refusals
-        if self.breaker.is_open:
-            self.breaker.probe = request
-        if self._rates is not None:
-            self._rates.take(request.tokens)
-
-    def _leave(self, request: RequestState) -> None:
-        self.num_under_way -= 1
-        if self.breaker.probe is request:
-            self.breaker.probe = None
-        if self._line:
-            self._serve()
-
     def _serve(self) -> None:
         """Let through the requests that may go now, and wake up when the next one may."""
         if self._timer is not None:
@@ -455,7 +448,7 @@ class ConcurrencyLimiter:
         while self._line:
             _, _, future, request = self._line[0]
             if not future.done():  # else it was cancelled
-                delay = self._delay(request)
+                delay = self.admit(request)
                 if delay > 0:
                     if self.breaker.is_open and not self.num_under_way:
                         delay = min(delay, self.breaker.seconds_left)
@@ -463,7 +456,6 @@ class ConcurrencyLimiter:
                         # A sleep may end a little early; then the rest is slept.
                         self._timer = asyncio.create_task(self._wake_after(max(delay, 0.001)))
                     return
-                self._let_through(request)
                 future.set_result(True)
             heapq.heappop(self._line)
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.answer_body import decode, error_in, usage_from_chat
-from gymcli.models.chat import Chat
-from gymcli.nemo_gym.payload import list_in, object_in, objects_in, text_in
+from gymcli.models.chat import Chat, decode, error_in
+from gymcli.nemo_gym.payload import list_in, objects_in, text_in, usage_in
 from gymcli.nemo_gym.responses_items import added_body, unsent_among
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
@@ -100,7 +99,7 @@ class Scalar(NamedTuple):
             raise InvalidAnswerError(f"the answer has no finite number as its {self.place}")
         return Answer(
             message=Message(role="assistant", content=repr(number)),
-            usage=usage_from_chat(object_in(body.get("usage"))),
+            usage=usage_in(body.get("usage")),
             model=text_in(body.get("model")) or None,
         )
 

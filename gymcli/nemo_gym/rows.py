@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymcli.nemo_gym.payload import usage_from_responses
+from gymcli.nemo_gym.payload import usage_in
 from gymcli.nemo_gym.responses_items import (
     IGNORED_PARAMS,
     messages_from_items,
@@ -21,7 +21,6 @@ from gymcli.types import (
     Message,
     Rollout,
     StopReason,
-    Usage,
     digest,
 )
 
@@ -142,7 +141,7 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
         model=model if isinstance(model, str) else "",
         sampling=prompt.params,
         stop_reason=_stop_reason(response, answers),
-        usage=usage_from_responses(usage) if isinstance(usage, dict) else Usage(),
+        usage=usage_in(usage, "input", "output"),
         reward=_reward(line),
         components=_components(line),
         answer=answer if isinstance(answer := line.get("extracted_answer"), str) else None,
