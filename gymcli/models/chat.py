@@ -124,9 +124,18 @@ class Chat:
         send_reasoning: str | None = None,
         send_fields: Collection[str] = (),
     ) -> JSONObject:
-        """Return the body; messages that need no change are in it as they are.
+        """Return the body, ready for `msgspec.json.encode`; messages that need no change are in it.
 
         Of `max_tokens` and `max_completion_tokens` only the second is sent where both are given.
+
+        Args:
+            request: What is asked.
+            model: The model's name as the endpoint knows it.
+            stream: Ask for server-sent events instead of one body.
+            send_reasoning: The key under which the reasoning of earlier assistant messages is
+                sent back; None: it is not. Opaque reasoning items are always sent.
+            send_fields: What is sent back of the `extra` of earlier messages and calls.
+
         """
         params = request.params
         left_out = _NOT_COPIED if request.tools else _NOT_COPIED | _WITH_TOOLS_ONLY
@@ -163,11 +172,17 @@ class Chat:
         return body
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Return the names that only the Responses format has."""
+        """Return the names among `params` that only Responses has; `body` leaves them out."""
         return unsent_among(params, _RESPONSES_ONLY)
 
     def answer(self, payload: bytes) -> Answer:
-        """Read a `chat.completion`; only its first choice counts."""
+        """Read a `chat.completion`; only its first choice counts.
+
+        Raises:
+            InvalidAnswerError: It is not JSON, not an answer, or carries an error object.
+            ServerError: The endpoint says that it could not finish the answer.
+
+        """
         body = decode(payload)
         choices = body.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -358,8 +373,6 @@ def _read_calls(fields: JSONObject) -> list[CallParts]:
 
 
 class _StreamedCall:
-    """One tool call of which some pieces have come."""
-
     def __init__(self, index: JSON) -> None:
         self.position = index if isinstance(index, int) else 0
         self.id = ""
@@ -497,12 +510,7 @@ def decode(payload: bytes) -> JSONObject:
 
 
 def decode_events(events: Iterable[bytes]) -> Iterator[JSONObject]:
-    """Decode the data of server-sent events up to `[DONE]`, without empty ones.
-
-    Raises:
-        InvalidAnswerError: As `decode`.
-
-    """
+    """Decode the data of server-sent events up to `[DONE]`, without empty ones."""
     for event in events:
         data = event.strip()
         if data == b"[DONE]":
@@ -512,7 +520,7 @@ def decode_events(events: Iterable[bytes]) -> Iterator[JSONObject]:
 
 
 def _decode_unclean(payload: bytes) -> JSON:
-    """Decode what the strict decoder refused, as far as the standard library takes it."""
+    # The strict decoder refused it; the standard library takes more.
     value = json.loads(
         payload.decode("utf-8-sig", errors="replace"),
         parse_constant=lambda _: None,
@@ -608,7 +616,7 @@ def finished_answer(
         word: The endpoint's own word for why the message ended.
         content: Text or chat content parts.
         usage: Its token counts.
-        reasoning: Pieces of reasoning that the endpoint gave apart from the text.
+        reasoning: Pieces of reasoning that the endpoint sent apart from the text.
         refusal: The text of a refusal.
         calls: Tool calls.
         logprobs: Log probabilities in chat shape.

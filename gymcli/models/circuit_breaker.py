@@ -130,13 +130,8 @@ class CircuitBreaker:
     def record_failure(self, error: ModelError, *, request: object, num_others: int) -> bool:
         """Record an error of the kind that an address has which is gone.
 
-        Where connections are taken, failures that only one request met are its own.
-
-        Args:
-            error: What the request met.
-            request: The same object for all of its tries.
-            num_others: How many other requests are under way, and may be answered.
-
+        Where connections are taken, failures that only one request met are its own: `request` is
+        the same object for all of its tries. The `num_others` under way may still be answered.
         """
         is_nobody_there = is_unreachable(error)
         self.was_reached = self.was_reached or not is_nobody_there

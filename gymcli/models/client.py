@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
@@ -85,13 +84,8 @@ class Client:
         await self.transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.transport.__aexit__(kind, error, trace)
+    async def __aexit__(self, *exception: object) -> None:
+        await self.transport.__aexit__(*exception)
 
     async def answer(self, request: Request) -> Answer:
         """Answer a request that stands alone, as `Conversation.answer` does.
@@ -212,12 +206,6 @@ class Conversation:
         return answer
 
     def _choose(self) -> Replica:
-        """Return the replica for the next try.
-
-        Raises:
-            EndpointGoneError: All of them were given up.
-
-        """
         current, failed_at = self.replica, self.failed_at
         if current and not (current.limiter.breaker.is_open or current.limiter.is_paused):
             return current

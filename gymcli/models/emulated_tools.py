@@ -15,6 +15,7 @@ import msgspec
 from gymcli.nemo_gym.payload import object_in, objects_in, text_in
 from gymcli.types import (
     JSON,
+    JSON_ERRORS,
     Answer,
     FinishReason,
     FunctionCall,
@@ -75,7 +76,7 @@ def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
     """
     try:
         value: JSON = msgspec.json.decode(answer.message.text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except JSON_ERRORS:
         return _cut_off(answer) if answer.finish_reason in _CUT else answer
     fields = object_in(value)
     if fields.keys() == {"answer"}:
@@ -119,7 +120,6 @@ def _begun_text(value: str) -> str:
 
 
 def _functions(request: Request) -> list[JSONObject]:
-    """Return the definitions of the request's function tools."""
     found = (tool.get("function") for tool in request.tools)
     return [function for function in found if isinstance(function, dict)]
 
@@ -143,7 +143,6 @@ def _answer_schema(response_format: JSON) -> JSONObject:
 
 
 def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObject:
-    """Return the schema of a reply; definitions of the tools' schemas move to its root."""
     definitions: JSONObject = {}
     branches: list[JSONObject] = []
     for position, function in enumerate(functions):
@@ -152,6 +151,7 @@ def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObjec
         branches.append(_object_schema({"tool": tool, "arguments": arguments}))
     if answer is not None:
         branches.append(_object_schema({"answer": _hoisted(answer, "answer_", definitions)}))
+    # The definitions of the tools' schemas move to the root of the whole one.
     schema: JSONObject = branches[0] if len(branches) == 1 else {"anyOf": branches}
     return {**schema, "$defs": definitions} if definitions else schema
 
@@ -211,7 +211,6 @@ def _prompt(functions: list[JSONObject], *, may_answer: bool) -> str:
 
 
 def _with_system(messages: list[Message], prompt: str) -> list[Message]:
-    """Add a text to the leading system message, or put one in front."""
     first = messages[0] if messages else None
     if first is None or first.role not in ("system", "developer"):
         return [Message(role="system", content=prompt), *messages]
@@ -242,7 +241,7 @@ def _without_calls(messages: list[Message]) -> list[Message]:
 def _call_text(call: ToolCall) -> str:
     try:
         arguments: JSON = msgspec.json.decode(call.arguments or "{}")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except JSON_ERRORS:
         arguments = call.arguments
     return msgspec.json.encode({"tool": call.name, "arguments": arguments}).decode()
 

@@ -11,7 +11,6 @@ import io
 import re
 import ssl
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple, Self, cast
 
 import aiohttp
@@ -109,12 +108,7 @@ class Transport:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         assert self._session is not None, "left before it was entered"
         await self._session.close()
 
@@ -279,12 +273,6 @@ class EventReader:
 
 
 async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[bytes]:
-    """Read a stream to its last event, up to the limit.
-
-    Raises:
-        InvalidAnswerError: It is longer.
-
-    """
     reader = EventReader()
     events: list[bytes] = []
     num_bytes = 0
@@ -303,7 +291,7 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
 
 
 def _is_last(event: bytes) -> bool:
-    """Return whether nothing comes after an event: `[DONE]`, or the end of a response."""
+    # An end of a response is the last event of the Responses format.
     return event.strip() == b"[DONE]" or _END_OF_RESPONSE.search(event) is not None
 
 
@@ -313,23 +301,17 @@ def _too_long(place: str) -> InvalidAnswerError:
 
 
 def _headers(endpoint: Endpoint) -> CIMultiDict[str]:
-    """Return the headers of every request; the endpoint's own replace ours."""
     headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "gymcli"})
     if endpoint.api_key is not None:
         headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
+    # The endpoint's own replace ours.
     headers.update({name: text.get_secret_value() for name, text in endpoint.headers.items()})
     return headers
 
 
 def _ssl_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """Return the context that trusts the endpoint's own authorities; True for the system's.
-
-    Raises:
-        ConfigError: The file cannot be read, or holds no certificate.
-
-    """
     if endpoint.ca_file is None:
-        return True
+        return True  # the system's authorities
     try:
         return ssl.create_default_context(cafile=str(endpoint.ca_file))
     except OSError as error:  # ssl.SSLError is one

@@ -129,12 +129,12 @@ class RateLimits:
         return num_bytes / 4 + answer
 
     def delay(self, tokens: float) -> float:
-        """Return the seconds until a request of so many tokens may pass."""
+        """Return the seconds until a request of this many tokens may pass."""
         requests = self._requests.delay(1) if self._requests is not None else 0.0
         return max(requests, self._tokens.delay(tokens) if self._tokens is not None else 0.0)
 
     def take(self, tokens: float) -> None:
-        """Let a request of so many tokens pass."""
+        """Let a request of this many tokens pass."""
         if self._requests is not None:
             self._requests.take(1)
         if self._tokens is not None:
@@ -206,7 +206,7 @@ class AdaptiveLimit:
         self.current = self.capacity = min(self.current + step / self.current, self.ceiling)
 
     def record_refusal(self, num_others: int) -> None:
-        """Record a request that was too much beside so many others."""
+        """Record a request that was too much in addition to the others under way."""
         self._num_ended += 1
         self._num_refused += 1
         self._num_quiet = 0
@@ -260,7 +260,7 @@ class ConcurrencyLimiter:
         max_retry_after: Seconds of wait that the address may ask for, at most.
         on_change: Called when the address is gone, given up, or back.
         clock: Returns the time in seconds.
-        sleep: Waits so many seconds.
+        sleep: Waits this many seconds.
 
     """
 

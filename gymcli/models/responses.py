@@ -128,7 +128,6 @@ def _finish_word(body: JSONObject) -> str:
 
 
 def _logprobs(output: list[JSONObject]) -> JSON:
-    """Return the log probabilities of all output text in chat shape, or None."""
     parts = [part for item in output for part in objects_in(item.get("content"))]
     entries = [entry for part in parts for entry in list_in(part.get("logprobs"))]
     return {"content": entries} if entries else None

@@ -30,12 +30,7 @@ _MAX_UNREACHABLE_WAIT = 5.0
 class RetryPolicy:
     """Tries again what failed, within an endpoint's attempts and deadline.
 
-    Args:
-        endpoint: Says how often and how long.
-        was_reached: Returns whether the endpoint ever answered anything.
-        clock: Returns the time in seconds.
-        sleep: Waits so many seconds.
-
+    `was_reached` returns whether the endpoint ever answered anything.
     """
 
     def __init__(
@@ -49,14 +44,9 @@ class RetryPolicy:
     async def resume(
         self, call: Callable[[], Awaitable[Answer]], failed: ModelError, request: RequestState
     ) -> Answer:
-        """Go on after a first try that failed; retries are counted in `request.tries`.
+        """Go on with `call` after a first try that failed; retries are counted in `request.tries`.
 
         The first try is the caller's, since almost all requests need no other one.
-
-        Args:
-            call: Makes one try.
-            failed: How the first try ended.
-            request: Knows since when the request is there, and how long it only waited.
 
         Raises:
             ModelError: The last try's error.

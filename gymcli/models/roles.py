@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from gymcli.environment.contract import Cache, Environment, Model
@@ -88,7 +87,6 @@ def _is_address(spec: str) -> bool:
 
 
 def _base_and_dialect(address: str) -> tuple[str, str | None]:
-    """Split an address into its base and the wire format that its last segment names."""
     address = address.rstrip("/")
     head, _, last = address.rpartition("/")
     return (head, last) if last in SCALAR_DIALECTS else (address, None)
@@ -288,12 +286,7 @@ class ModelPool:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self._stack.aclose()
 
 
@@ -447,7 +440,6 @@ class RoleModels:
         return answer.message
 
     def _count(self, total: RoleUse, used: RoleUse, endpoint: Endpoint) -> None:
-        """Count what an answer took."""
         used.cost = endpoint.cost(used.usage)
         total.add(used)
         if self.spend is not None:
@@ -455,8 +447,6 @@ class RoleModels:
 
 
 class _RoleModel:
-    """The model of one role for one attempt."""
-
     def __init__(self, role: str, models: RoleModels, use: dict[str, RoleUse]) -> None:
         self._role = role
         self._models = models
