@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -296,13 +297,12 @@ def _wire_message(
         return sent
     fields = {name: value for name, value in msgspec.structs.asdict(sent).items() if value}
     if calls_more:
-        fields["tool_calls"] = [_wire_call(call, send_fields) for call in message.tool_calls]
+        fields["tool_calls"] = [
+            {"id": call.id, "function": call.function, "type": call.type}
+            | chosen(call.extra, send_fields)
+            for call in message.tool_calls
+        ]
     return {"content": sent.content, **fields, **added}
-
-
-def _wire_call(call: ToolCall, send_fields: Collection[str]) -> JSONObject:
-    added = chosen(call.extra, send_fields)
-    return {"id": call.id, "function": call.function, "type": call.type, **added}
 
 
 def _add_metadata(body: JSONObject, metadata: JSON) -> None:
@@ -372,13 +372,13 @@ def _read_calls(fields: JSONObject) -> list[CallParts]:
     return calls
 
 
+@dataclass
 class _StreamedCall:
-    def __init__(self, index: JSON) -> None:
-        self.position = index if isinstance(index, int) else 0
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.extra: JSONObject = {}
+    position: int
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    extra: JSONObject = field(default_factory=dict)
 
 
 class _StreamedCompletion:
@@ -438,7 +438,8 @@ class _StreamedCompletion:
         call = self._call_at.get(index)
         is_another = index is None or (identifier and call and call.id not in ("", identifier))
         if call is None or (name and is_another):
-            call = self._call_at[index] = _StreamedCall(index)
+            position = index if isinstance(index, int) else 0
+            call = self._call_at[index] = _StreamedCall(position)
             self._calls.append(call)
         call.id = call.id or identifier
         call.name = call.name or name

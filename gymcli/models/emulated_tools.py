@@ -53,7 +53,10 @@ def emulate(request: Request) -> Request:
     if not may_call(request):
         return Request(messages=messages, params=params)
     functions, may_answer = _chosen(functions, choice)
-    answer = _answer_schema(params.get("response_format")) if may_answer else None
+    answer: JSONObject | None = None
+    if may_answer:  # as the request asks for it, or any text
+        asked = object_in(object_in(params.get("response_format")).get("json_schema")).get("schema")
+        answer = asked if isinstance(asked, dict) else {"type": "string"}
     params["response_format"] = {
         "type": "json_schema",
         "json_schema": {"name": "reply", "schema": _schema(functions, answer)},
@@ -133,13 +136,6 @@ def _chosen(functions: list[JSONObject], choice: JSON) -> tuple[list[JSONObject]
     names = {object_in(tool.get("function")).get("name") for tool in tools}
     left = [function for function in functions if function.get("name") in names]
     return left or functions, bool(allowed) and allowed.get("mode") != "required"
-
-
-def _answer_schema(response_format: JSON) -> JSONObject:
-    """Return the schema of a plain answer: the one that the request asks for, or any text."""
-    inner = object_in(object_in(response_format).get("json_schema"))
-    schema = inner.get("schema")
-    return schema if isinstance(schema, dict) else {"type": "string"}
 
 
 def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObject:

@@ -85,6 +85,11 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         endpoint = self._endpoint
+        headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "gymcli"})
+        if endpoint.api_key is not None:
+            headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
+        # The endpoint's own replace ours.
+        headers.update({name: text.get_secret_value() for name, text in endpoint.headers.items()})
         connector = aiohttp.TCPConnector(
             limit=0,  # limiters bound what is under way; here nothing may wait
             ssl=_ssl_context(endpoint),
@@ -96,7 +101,7 @@ class Transport:
         connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers=_headers(endpoint),
+            headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
                 total=None,  # `ask` limits it, reading included
@@ -298,15 +303,6 @@ def _is_last(event: bytes) -> bool:
 def _too_long(place: str) -> InvalidAnswerError:
     limit = MAX_ANSWER_BYTES // 2**20
     return InvalidAnswerError(f"{place}: the answer is longer than {limit} MiB")
-
-
-def _headers(endpoint: Endpoint) -> CIMultiDict[str]:
-    headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "gymcli"})
-    if endpoint.api_key is not None:
-        headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
-    # The endpoint's own replace ours.
-    headers.update({name: text.get_secret_value() for name, text in endpoint.headers.items()})
-    return headers
 
 
 def _ssl_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
