@@ -49,7 +49,7 @@ class Client:
     Args:
         endpoint: Who is asked.
         concurrency: Requests under way at once, at most.
-        limiters: Those of the run, where other models of it may be behind the same address.
+        limiters: The run's own; other models of the run may be behind the same address.
         clock: Returns the time in seconds.
         sleep: Waits this many seconds.
 
@@ -90,8 +90,8 @@ class Client:
     async def answer(self, request: Request) -> Answer:
         """Answer a request that stands alone, as `Conversation.answer` does.
 
-        No earlier message of it came from this endpoint, so fields that only the endpoint
-        understands are not sent.
+        None of its messages came from this endpoint, so no field is sent back that only the
+        endpoint understands.
         """
         return await Conversation(self).answer(request, sends_back=False)
 

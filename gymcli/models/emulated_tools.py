@@ -73,41 +73,41 @@ def may_call(request: Request) -> bool:
 def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
     """Turn the text of an answer to an emulated request back into a tool call or plain text.
 
-    Only for answers to requests of which `may_call` is true. The call's id is `<id_prefix>_0`; give
-    each turn its own prefix. Text that is neither form stays as it is. Of one that was cut off, the
-    beginning of the answer is left, and nothing of a call.
+    Only for answers to requests of which `may_call` is true; the answer itself is changed. The
+    call's id is `<id_prefix>_0`: each turn needs its own prefix. Text that is neither form stays as
+    it is. Of one that was cut off, the beginning of the answer is left, and nothing of a call.
     """
+    message = answer.message
     try:
-        value: JSON = msgspec.json.decode(answer.message.text)
+        value: JSON = msgspec.json.decode(message.text)
     except JSON_ERRORS:
-        return _cut_off(answer) if answer.finish_reason in _CUT else answer
+        if answer.finish_reason in _CUT:
+            _cut_off(message)
+        return answer
     fields = object_in(value)
     if fields.keys() == {"answer"}:
         text = fields["answer"]
-        content = text if isinstance(text, str) else msgspec.json.encode(text).decode()
-        message = msgspec.structs.replace(answer.message, content=content)
-        return msgspec.structs.replace(answer, message=message)
-    if fields.keys() - {"arguments"} == {"tool"} and isinstance(fields["tool"], str):
+        message.content = text if isinstance(text, str) else msgspec.json.encode(text).decode()
+    elif fields.keys() - {"arguments"} == {"tool"} and isinstance(fields["tool"], str):
         arguments = msgspec.json.encode(fields.get("arguments", {})).decode()
-        call = ToolCall(f"{id_prefix}_0", FunctionCall(fields["tool"], arguments))
-        message = msgspec.structs.replace(answer.message, content=None, tool_calls=[call])
-        return msgspec.structs.replace(answer, message=message, finish_reason="tool_calls")
+        message.content = None
+        message.tool_calls = [ToolCall(f"{id_prefix}_0", FunctionCall(fields["tool"], arguments))]
+        answer.finish_reason = "tool_calls"
     return answer
 
 
-def _cut_off(answer: Answer) -> Answer:
-    """Return the answer that a reply had begun before it was cut off; nothing of a call."""
-    text = answer.message.text.lstrip()
+def _cut_off(message: Message) -> None:
+    """Leave the answer that a reply had begun before it was cut off; nothing of a call."""
+    text = message.text.lstrip()
     inside = text[1:].lstrip()
     if not text.startswith("{") or not any(
         inside.startswith(key) or key.startswith(inside) for key in _KEYS
     ):
-        return answer
-    content = None
+        return
+    message.content = None
     if inside.startswith(_KEYS[0]):
-        content = _begun_text(inside.removeprefix(_KEYS[0]).lstrip().removeprefix(":").lstrip())
-    message = msgspec.structs.replace(answer.message, content=content)
-    return msgspec.structs.replace(answer, message=message)
+        value = inside.removeprefix(_KEYS[0]).lstrip().removeprefix(":").lstrip()
+        message.content = _begun_text(value)
 
 
 def _begun_text(value: str) -> str:

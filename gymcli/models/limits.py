@@ -285,7 +285,7 @@ class ConcurrencyLimiter:
         self._rates: RateLimits | None = None
         self._paused_until = 0.0
         self._num_refusals = 0
-        """Without those of requests that were sent before the last one came."""
+        """Refusals of requests that were sent before the last refusal came are not counted."""
         self._num_refusals_in_a_row = 0
         self._num_failures_in_a_row = 0
         self._line: list[tuple[float, int, asyncio.Future[bool], RequestState]] = []
@@ -490,7 +490,7 @@ class SharedLimiters:
         return sum(limiter.breaker.outage_seconds for limiter in self._limiters.values())
 
     def of(self, base_url: str, endpoint: Endpoint) -> ConcurrencyLimiter:
-        """Return the limiter of an address; the deadlines are those of the first endpoint."""
+        """Return the limiter of an address; the first endpoint there sets the deadlines."""
         # Some providers take the key in a header of its own; a secret text compares by its value.
         headers = sorted(endpoint.headers.items(), key=lambda item: item[0].lower())
         key = (base_url, (endpoint.api_key, *headers))

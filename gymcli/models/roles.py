@@ -1,4 +1,4 @@
-"""The models beside the policy: which of them play the roles of a run, and what they are asked.
+"""The models that play the roles of a run: what the user named for them, and what they are asked.
 
 A role's source is what the user named: an endpoint, an embedded model, or the environment's own
 stand-in. `RoleModels` asks the sources for the attempts of a run, each question once.
@@ -335,7 +335,7 @@ class _RoleModel:
         """Ask the model, unless the same was answered before.
 
         Equal requests at the same time are one call: all of them get its answer, or its error.
-        Only where who asked first was cancelled does the next one ask.
+        The next one asks only where the first was cancelled.
 
         Raises:
             RoleError: There is no usable answer; `__cause__` is the client's error, if the call
@@ -373,7 +373,7 @@ class _RoleModel:
         asking = models.under_way[key] = asyncio.get_running_loop().create_future()
         try:
             answer = await self._ask(messages, params, schema, total)
-            # Whoever asks first gets what the others do, or a score would depend on the order.
+            # The first to ask gets what the others do, or a score would depend on the order.
             message = compact_answer(answer)
             if kept.keeps(message):
                 models.verdicts.add(key, answer, role=role, model=role_name(source))

@@ -62,8 +62,8 @@ class Scalar(NamedTuple):
     ) -> JSONObject:
         """Return the body.
 
-        `stream` changes nothing, since a number comes in one piece; nor do `send_fields`, which
-        another endpoint gave.
+        `stream` changes nothing, since a number comes in one piece; nor does `send_fields`: the
+        fields came from another endpoint.
         """
         carried = {
             name: value
@@ -140,8 +140,8 @@ def _score(item: JSONObject) -> JSON:
 def _last_pooled(item: JSONObject) -> JSON:
     """Return the last number: only the last token has seen all of the conversation.
 
-    A reward model gives a row for each token, of one number, or of two where it tells a bad step
-    from a good one. Longer rows are what a model without such a head gives.
+    A reward model returns a row for each token, of one number, or of two where it tells a bad step
+    from a good one. A model without such a head returns longer rows.
     """
     value = item.get("data")
     while isinstance(value, list):
@@ -176,7 +176,7 @@ SCORE = Scalar("/score", _as_pair, _score, '"score"', _PARAMS)
 POOLING = Scalar(
     "/pooling", _as_messages, _last_pooled, "last pooled value", (*_PARAMS, *_TEMPLATE_PARAMS)
 )
-"""What the head of the model gives for each token."""
+"""What the head of the model returns for each token."""
 
 CLASSIFY = Scalar(
     "/classify", _as_messages, _last_class, 'last of "probs"', (*_PARAMS, *_TEMPLATE_PARAMS)
