@@ -9,9 +9,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_ran
 
 from gymcli.errors import ModelError
 from gymcli.models.api_errors import is_overload, is_retried, is_unreachable
-from gymcli.models.circuit_breaker import FIRST_CONTACT_DEADLINE
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.limits import Clock, RequestState, Sleep
+from gymcli.models.limits import FIRST_CONTACT_DEADLINE, Clock, RequestState, Sleep
 from gymcli.types import Answer
 
 __all__ = ["RetryPolicy"]

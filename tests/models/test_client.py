@@ -110,7 +110,7 @@ def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
             await client.__aexit__(None, None, None)
         return client, answers
 
-    with caplog.at_level(logging.INFO, logger="gymcli.models.circuit_breaker"):
+    with caplog.at_level(logging.INFO, logger="gymcli.models.limits"):
         client, answers = asyncio.run(run())
     assert len(answers) == 30
     assert num_outages(client) == 1
