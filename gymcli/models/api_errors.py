@@ -30,7 +30,7 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
-from gymcli.models.answer_body import decode
+from gymcli.models.chat import decode
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
 from gymcli.secrets import Scrubber
@@ -230,16 +230,7 @@ def error_of_status(
     place: str,
     endpoint: Endpoint,
 ) -> ModelError:
-    """Return the error of an answer whose status is not 2xx.
-
-    Args:
-        status: The HTTP status.
-        headers: The answer's headers, found whatever their case.
-        payload: The answer's body.
-        place: Method and address, for the message.
-        endpoint: Who answered; its secrets are kept out of the message.
-
-    """
+    """Return the error of an answer whose status is not 2xx; it shows no secret of the endpoint."""
     if status // 100 == 3:
         return _error_of_redirect(status, headers, place, endpoint)
     meanings = meanings_of(error_claims(payload))

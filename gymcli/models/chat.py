@@ -1,4 +1,4 @@
-"""The Chat Completions wire format: the body of a request, the answer to it, and its stream.
+"""The Chat Completions wire format, and what the other formats read as it does.
 
 A stream is assembled into the body that the endpoint would have sent whole, so that one function
 reads both. Endpoints differ widely in what they send; only what cannot be an answer is refused.
@@ -6,20 +6,15 @@ reads both. Endpoints differ widely in what they send; only what cannot be an an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
-from gymcli.errors import InvalidAnswerError
-from gymcli.models.answer_body import (
-    assistant_message,
-    decode,
-    decode_events,
-    error_in,
-    finished_answer,
-    is_thought,
-    usage_from_chat,
-)
+from gymcli.errors import InvalidAnswerError, ServerError
 from gymcli.nemo_gym.payload import (
     CallParts,
     argument_text,
@@ -30,11 +25,33 @@ from gymcli.nemo_gym.payload import (
     object_in,
     objects_in,
     text_in,
+    usage_in,
 )
 from gymcli.nemo_gym.responses_items import CONVERSATION, added_body, unsent_among
-from gymcli.types import JSON, Answer, JSONObject, Message, Request, ToolCall
+from gymcli.types import (
+    JSON,
+    JSON_ERRORS,
+    Answer,
+    FinishReason,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Request,
+    ToolCall,
+    Usage,
+)
 
-__all__ = ["Chat"]
+__all__ = [
+    "Chat",
+    "decode",
+    "decode_events",
+    "error_in",
+    "finished_answer",
+    "is_thought",
+    "split_thought",
+    "tool_calls_of",
+    "usage_of",
+]
 
 _RESPONSES_ONLY = (
     "background",
@@ -59,13 +76,39 @@ _NOT_COPIED = {
 }
 """Parameters that the format does not have, and those that `Chat.body` writes in its own way."""
 
-_WITH_TOOLS_ONLY = ("tool_choice", "parallel_tool_calls")
+_WITH_TOOLS_ONLY = {"tool_choice", "parallel_tool_calls"}
 """Endpoints refuse these where there is nothing to choose from."""
 
 _TEXTS = ("reasoning_content", "reasoning", "refusal")
 _MESSAGE_MEMBERS = ("role", "content", "tool_calls", "function_call", *_TEXTS)
 _CALL_MEMBERS = ("id", "type", "index", "function", "custom")
 """What is read of a message and of a tool call; everything else they say is their `extra`."""
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_NUM_SHOWN = 200
+
+_OPENING = "<think>"
+_CLOSING = "</think>"
+_END_OF_THOUGHT = re.compile(r"(?<![ \t`'\"(\[])</think>")
+"""A closing tag that is none of a sentence about it: no blank and no quotation mark before it."""
+
+_MAX_WORD = 200
+"""Characters that are kept of a finish reason or an id."""
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "": "stop",
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",  # Mistral: the context window is full
+    "content_filter": "content_filter",
+}
+
+_FAILURES = ("abort", "error", "cancelled", "insufficient_system_resource")
+"""Finish reasons of answers that an endpoint could not finish: the last is DeepSeek's."""
 
 
 class Chat:
@@ -82,16 +125,25 @@ class Chat:
         send_reasoning: str | None = None,
         send_fields: Collection[str] = (),
     ) -> JSONObject:
-        """Return the body; messages that need no change are in it as they are.
+        """Return the body, ready for `msgspec.json.encode`; messages that need no change are in it.
 
         Of `max_tokens` and `max_completion_tokens` only the second is sent where both are given.
+
+        Args:
+            request: What is asked.
+            model: The model's name as the endpoint knows it.
+            stream: Ask for server-sent events instead of one body.
+            send_reasoning: The key under which the reasoning of earlier assistant messages is
+                sent back; None: it is not. Opaque reasoning items are always sent.
+            send_fields: What is sent back of the `extra` of earlier messages and calls.
+
         """
         params = request.params
-        body: JSONObject = {
-            name: value
-            for name, value in params.items()
-            if value is not None and name not in _NOT_COPIED
-        }
+        left_out = _NOT_COPIED if request.tools else _NOT_COPIED | _WITH_TOOLS_ONLY
+        body: JSONObject = {}
+        for name, value in params.items():
+            if value is not None and name not in left_out:
+                body[name] = value
         if "max_completion_tokens" in body:
             # The newer name of the same limit; OpenAI refuses a body that has both.
             body.pop("max_tokens", None)
@@ -99,16 +151,18 @@ class Chat:
         messages = request.messages
         if params.get("instructions"):
             messages = _with_instructions(messages, str(params["instructions"]))
-        body["messages"] = [
-            _wire_message(message, send_reasoning, send_fields)
-            for message in messages
-            if not _is_unsayable(message, send_reasoning)
-        ]
+        sent: list[Message | JSONObject] = []
+        for message in messages:
+            has_more = message.reasoning or message.tool_calls or message.response_items
+            if message.content is not None and not (
+                has_more or message.extra or message.logprobs is not None
+            ):
+                sent.append(message)
+            elif not _is_unsayable(message, send_reasoning):
+                sent.append(_wire_message(message, send_reasoning, send_fields))
+        body["messages"] = sent
         if request.tools:
             body["tools"] = request.tools
-        else:
-            for name in _WITH_TOOLS_ONLY:
-                body.pop(name, None)
         if params.get("metadata") is not None:
             _add_metadata(body, params["metadata"])
         if params.get("extra_body") is not None:
@@ -119,32 +173,59 @@ class Chat:
         return body
 
     def unsent(self, params: JSONObject) -> list[str]:
-        """Return the names that only the Responses format has."""
+        """Return the names among `params` that only Responses has; `body` leaves them out."""
         return unsent_among(params, _RESPONSES_ONLY)
 
     def answer(self, payload: bytes) -> Answer:
-        """Read a `chat.completion`; only its first choice counts."""
+        """Read a `chat.completion`; only its first choice counts.
+
+        Raises:
+            InvalidAnswerError: It is not JSON, not an answer, or carries an error object.
+            ServerError: The endpoint says that it could not finish the answer.
+
+        """
         body = decode(payload)
-        choices = objects_in(body.get("choices"))
-        if not choices:
+        choices = body.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
             if body.get("error"):
                 raise error_in(body["error"])
             raise InvalidAnswerError('the body has no "choices"')
-        choice = choices[0]
         if choice.get("error"):
             raise error_in(choice["error"])
-        fields, word = object_in(choice.get("message")), choice.get("finish_reason")
+        fields = choice.get("message")
+        if not isinstance(fields, dict):
+            fields = {}
+        content, thinking, refusal = fields.get("content"), "", ""
+        if isinstance(content, list):
+            content, thinking, refusal = _read_parts(content)
+        elif not isinstance(content, str | None):
+            raise InvalidAnswerError("the message's content is neither text nor a list of parts")
+        texts = dict.fromkeys(_TEXTS, "")
+        extra: JSONObject = {}
+        for name, value in fields.items():
+            if name in texts:
+                texts[name] = value if isinstance(value, str) else ""
+            elif name not in _MESSAGE_MEMBERS and value not in (None, "", [], {}):
+                extra[name] = value
+        has_calls = fields.get("tool_calls") or fields.get("function_call")
+        logprobs = choice.get("logprobs")
         answer = finished_answer(
-            _message(fields, choice.get("logprobs")),
-            word,
-            usage=usage_from_chat(object_in(body.get("usage"))),
-            model=body.get("model"),
-            response_id=body.get("id"),
+            body,
+            choice.get("finish_reason"),
+            content=content or "",
+            reasoning=[texts["reasoning_content"] or texts["reasoning"], thinking],
+            refusal=texts["refusal"] or refusal,
+            calls=_read_calls(fields) if has_calls else [],
+            logprobs=_said_logprobs(logprobs) if logprobs else None,
+            extra=extra,
+            usage=usage_in(body.get("usage")),
         )
         if not fields:
             raise InvalidAnswerError('the first choice has no "message", or an empty one')
         is_nothing = fields.get("content") is None and answer.message == _NOTHING
-        if is_nothing and not text_in(word) and not answer.usage.completion_tokens:
+        is_unfinished = is_nothing and not text_in(choice.get("finish_reason"))
+        if is_unfinished and not answer.usage.completion_tokens:
             raise InvalidAnswerError("the message has no content, no finish_reason and no tokens")
         return answer
 
@@ -216,13 +297,12 @@ def _wire_message(
         return sent
     fields = {name: value for name, value in msgspec.structs.asdict(sent).items() if value}
     if calls_more:
-        fields["tool_calls"] = [_wire_call(call, send_fields) for call in message.tool_calls]
+        fields["tool_calls"] = [
+            {"id": call.id, "function": call.function, "type": call.type}
+            | chosen(call.extra, send_fields)
+            for call in message.tool_calls
+        ]
     return {"content": sent.content, **fields, **added}
-
-
-def _wire_call(call: ToolCall, send_fields: Collection[str]) -> JSONObject:
-    added = chosen(call.extra, send_fields)
-    return {"id": call.id, "function": call.function, "type": call.type, **added}
 
 
 def _add_metadata(body: JSONObject, metadata: JSON) -> None:
@@ -247,30 +327,14 @@ def _add_metadata(body: JSONObject, metadata: JSON) -> None:
 def _object_in_text(text: JSON) -> JSONObject | None:
     try:
         value: JSON = msgspec.json.decode(text) if isinstance(text, str) else None
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except JSON_ERRORS:
         return None
     return value if isinstance(value, dict) else None
 
 
-def _message(fields: JSONObject, logprobs: JSON) -> Message:
-    """Return the message of a choice."""
-    content, thinking, refusal = fields.get("content"), "", ""
-    if isinstance(content, list):
-        content, thinking, refusal = _read_parts(content)
-    elif not isinstance(content, str | None):
-        raise InvalidAnswerError("the message's content is neither text nor a list of parts")
-    reasoning = text_in(fields.get("reasoning_content")) or text_in(fields.get("reasoning"))
-    has_calls = fields.get("tool_calls") or fields.get("function_call")
-    if isinstance(logprobs, dict):
-        logprobs = {name: value for name, value in logprobs.items() if value is not None} or None
-    return assistant_message(
-        content=content or "",
-        reasoning=[reasoning, thinking],
-        refusal=text_in(fields.get("refusal")) or refusal,
-        calls=_read_calls(fields) if has_calls else [],
-        logprobs=logprobs if isinstance(logprobs, dict) else None,
-        extra=extra_in(fields, _MESSAGE_MEMBERS),
-    )
+def _said_logprobs(logprobs: JSON) -> JSON:
+    said = {name: value for name, value in object_in(logprobs).items() if value is not None}
+    return said or None
 
 
 def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:
@@ -308,15 +372,13 @@ def _read_calls(fields: JSONObject) -> list[CallParts]:
     return calls
 
 
+@dataclass
 class _StreamedCall:
-    """One tool call of which some pieces have come."""
-
-    def __init__(self, index: JSON) -> None:
-        self.position = index if isinstance(index, int) else 0
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.extra: JSONObject = {}
+    position: int
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    extra: JSONObject = field(default_factory=dict)
 
 
 class _StreamedCompletion:
@@ -376,7 +438,8 @@ class _StreamedCompletion:
         call = self._call_at.get(index)
         is_another = index is None or (identifier and call and call.id not in ("", identifier))
         if call is None or (name and is_another):
-            call = self._call_at[index] = _StreamedCall(index)
+            position = index if isinstance(index, int) else 0
+            call = self._call_at[index] = _StreamedCall(position)
             self._calls.append(call)
         call.id = call.id or identifier
         call.name = call.name or name
@@ -425,3 +488,180 @@ def _join(whole: JSONObject, piece: JSONObject) -> None:
             before.extend(value)
         else:
             whole[name] = value
+
+
+def decode(payload: bytes) -> JSONObject:
+    """Decode a JSON object; lone surrogates become U+FFFD, NaN and infinities null.
+
+    Raises:
+        InvalidAnswerError: The payload is not JSON, not an object, or nested too deeply.
+
+    """
+    try:
+        try:
+            value: JSON = msgspec.json.decode(payload)
+        except (msgspec.MsgspecError, UnicodeError):
+            value = _decode_unclean(payload)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else "not JSON"
+        raise InvalidAnswerError(f"the body is {reason}: {_beginning(payload)}") from error
+    if not isinstance(value, dict):
+        raise InvalidAnswerError(f"the body is not a JSON object: {_beginning(payload)}")
+    return value
+
+
+def decode_events(events: Iterable[bytes]) -> Iterator[JSONObject]:
+    """Decode the data of server-sent events up to `[DONE]`, without empty ones."""
+    for event in events:
+        data = event.strip()
+        if data == b"[DONE]":
+            return
+        if data:
+            yield decode(data)
+
+
+def _decode_unclean(payload: bytes) -> JSON:
+    # The strict decoder refused it; the standard library takes more.
+    value = json.loads(
+        payload.decode("utf-8-sig", errors="replace"),
+        parse_constant=lambda _: None,
+        parse_float=_finite,
+    )
+    text = json.dumps(value, ensure_ascii=False)
+    return msgspec.json.decode(_LONE_SURROGATE.sub("\ufffd", text))
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _beginning(payload: bytes) -> str:
+    text = " ".join(payload[: 4 * _NUM_SHOWN].decode("utf-8", errors="replace").split())
+    return text[:_NUM_SHOWN] if text else "it is empty"
+
+
+def error_in(error: JSON) -> InvalidAnswerError:
+    """Return the error that a body with status 200 carries, in the provider's words.
+
+    Its status is the one that the body names. What it means is told by `api_errors.error_of_body`.
+    """
+    fields: JSONObject = error if isinstance(error, dict) else {"message": error}
+    codes = [str(fields[key]) for key in ("code", "type", "status") if fields.get(key) is not None]
+    numbers = [int(code) for code in codes if code.isdecimal() and len(code) == len("500")]
+    words = text_in(fields.get("message")) or msgspec.json.encode(error).decode()
+    # OpenRouter puts the words of the provider behind it here.
+    raw = text_in(object_in(fields.get("metadata")).get("raw"))
+    details = "".join(f" ({part})" for part in (raw[:_NUM_SHOWN], *codes[:1]) if part)
+    message = f"the endpoint answered with an error: {words}{details}"
+    return InvalidAnswerError(message, status=numbers[0] if numbers else None)
+
+
+def split_thought(text: str, *, is_separate: bool = False) -> tuple[str, str]:
+    """Return the leading `<think>…</think>` of a text without its tags, and the rest of the text.
+
+    Without the closing tag everything is thought, since the model was cut off. Chat templates
+    that write the opening tag into the prompt leave only the closing one; that form is not looked
+    for where the endpoint gave reasoning of its own (`is_separate`). A closing tag after a blank or
+    a quotation mark is one that the model talks about, unless an opened thought has no other.
+    """
+    closing = _END_OF_THOUGHT.search(text)
+    if text.lstrip().startswith(_OPENING):
+        opened = text.lstrip().removeprefix(_OPENING)
+        parts = _END_OF_THOUGHT.split(opened, 1) if closing else opened.split(_CLOSING, 1)
+        return parts[0].strip(), "".join(parts[1:]).lstrip()
+    if closing is None or is_separate or _OPENING in (before := text[: closing.start()]):
+        return "", text
+    return before.strip(), text[closing.end() :].lstrip()
+
+
+def tool_calls_of(calls: Sequence[CallParts]) -> list[ToolCall]:
+    """Return tool calls; those without an id get a unique `call_<n>`."""
+    taken = {call.id for call in calls if isinstance(call.id, str)}
+    made = []
+    for position, call in enumerate(calls):
+        identifier = text_in(call.id)
+        if not identifier:
+            number = position
+            while (identifier := f"call_{number}") in taken:
+                number += 1
+            taken.add(identifier)
+        function = FunctionCall(text_in(call.name), argument_text(call.arguments))
+        made.append(ToolCall(identifier, function, extra=call.extra or msgspec.UNSET))
+    return made
+
+
+def is_thought(message: Message) -> bool:
+    """Return whether a message is reasoning alone: many endpoints refuse one without content."""
+    is_all = all(item.get("type") == "reasoning" for item in message.response_items)
+    return message.is_reasoning_only and not message.refusal and is_all
+
+
+def finished_answer(
+    body: JSONObject,
+    word: JSON,
+    *,
+    content: str | list[JSONObject],
+    usage: Usage,
+    reasoning: Sequence[str] = (),
+    refusal: str = "",
+    calls: Sequence[CallParts] = (),
+    logprobs: JSON = None,
+    extra: JSONObject | None = None,
+    response_items: list[JSONObject] | None = None,
+) -> Answer:
+    """Return the answer of what was read; without text its content is "", or None with tool calls.
+
+    Args:
+        body: The whole body, which names the model and the answer.
+        word: The endpoint's own word for why the message ended.
+        content: Text or chat content parts.
+        usage: Its token counts.
+        reasoning: Pieces of reasoning that the endpoint sent apart from the text.
+        refusal: The text of a refusal.
+        calls: Tool calls.
+        logprobs: Log probabilities in chat shape.
+        extra: What else the endpoint said of the message.
+        response_items: The items that chat shape cannot say.
+
+    Raises:
+        ServerError: The endpoint could not finish it.
+
+    """
+    said = word if isinstance(word, str) else ""
+    if said in _FAILURES:
+        raise ServerError(f'the endpoint ended the message with finish_reason "{said}"')
+    if isinstance(content, str) and "think>" in content:
+        thought, content = split_thought(content, is_separate=any(reasoning))
+        reasoning = [*reasoning, thought]
+    tool_calls = tool_calls_of(calls) if calls else []
+    reason = _FINISH_REASONS.get(said, "stop")
+    if tool_calls and reason == "stop":
+        reason = "tool_calls"
+    model, response_id = body.get("model"), body.get("id")
+    return Answer(
+        message=Message(
+            role="assistant",
+            content=None if tool_calls and not content else content,
+            reasoning="\n".join(filter(None, reasoning)) or None,
+            refusal=refusal or None,
+            tool_calls=tool_calls,
+            response_items=response_items or [],
+            logprobs=logprobs,
+            extra=extra or {},
+        ),
+        finish_reason=reason,
+        unknown_finish=None if said in _FINISH_REASONS else said[:_MAX_WORD],
+        usage=usage,
+        model=model if isinstance(model, str) and model else None,
+        response_id=response_id[:_MAX_WORD] if isinstance(response_id, str) else "",
+    )
+
+
+def usage_of(payload: bytes) -> Usage:
+    """Return the token counts of a body of any wire format, whatever else is wrong with it."""
+    try:
+        usage = object_in(decode(payload).get("usage"))
+    except InvalidAnswerError:
+        return Usage()
+    return usage_in(usage, *(("input", "output") if "input_tokens" in usage else ()))

@@ -1,18 +1,14 @@
 """The client of one endpoint: its replicas, its limits and what is tried again.
 
-`Client.answer` is the way of a request: it is written once, waits for a place at a replica, is
-sent, and is tried again where the error may pass. `Replicas.slot` is the place: what it meets is
-recorded when it is left.
+`Conversation.answer` is the way of a request: it is written once, waits for a place at a replica,
+is sent, and is tried again where the error may pass.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
@@ -37,18 +33,25 @@ from gymcli.types import Answer, Request
 __all__ = ["Client", "Conversation"]
 
 
+class Replica(NamedTuple):
+    """One address of the endpoint."""
+
+    target: Target
+    limiter: ConcurrencyLimiter
+
+
 class Client:
     """Asks one endpoint; an async context manager that holds its connections.
 
-    Not more than `concurrency` requests are under way at once at an address, however many callers
-    there are; one that waits before its next try does not count.
+    At most `concurrency` requests are under way at an address, however many callers there are; a
+    request that waits before its next try does not count.
 
     Args:
         endpoint: Who is asked.
         concurrency: Requests under way at once, at most.
-        limiters: Those of the run, where other models of it may be behind the same address.
+        limiters: The run's own; other models of the run may be behind the same address.
         clock: Returns the time in seconds.
-        sleep: Waits so many seconds.
+        sleep: Waits this many seconds.
 
     """
 
@@ -62,84 +65,35 @@ class Client:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.endpoint = endpoint
-        self._clock = clock
-        self._dialect = DIALECTS[endpoint.dialect]
-        self._transport = Transport(endpoint)
+        self.clock = clock
+        self.transport = Transport(endpoint)
         limiters = limiters or SharedLimiters(concurrency, clock=clock, sleep=sleep)
-        self._replicas = Replicas(
-            [
-                Replica(self._transport.target(address), limiters.of(address, endpoint))
-                for address in endpoint.addresses
-            ]
-        )
-        self._retries = RetryPolicy(
-            endpoint, lambda: self._replicas.was_reached, clock=clock, sleep=sleep
+        self.replicas = [
+            Replica(self.transport.target(address), limiters.of(address, endpoint))
+            for address in endpoint.addresses
+        ]
+        self.has_answered = False
+        self.retries = RetryPolicy(
+            endpoint,
+            lambda: any(replica.limiter.breaker.was_reached for replica in self.replicas),
+            clock=clock,
+            sleep=sleep,
         )
 
     async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
+        await self.transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._transport.__aexit__(kind, error, trace)
+    async def __aexit__(self, *exception: object) -> None:
+        await self.transport.__aexit__(*exception)
 
-    @property
-    def num_outages(self) -> int:
-        """How often an address of the endpoint was gone."""
-        return sum(limiter.breaker.num_outages for limiter in self._replicas.limiters)
+    async def answer(self, request: Request) -> Answer:
+        """Answer a request that stands alone, as `Conversation.answer` does.
 
-    @property
-    def outage_seconds(self) -> float:
-        """How long addresses of the endpoint were gone, all of them together."""
-        return sum(limiter.breaker.outage_seconds for limiter in self._replicas.limiters)
-
-    def conversation(self) -> Conversation:
-        """Return a conversation, whose requests go to the same replica as long as it is up."""
-        return Conversation(self, self._clock)
-
-    async def answer(self, request: Request, conversation: Conversation | None = None) -> Answer:
-        """Answer a request with one message.
-
-        Args:
-            request: What is asked; `request.tries` counts what was tried in vain.
-            conversation: The one it belongs to. None: it stands alone, and nothing of it came from
-                this endpoint, so that nothing of what endpoints alone understand is sent.
-
-        Raises:
-            ModelError: The endpoint gave no usable answer.
-            EndpointGoneError: It was given up; every later request ends so, too.
-
+        None of its messages came from this endpoint, so no field is sent back that only the
+        endpoint understands.
         """
-        payload = self.payload(request, sends_back=conversation is not None)
-        place = conversation or self.conversation()
-        state = RequestState(self._clock(), len(payload), request.params, request.tries)
-
-        async def ask() -> Answer:
-            async with self._replicas.slot(state, place) as replica:
-                answer = await self._transport.ask(replica.target, payload, request.tries)
-                state.usage = answer.usage
-                return answer
-
-        try:
-            answer = await ask()
-        except ModelError as error:
-            if not is_retried(error):
-                raise
-            answer = await self._retries.resume(ask, error, state)
-        if self.endpoint.dialect == "responses" and answer.finish_reason in ("stop", "tool_calls"):
-            # llama.cpp calls an answer completed that took all the tokens it may take.
-            longest = max_answer_tokens(request.params)
-            if longest is not None and answer.usage.completion_tokens >= longest:
-                answer.finish_reason = "length"
-        if not (self.endpoint.emulate_tools and may_call(request)):
-            return answer
-        turn = sum(message.role == "assistant" for message in request.messages)
-        return restore(answer, id_prefix=f"call_{turn}")
+        return await Conversation(self).answer(request, sends_back=False)
 
     def payload(self, request: Request, *, sends_back: bool = False) -> bytes:
         """Return the body that a request is sent with.
@@ -154,7 +108,7 @@ class Client:
         """
         endpoint = self.endpoint
         try:
-            body = self._dialect.body(
+            body = DIALECTS[endpoint.dialect].body(
                 emulate(request) if endpoint.emulate_tools else request,
                 endpoint.model,
                 stream=endpoint.stream,
@@ -166,21 +120,12 @@ class Client:
             raise RequestRefusedError(f"the request cannot be written as JSON: {error}") from error
 
 
-class Replica(NamedTuple):
-    """One address of the endpoint."""
-
-    target: Target
-    limiter: ConcurrencyLimiter
-
-
 @dataclass(eq=False)
 class Conversation:
-    """One conversation with an endpoint, at one replica, which may know its beginning."""
+    """One conversation with an endpoint: its requests go to one replica as long as that is up."""
 
     client: Client
-    clock: Clock
     replica: Replica | None = None
-    """Where its next request goes, as long as that is up."""
     failed_at: Replica | None = None
     """Where it failed the last time."""
     past_waits: float = 0.0
@@ -188,83 +133,85 @@ class Conversation:
     idle_since: float | None = None
     """When the wait began that is not over."""
 
-    async def answer(self, request: Request) -> Answer:
-        """Answer the conversation with one message, as `Client.answer` does."""
-        return await self.client.answer(request, self)
-
     @property
     def waited(self) -> float:
         """Seconds, until now, in which it had a request and nobody worked on that.
 
         In line for others, for a pause or for an address that is gone, and between two tries.
         """
-        current = 0.0 if self.idle_since is None else self.clock() - self.idle_since
+        current = 0.0 if self.idle_since is None else self.client.clock() - self.idle_since
         return self.past_waits + current
 
+    async def answer(self, request: Request, *, sends_back: bool = True) -> Answer:
+        """Answer a request with one message.
 
-class Replicas:
-    """The addresses of one endpoint, which share its requests by how busy each of them is."""
-
-    def __init__(self, replicas: Sequence[Replica]) -> None:
-        self._all = tuple(replicas)
-        self._has_answered = False
-
-    @property
-    def limiters(self) -> list[ConcurrencyLimiter]:
-        """Those of all addresses."""
-        return [replica.limiter for replica in self._all]
-
-    @property
-    def was_reached(self) -> bool:
-        """Whether one of them ever answered anything."""
-        return any(limiter.breaker.was_reached for limiter in self.limiters)
-
-    @asynccontextmanager
-    async def slot(
-        self, request: RequestState, conversation: Conversation
-    ) -> AsyncIterator[Replica]:
-        """Wait for a place for one try of a request, and record how the try ends.
+        Args:
+            request: What is asked; `request.tries` counts what was tried in vain.
+            sends_back: Send the fields of earlier messages that this endpoint wants back.
 
         Raises:
-            EndpointGoneError: All addresses were given up.
+            ModelError: The endpoint gave no usable answer.
+            EndpointGoneError: It was given up; every later request ends so, too.
 
         """
-        clock = conversation.clock
-        replica = self._choose(conversation)
-        if not replica.limiter.try_acquire(request):
-            conversation.idle_since = conversation.idle_since or clock()
-            while not await replica.limiter.acquire(request):
-                replica = self._choose(conversation)
-        if conversation.idle_since is not None:
-            conversation.past_waits, conversation.idle_since = conversation.waited, None
-        conversation.replica = replica
-        began_at = clock()
+        client, endpoint = self.client, self.client.endpoint
+        payload = client.payload(request, sends_back=sends_back)
+        state = RequestState(client.clock(), len(payload), request.params, request.tries)
         try:
-            yield replica
+            answer = await self._try(payload, state)
         except ModelError as error:
-            error.follows_answers = self._has_answered
+            if not is_retried(error):
+                raise
+            answer = await client.retries.resume(lambda: self._try(payload, state), error, state)
+        if endpoint.dialect == "responses" and answer.finish_reason in ("stop", "tool_calls"):
+            # llama.cpp calls an answer completed that took all the tokens it may take.
+            longest = max_answer_tokens(request.params)
+            if longest is not None and answer.usage.completion_tokens >= longest:
+                answer.finish_reason = "length"
+        if not (endpoint.emulate_tools and may_call(request)):
+            return answer
+        turn = sum(message.role == "assistant" for message in request.messages)
+        return restore(answer, id_prefix=f"call_{turn}")
+
+    async def _try(self, payload: bytes, request: RequestState) -> Answer:
+        """Wait for a place at a replica, ask it once, and record how that ends."""
+        client = self.client
+        replica = self._choose()
+        if replica.limiter.admit(request) > 0:
+            self.idle_since = self.idle_since or client.clock()
+            while not await replica.limiter.acquire(request):
+                replica = self._choose()
+        if self.idle_since is not None:
+            self.past_waits, self.idle_since = self.waited, None
+        self.replica, limiter = replica, replica.limiter
+        began_at = client.clock()
+        try:
+            answer = await client.transport.ask(replica.target, payload, request.tries)
+        except ModelError as error:
+            error.follows_answers = client.has_answered
             was_refused = request.was_refused
-            replica.limiter.failed(request, error)
+            limiter.failed(request, error)
             if was_refused or not request.was_refused:  # the first refusal says little
-                conversation.failed_at, conversation.replica = replica, None
+                self.failed_at, self.replica = replica, None
             if is_retried(error):
                 was_worked_on = not (is_overload(error) or is_absence(error))
-                conversation.idle_since = clock() if was_worked_on else began_at
+                self.idle_since = client.clock() if was_worked_on else began_at
             raise
         except BaseException:
-            replica.limiter.cancelled(request)
+            limiter.cancelled(request)
             raise
-        self._has_answered = True
-        replica.limiter.succeeded(request)
+        client.has_answered = True
+        request.usage = answer.usage
+        limiter.succeeded(request)
+        return answer
 
-    def _choose(self, conversation: Conversation) -> Replica:
-        """Return the replica for the next request of a conversation."""
-        current, failed_at = conversation.replica, conversation.failed_at
+    def _choose(self) -> Replica:
+        current, failed_at = self.replica, self.failed_at
         if current and not (current.limiter.breaker.is_open or current.limiter.is_paused):
             return current
         up: list[Replica] = []
         gone: list[Replica] = []
-        for replica in self._all:
+        for replica in self.client.replicas:
             (gone if replica.limiter.breaker.is_open else up).append(replica)
         if gone and not up and all(one.limiter.breaker.has_given_up for one in gone):
             last = min(gone, key=lambda replica: replica.limiter.breaker.outage_seconds)

@@ -15,6 +15,7 @@ import msgspec
 from gymcli.nemo_gym.payload import object_in, objects_in, text_in
 from gymcli.types import (
     JSON,
+    JSON_ERRORS,
     Answer,
     FinishReason,
     FunctionCall,
@@ -52,7 +53,10 @@ def emulate(request: Request) -> Request:
     if not may_call(request):
         return Request(messages=messages, params=params)
     functions, may_answer = _chosen(functions, choice)
-    answer = _answer_schema(params.get("response_format")) if may_answer else None
+    answer: JSONObject | None = None
+    if may_answer:  # as the request asks for it, or any text
+        asked = object_in(object_in(params.get("response_format")).get("json_schema")).get("schema")
+        answer = asked if isinstance(asked, dict) else {"type": "string"}
     params["response_format"] = {
         "type": "json_schema",
         "json_schema": {"name": "reply", "schema": _schema(functions, answer)},
@@ -69,41 +73,41 @@ def may_call(request: Request) -> bool:
 def restore(answer: Answer, *, id_prefix: str = "call") -> Answer:
     """Turn the text of an answer to an emulated request back into a tool call or plain text.
 
-    Only for answers to requests of which `may_call` is true. The call's id is `<id_prefix>_0`; give
-    each turn its own prefix. Text that is neither form stays as it is. Of one that was cut off, the
-    beginning of the answer is left, and nothing of a call.
+    Only for answers to requests of which `may_call` is true; the answer itself is changed. The
+    call's id is `<id_prefix>_0`: each turn needs its own prefix. Text that is neither form stays as
+    it is. Of one that was cut off, the beginning of the answer is left, and nothing of a call.
     """
+    message = answer.message
     try:
-        value: JSON = msgspec.json.decode(answer.message.text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return _cut_off(answer) if answer.finish_reason in _CUT else answer
+        value: JSON = msgspec.json.decode(message.text)
+    except JSON_ERRORS:
+        if answer.finish_reason in _CUT:
+            _cut_off(message)
+        return answer
     fields = object_in(value)
     if fields.keys() == {"answer"}:
         text = fields["answer"]
-        content = text if isinstance(text, str) else msgspec.json.encode(text).decode()
-        message = msgspec.structs.replace(answer.message, content=content)
-        return msgspec.structs.replace(answer, message=message)
-    if fields.keys() - {"arguments"} == {"tool"} and isinstance(fields["tool"], str):
+        message.content = text if isinstance(text, str) else msgspec.json.encode(text).decode()
+    elif fields.keys() - {"arguments"} == {"tool"} and isinstance(fields["tool"], str):
         arguments = msgspec.json.encode(fields.get("arguments", {})).decode()
-        call = ToolCall(f"{id_prefix}_0", FunctionCall(fields["tool"], arguments))
-        message = msgspec.structs.replace(answer.message, content=None, tool_calls=[call])
-        return msgspec.structs.replace(answer, message=message, finish_reason="tool_calls")
+        message.content = None
+        message.tool_calls = [ToolCall(f"{id_prefix}_0", FunctionCall(fields["tool"], arguments))]
+        answer.finish_reason = "tool_calls"
     return answer
 
 
-def _cut_off(answer: Answer) -> Answer:
-    """Return the answer that a reply had begun before it was cut off; nothing of a call."""
-    text = answer.message.text.lstrip()
+def _cut_off(message: Message) -> None:
+    """Leave the answer that a reply had begun before it was cut off; nothing of a call."""
+    text = message.text.lstrip()
     inside = text[1:].lstrip()
     if not text.startswith("{") or not any(
         inside.startswith(key) or key.startswith(inside) for key in _KEYS
     ):
-        return answer
-    content = None
+        return
+    message.content = None
     if inside.startswith(_KEYS[0]):
-        content = _begun_text(inside.removeprefix(_KEYS[0]).lstrip().removeprefix(":").lstrip())
-    message = msgspec.structs.replace(answer.message, content=content)
-    return msgspec.structs.replace(answer, message=message)
+        value = inside.removeprefix(_KEYS[0]).lstrip().removeprefix(":").lstrip()
+        message.content = _begun_text(value)
 
 
 def _begun_text(value: str) -> str:
@@ -119,7 +123,6 @@ def _begun_text(value: str) -> str:
 
 
 def _functions(request: Request) -> list[JSONObject]:
-    """Return the definitions of the request's function tools."""
     found = (tool.get("function") for tool in request.tools)
     return [function for function in found if isinstance(function, dict)]
 
@@ -135,15 +138,7 @@ def _chosen(functions: list[JSONObject], choice: JSON) -> tuple[list[JSONObject]
     return left or functions, bool(allowed) and allowed.get("mode") != "required"
 
 
-def _answer_schema(response_format: JSON) -> JSONObject:
-    """Return the schema of a plain answer: the one that the request asks for, or any text."""
-    inner = object_in(object_in(response_format).get("json_schema"))
-    schema = inner.get("schema")
-    return schema if isinstance(schema, dict) else {"type": "string"}
-
-
 def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObject:
-    """Return the schema of a reply; definitions of the tools' schemas move to its root."""
     definitions: JSONObject = {}
     branches: list[JSONObject] = []
     for position, function in enumerate(functions):
@@ -152,6 +147,7 @@ def _schema(functions: list[JSONObject], answer: JSONObject | None) -> JSONObjec
         branches.append(_object_schema({"tool": tool, "arguments": arguments}))
     if answer is not None:
         branches.append(_object_schema({"answer": _hoisted(answer, "answer_", definitions)}))
+    # The definitions of the tools' schemas move to the root of the whole one.
     schema: JSONObject = branches[0] if len(branches) == 1 else {"anyOf": branches}
     return {**schema, "$defs": definitions} if definitions else schema
 
@@ -211,7 +207,6 @@ def _prompt(functions: list[JSONObject], *, may_answer: bool) -> str:
 
 
 def _with_system(messages: list[Message], prompt: str) -> list[Message]:
-    """Add a text to the leading system message, or put one in front."""
     first = messages[0] if messages else None
     if first is None or first.role not in ("system", "developer"):
         return [Message(role="system", content=prompt), *messages]
@@ -242,7 +237,7 @@ def _without_calls(messages: list[Message]) -> list[Message]:
 def _call_text(call: ToolCall) -> str:
     try:
         arguments: JSON = msgspec.json.decode(call.arguments or "{}")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except JSON_ERRORS:
         arguments = call.arguments
     return msgspec.json.encode({"tool": call.name, "arguments": arguments}).decode()
 

@@ -11,7 +11,6 @@ import io
 import re
 import ssl
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple, Self, cast
 
 import aiohttp
@@ -26,8 +25,8 @@ from gymcli.errors import (
     InvalidAnswerError,
     ModelError,
 )
-from gymcli.models.answer_body import usage_of
 from gymcli.models.api_errors import error_of_body, error_of_status, one_line
+from gymcli.models.chat import usage_of
 from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import Endpoint
 from gymcli.types import Answer, Tries
@@ -86,6 +85,11 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         endpoint = self._endpoint
+        headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "gymcli"})
+        if endpoint.api_key is not None:
+            headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
+        # The endpoint's own replace ours.
+        headers.update({name: text.get_secret_value() for name, text in endpoint.headers.items()})
         connector = aiohttp.TCPConnector(
             limit=0,  # limiters bound what is under way; here nothing may wait
             ssl=_ssl_context(endpoint),
@@ -97,7 +101,7 @@ class Transport:
         connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers=_headers(endpoint),
+            headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
                 total=None,  # `ask` limits it, reading included
@@ -109,12 +113,7 @@ class Transport:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         assert self._session is not None, "left before it was entered"
         await self._session.close()
 
@@ -132,44 +131,42 @@ class Transport:
 
         """
         assert self._session is not None, "the client is used outside its `async with`"
+        endpoint, place = self._endpoint, target.place
         data = payload if len(payload) < _LARGE_BODY else io.BytesIO(payload)
+        body: bytes | list[bytes]
         try:
-            async with asyncio.timeout(self._endpoint.total_timeout):
+            async with asyncio.timeout(endpoint.total_timeout):
                 response = await self._session.post(target.url, data=data, allow_redirects=False)
-                body = await self._read(response, target.place)
+                is_refusal = response.status // 100 != 2
+                try:
+                    if response.content_type == "text/event-stream" and not is_refusal:
+                        body = await _read_events(response, place)
+                    else:
+                        body = await read_body(response, place, endpoint.idle_timeout)
+                except aiohttp.ClientConnectionError as error:
+                    if isinstance(error, TimeoutError):
+                        raise
+                    # An endpoint that has begun to answer is there: a connection could be made.
+                    raise aiohttp.ClientPayloadError(str(error)) from error
+                finally:
+                    response.release()
         except TimeoutError as error:
-            raise EndpointTimeoutError(f"{target.place}: {self._timeout_text(error)}") from error
+            raise EndpointTimeoutError(f"{place}: {self._timeout_text(error)}") from error
         except aiohttp.ClientError as error:
-            raise EndpointConnectionError(f"{target.place}: {self._break_text(error)}") from error
+            raise EndpointConnectionError(f"{place}: {self._break_text(error)}") from error
+        whole = body if isinstance(body, bytes) else b""
+        if is_refusal:
+            raise error_of_status(
+                response.status, response.headers, whole, place=place, endpoint=endpoint
+            )
         try:
             if isinstance(body, list):
-                body = self._dialect.assemble(body)
-            return self._dialect.answer(body)
+                whole = self._dialect.assemble(body)
+            return self._dialect.answer(whole)
         except ModelError as error:
-            whole = body if isinstance(body, bytes) else b""
             tries.usage.add(usage_of(whole))
             # Not `from error`: a traceback would show the words before secrets were taken out.
-            raise error_of_body(error, whole, target.place, self._endpoint) from None
-
-    async def _read(self, response: aiohttp.ClientResponse, place: str) -> bytes | list[bytes]:
-        """Return the body, or the data of its events where it is streamed."""
-        endpoint = self._endpoint
-        try:
-            if response.status // 100 != 2:
-                refusal = await read_body(response, place, endpoint.idle_timeout)
-                raise error_of_status(
-                    response.status, response.headers, refusal, place=place, endpoint=endpoint
-                )
-            if response.content_type == "text/event-stream":
-                return await _read_events(response, place)
-            return await read_body(response, place, endpoint.idle_timeout)
-        except aiohttp.ClientConnectionError as error:
-            if isinstance(error, TimeoutError):
-                raise
-            # An endpoint that has begun to answer is there: a connection could be made.
-            raise aiohttp.ClientPayloadError(str(error)) from error
-        finally:
-            response.release()
+            raise error_of_body(error, whole, place, endpoint) from None
 
     def _timeout_text(self, error: TimeoutError) -> str:
         endpoint = self._endpoint
@@ -234,7 +231,8 @@ async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -
                 raise aiohttp.SocketTimeoutError("the body stood still") from error
             raise
         num_bytes += len(chunks[-1])
-        _check_size(num_bytes, place)
+        if num_bytes > MAX_ANSWER_BYTES:
+            raise _too_long(place)
     return b"".join(chunks)
 
 
@@ -280,18 +278,13 @@ class EventReader:
 
 
 async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[bytes]:
-    """Read a stream to its last event, up to the limit.
-
-    Raises:
-        InvalidAnswerError: It is longer.
-
-    """
     reader = EventReader()
     events: list[bytes] = []
     num_bytes = 0
     async for chunk in response.content.iter_any():
         num_bytes += len(chunk)
-        _check_size(num_bytes, place)
+        if num_bytes > MAX_ANSWER_BYTES:
+            raise _too_long(place)
         new = reader.feed(chunk)
         events += new
         if any(map(_is_last, new)):
@@ -303,34 +296,18 @@ async def _read_events(response: aiohttp.ClientResponse, place: str) -> list[byt
 
 
 def _is_last(event: bytes) -> bool:
-    """Return whether nothing comes after an event: `[DONE]`, or the end of a response."""
+    # An end of a response is the last event of the Responses format.
     return event.strip() == b"[DONE]" or _END_OF_RESPONSE.search(event) is not None
 
 
-def _check_size(num_bytes: int, place: str) -> None:
-    if num_bytes > MAX_ANSWER_BYTES:
-        limit = MAX_ANSWER_BYTES // 2**20
-        raise InvalidAnswerError(f"{place}: the answer is longer than {limit} MiB")
-
-
-def _headers(endpoint: Endpoint) -> CIMultiDict[str]:
-    """Return the headers of every request; the endpoint's own replace ours."""
-    headers = CIMultiDict({"Content-Type": "application/json", "User-Agent": "gymcli"})
-    if endpoint.api_key is not None:
-        headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
-    headers.update({name: text.get_secret_value() for name, text in endpoint.headers.items()})
-    return headers
+def _too_long(place: str) -> InvalidAnswerError:
+    limit = MAX_ANSWER_BYTES // 2**20
+    return InvalidAnswerError(f"{place}: the answer is longer than {limit} MiB")
 
 
 def _ssl_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """Return the context that trusts the endpoint's own authorities; True for the system's.
-
-    Raises:
-        ConfigError: The file cannot be read, or holds no certificate.
-
-    """
     if endpoint.ca_file is None:
-        return True
+        return True  # the system's authorities
     try:
         return ssl.create_default_context(cafile=str(endpoint.ca_file))
     except OSError as error:  # ssl.SSLError is one

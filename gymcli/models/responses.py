@@ -7,22 +7,14 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.answer_body import (
-    assistant_message,
-    decode,
-    decode_events,
-    error_in,
-    finished_answer,
-    is_thought,
-)
+from gymcli.models.chat import decode, decode_events, error_in, finished_answer, is_thought
 from gymcli.nemo_gym.payload import (
-    count_in,
     joined_text,
     list_in,
     object_in,
     objects_in,
     text_in,
-    usage_from_responses,
+    usage_in,
 )
 from gymcli.nemo_gym.responses_items import (
     NOT_IN_RESPONSES,
@@ -86,22 +78,17 @@ class Responses:
         output = objects_in(body["output"])
         turn = read_turn(output)
         is_opaque = any(item.get("encrypted_content") or item.get("phase") for item in output)
-        message = assistant_message(
+        answer = finished_answer(
+            body,
+            _finish_word(body),
             content=joined_text(turn.parts or []),
             reasoning=turn.reasoning,
             refusal=turn.refusal,
             calls=turn.calls,
             logprobs=_logprobs(output),
             extra=turn.extra,
-        )
-        if turn.others or is_opaque:
-            message.response_items = output
-        answer = finished_answer(
-            message,
-            _finish_word(body),
-            usage=usage_from_responses(object_in(body.get("usage"))),
-            model=body.get("model"),
-            response_id=body.get("id"),
+            response_items=output if turn.others or is_opaque else None,
+            usage=usage_in(body.get("usage"), "input", "output"),
         )
         is_cut = status == "incomplete" or body.get("incomplete_details")
         if not output and not is_cut and not answer.usage.completion_tokens:
@@ -120,12 +107,17 @@ class Responses:
             if event.get("type") in _LAST_EVENTS:
                 response = event.get("response")
                 if isinstance(response, dict) and not response.get("output") and done:
-                    done.sort(key=lambda event: count_in(event, "output_index"))
+                    done.sort(key=_output_index)
                     response = {**response, "output": [event.get("item") for event in done]}
                 return msgspec.json.encode(response)
             if event.get("type") == "error" or event.get("error"):
                 return msgspec.json.encode({"error": event.get("error") or event})
         raise InvalidAnswerError("the stream ended early: no event carries the response")
+
+
+def _output_index(event: JSONObject) -> int:
+    index = event.get("output_index")
+    return index if isinstance(index, int) else 0
 
 
 def _finish_word(body: JSONObject) -> str:
@@ -136,7 +128,6 @@ def _finish_word(body: JSONObject) -> str:
 
 
 def _logprobs(output: list[JSONObject]) -> JSON:
-    """Return the log probabilities of all output text in chat shape, or None."""
     parts = [part for item in output for part in objects_in(item.get("content"))]
     entries = [entry for part in parts for entry in list_in(part.get("logprobs"))]
     return {"content": entries} if entries else None

@@ -9,9 +9,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_ran
 
 from gymcli.errors import ModelError
 from gymcli.models.api_errors import is_overload, is_retried, is_unreachable
-from gymcli.models.circuit_breaker import FIRST_CONTACT_DEADLINE
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.limits import Clock, RequestState, Sleep
+from gymcli.models.limits import FIRST_CONTACT_DEADLINE, Clock, RequestState, Sleep
 from gymcli.types import Answer
 
 __all__ = ["RetryPolicy"]
@@ -30,12 +29,7 @@ _MAX_UNREACHABLE_WAIT = 5.0
 class RetryPolicy:
     """Tries again what failed, within an endpoint's attempts and deadline.
 
-    Args:
-        endpoint: Says how often and how long.
-        was_reached: Returns whether the endpoint ever answered anything.
-        clock: Returns the time in seconds.
-        sleep: Waits so many seconds.
-
+    `was_reached` returns whether the endpoint ever answered anything.
     """
 
     def __init__(
@@ -49,14 +43,9 @@ class RetryPolicy:
     async def resume(
         self, call: Callable[[], Awaitable[Answer]], failed: ModelError, request: RequestState
     ) -> Answer:
-        """Go on after a first try that failed; retries are counted in `request.tries`.
+        """Go on with `call` after a first try that failed; retries are counted in `request.tries`.
 
         The first try is the caller's, since almost all requests need no other one.
-
-        Args:
-            call: Makes one try.
-            failed: How the first try ended.
-            request: Knows since when the request is there, and how long it only waited.
 
         Raises:
             ModelError: The last try's error.

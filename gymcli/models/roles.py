@@ -1,4 +1,4 @@
-"""The models beside the policy: which of them play the roles of a run, and what they are asked.
+"""The models that play the roles of a run: what the user named for them, and what they are asked.
 
 A role's source is what the user named: an endpoint, an embedded model, or the environment's own
 stand-in. `RoleModels` asks the sources for the attempts of a run, each question once.
@@ -11,8 +11,8 @@ import difflib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from gymcli.environment.contract import Cache, Environment, Model
@@ -88,7 +88,6 @@ def _is_address(spec: str) -> bool:
 
 
 def _base_and_dialect(address: str) -> tuple[str, str | None]:
-    """Split an address into its base and the wire format that its last segment names."""
     address = address.rstrip("/")
     head, _, last = address.rpartition("/")
     return (head, last) if last in SCALAR_DIALECTS else (address, None)
@@ -171,12 +170,7 @@ def check_declared(
     given: Iterable[str],
     environments: Mapping[str, type[Environment[Task]]],
 ) -> None:
-    """Check that environments declare the roles that have models, and have those they require.
-
-    Args:
-        sources: Every role that has a model.
-        given: Those that options name; one that nobody declares is a mistake.
-        environments: The environments of the run by name.
+    """Check that environments declare the roles that options gave, and have those they require.
 
     Raises:
         UsageError: A required role has no model, an option names a role that nobody has, or a
@@ -214,9 +208,7 @@ def check_missing(
 ) -> list[str]:
     """Warn of the optional roles whose models were named and are not there.
 
-    Args:
-        reasons: Why there is no model, by role; of roles that nobody declares nothing is said.
-        environments: The environments of the run by name.
+    `reasons` says why there is no model, by role; roles that nobody declares are passed over.
 
     Raises:
         UsageError: A role that an environment requires is among them.
@@ -243,7 +235,7 @@ class ModelPool:
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
-        self._limiters = SharedLimiters(concurrency)
+        self.limiters = SharedLimiters(concurrency)
         self._opening = asyncio.Lock()
         self._clients: list[tuple[ModelSource, Client]] = []
         self._stack = AsyncExitStack()
@@ -270,64 +262,37 @@ class ModelPool:
                 )
             else:
                 endpoint = source
-            client = Client(endpoint, concurrency=self._concurrency, limiters=self._limiters)
+            client = Client(endpoint, concurrency=self._concurrency, limiters=self.limiters)
             await self._stack.enter_async_context(client)
             self._clients.append((source, client))
             return client
 
-    @property
-    def num_outages(self) -> int:
-        """How often an address was gone."""
-        return self._limiters.num_outages
-
-    @property
-    def outage_seconds(self) -> float:
-        """How long addresses were gone, all of them together."""
-        return self._limiters.outage_seconds
-
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self._stack.aclose()
 
 
+@dataclass(eq=False)
 class RoleModels:
-    """Asks the models that play the roles of a run, unless they answered the same before.
+    """Asks the models that play the roles of a run, unless they answered the same before."""
 
-    Args:
-        sources: The model of each role.
-        params: Request parameters by role; they win over those of the environment.
-        pool: Where the models are opened, which the policy may share.
-        verdicts: The answers on record.
-        spend: Called with every answer's tokens and their cost.
-        ignores_verdicts: Make every call, whatever was answered before, and keep no answer.
-
-    """
-
-    def __init__(
-        self,
-        sources: Mapping[str, RoleSource],
-        *,
-        pool: ModelPool,
-        verdicts: Verdicts,
-        params: Mapping[str, JSONObject] | None = None,
-        spend: Callable[[Usage, float | None], None] | None = None,
-        ignores_verdicts: bool = False,
-    ) -> None:
-        self.sources = sources
-        self.spend = spend
-        self.params = params or {}
-        self.pool = pool
-        self.verdicts = verdicts
-        self._asks_anew = ignores_verdicts
-        # Equal requests at the same time wait for the answer to the first.
-        self._under_way: dict[str, asyncio.Future[Message]] = {}
+    sources: Mapping[str, RoleSource]
+    """The model of each role."""
+    _: KW_ONLY
+    pool: ModelPool
+    """Where the models are opened, which the policy may share."""
+    verdicts: Verdicts
+    """The answers on record."""
+    params: Mapping[str, JSONObject] = field(default_factory=dict)
+    """Request parameters by role; they win over those of the environment."""
+    spend: Callable[[Usage, float | None], None] | None = None
+    """Called with every answer's tokens and their cost."""
+    ignores_verdicts: bool = False
+    """Make every call, whatever was answered before, and keep no answer."""
+    under_way: dict[str, asyncio.Future[Message]] = field(default_factory=dict)
+    """Questions by their keys: equal ones at the same time wait for the answer to the first."""
 
     def of(
         self,
@@ -347,124 +312,16 @@ class RoleModels:
             for role in given
         }
 
-    async def ask(
-        self,
-        role: str,
-        request: Request,
-        total: RoleUse,
-        *,
-        cache: Cache | str | None,
-        schema: JSONObject | None,
-    ) -> Message:
-        """Ask the model of a role, unless the same was answered before; count it in `total`.
 
-        Equal requests at the same time are one call: all of them get its answer, or its error.
-        Only where who asked first was cancelled does the next one ask.
-
-        Raises:
-            RoleError: There is no usable answer; `__cause__` is the client's error, if the call
-                failed.
-            UsageError: Log probabilities of an answer that is kept are asked for.
-
-        """
-        source = self.sources[role]
-        params = {**request.params, **self.params.get(role, {})}
-        request = Request(messages=request.messages, params=params)
-        if cache is None:
-            return await self._ask(role, request, schema, total)
-        if params.get("logprobs") or params.get("top_logprobs"):
-            raise UsageError(
-                f"the role {role}: an answer that is kept has no log probabilities; leave out "
-                f"--role-param {role}.logprobs, or have the environment ask with cache=None"
-            )
-        if self._asks_anew:
-            return compact_answer(await self._ask(role, request, schema, total))
-        kept = cache if isinstance(cache, Cache) else Cache(cache, lambda message: True)
-        key = verdict_key(
-            _asked_name(source), request.messages, schema=schema, params=params, cache=kept.text
-        )
-        while (asking := self._under_way.get(key)) is not None:
-            await asyncio.wait([asking])
-            if not asking.cancelled():
-                message = asking.result()  # or raises what the first one met
-                total.num_cached += 1
-                return message
-        known = self.verdicts.get(key)
-        if known is not None and kept.keeps(known):
-            total.num_cached += 1
-            return compact_answer(known)
-        asking = self._under_way[key] = asyncio.get_running_loop().create_future()
-        try:
-            answer = await self._ask(role, request, schema, total)
-            # Whoever asks first gets what the others do, or a score would depend on the order.
-            message = compact_answer(answer)
-            if kept.keeps(message):
-                self.verdicts.add(key, answer, role=role, model=role_name(source))
-            asking.set_result(message)
-        except GymError as error:
-            asking.set_exception(error)
-            asking.exception()  # or asyncio warns where nobody waits for it
-            raise
-        finally:
-            asking.cancel()
-            del self._under_way[key]
-        return message
-
-    async def _ask(
-        self, role: str, request: Request, schema: JSONObject | None, total: RoleUse
-    ) -> Message:
-        if schema is not None:
-            # Endpoints refuse an open schema that is called strict.
-            is_closed = schema.get("additionalProperties") is False
-            named = {"name": "answer", "schema": schema, "strict": is_closed}
-            form = {"type": "json_schema", "json_schema": named}
-            request = Request(
-                messages=request.messages, params={**request.params, "response_format": form}
-            )
-        started = time.perf_counter()
-        source = self.sources[role]
-        opened = source if isinstance(source, Endpoint) else parse_local(source)
-        assert opened is not None, "a stand-in is never opened"
-        client = await self.pool.client(opened)
-        tries = request.tries
-        try:
-            with boundary(ModelError):
-                answer = await client.answer(request)
-        except ModelError as error:
-            total.add(RoleUse(num_failed=1))
-            raise RoleError(f"{role}: {error}") from error
-        finally:
-            total.add(RoleUse(retries=tries.retries))
-            if tries.usage != Usage():
-                self._count(total, RoleUse(usage=tries.usage), client.endpoint)
-        seconds = time.perf_counter() - started
-        used = RoleUse(num_calls=1, seconds=seconds, usage=answer.usage)
-        self._count(total, used, client.endpoint)
-        fault = _fault(role, answer)
-        if fault:
-            total.add(RoleUse(num_failed=1))
-            raise RoleError(f"{role}: the answer {fault}", is_answered=True)
-        return answer.message
-
-    def _count(self, total: RoleUse, used: RoleUse, endpoint: Endpoint) -> None:
-        """Count what an answer took."""
-        used.cost = endpoint.cost(used.usage)
-        total.add(used)
-        if self.spend is not None:
-            self.spend(used.usage, used.cost)
-
-
+@dataclass(eq=False)
 class _RoleModel:
-    """The model of one role for one attempt."""
-
-    def __init__(self, role: str, models: RoleModels, use: dict[str, RoleUse]) -> None:
-        self._role = role
-        self._models = models
-        self._use = use
+    role: str
+    models: RoleModels
+    use: dict[str, RoleUse]
 
     @property
     def is_scalar(self) -> bool:
-        source = self._models.sources[self._role]
+        source = self.models.sources[self.role]
         return isinstance(source, Endpoint) and source.dialect in SCALAR_DIALECTS
 
     async def complete(
@@ -475,10 +332,105 @@ class _RoleModel:
         params: JSONObject | None = None,
         cache: Cache | str | None = None,
     ) -> Message:
-        request = Request(messages=messages, params=params or {})
-        model = role_name(self._models.sources[self._role])
-        total = self._use.setdefault(self._role, RoleUse(model=model))
-        return await self._models.ask(self._role, request, total, cache=cache, schema=schema)
+        """Ask the model, unless the same was answered before.
+
+        Equal requests at the same time are one call: all of them get its answer, or its error.
+        The next one asks only where the first was cancelled.
+
+        Raises:
+            RoleError: There is no usable answer; `__cause__` is the client's error, if the call
+                failed.
+            UsageError: Log probabilities of an answer that is kept are asked for.
+
+        """
+        models, role = self.models, self.role
+        source = models.sources[role]
+        params = {**(params or {}), **models.params.get(role, {})}
+        total = self.use.setdefault(role, RoleUse(model=role_name(source)))
+        if cache is None:
+            return await self._ask(messages, params, schema, total)
+        if params.get("logprobs") or params.get("top_logprobs"):
+            raise UsageError(
+                f"the role {role}: an answer that is kept has no log probabilities; leave out "
+                f"--role-param {role}.logprobs, or have the environment ask with cache=None"
+            )
+        if models.ignores_verdicts:
+            return compact_answer(await self._ask(messages, params, schema, total))
+        kept = cache if isinstance(cache, Cache) else Cache(cache, lambda message: True)
+        key = verdict_key(
+            _asked_name(source), messages, schema=schema, params=params, cache=kept.text
+        )
+        while (asking := models.under_way.get(key)) is not None:
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                message = asking.result()  # or raises what the first one met
+                total.num_cached += 1
+                return message
+        known = models.verdicts.get(key)
+        if known is not None and kept.keeps(known):
+            total.num_cached += 1
+            return compact_answer(known)
+        asking = models.under_way[key] = asyncio.get_running_loop().create_future()
+        try:
+            answer = await self._ask(messages, params, schema, total)
+            # The first to ask gets what the others do, or a score would depend on the order.
+            message = compact_answer(answer)
+            if kept.keeps(message):
+                models.verdicts.add(key, answer, role=role, model=role_name(source))
+            asking.set_result(message)
+        except GymError as error:
+            asking.set_exception(error)
+            asking.exception()  # or asyncio warns where nobody waits for it
+            raise
+        finally:
+            asking.cancel()
+            del models.under_way[key]
+        return message
+
+    async def _ask(
+        self,
+        messages: list[Message],
+        params: JSONObject,
+        schema: JSONObject | None,
+        total: RoleUse,
+    ) -> Message:
+        if schema is not None:
+            # Endpoints refuse an open schema that is called strict.
+            is_closed = schema.get("additionalProperties") is False
+            named = {"name": "answer", "schema": schema, "strict": is_closed}
+            form = {"type": "json_schema", "json_schema": named}
+            params = {**params, "response_format": form}
+        request = Request(messages=messages, params=params)
+        tries = request.tries
+        started = time.perf_counter()
+        source = self.models.sources[self.role]
+        opened = source if isinstance(source, Endpoint) else parse_local(source)
+        assert opened is not None, "a stand-in is never opened"
+        client = await self.models.pool.client(opened)
+        try:
+            with boundary(ModelError):
+                answer = await client.answer(request)
+        except ModelError as error:
+            total.add(RoleUse(num_failed=1))
+            raise RoleError(f"{self.role}: {error}") from error
+        finally:
+            total.add(RoleUse(retries=tries.retries))
+            if tries.usage != Usage():
+                self._count(total, RoleUse(usage=tries.usage), client.endpoint)
+        seconds = time.perf_counter() - started
+        used = RoleUse(num_calls=1, seconds=seconds, usage=answer.usage)
+        self._count(total, used, client.endpoint)
+        fault = _fault(self.role, answer)
+        if fault:
+            total.add(RoleUse(num_failed=1))
+            raise RoleError(f"{self.role}: the answer {fault}", is_answered=True)
+        return answer.message
+
+    def _count(self, total: RoleUse, used: RoleUse, endpoint: Endpoint) -> None:
+        used.cost = endpoint.cost(used.usage)
+        total.add(used)
+        if self.models.spend is not None:
+            self.models.spend(used.usage, used.cost)
 
 
 class _NoStandIn:

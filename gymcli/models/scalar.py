@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gymcli.errors import InvalidAnswerError
-from gymcli.models.answer_body import decode, error_in, usage_from_chat
-from gymcli.models.chat import Chat
-from gymcli.nemo_gym.payload import list_in, object_in, objects_in, text_in
+from gymcli.models.chat import Chat, decode, error_in
+from gymcli.nemo_gym.payload import list_in, objects_in, text_in, usage_in
 from gymcli.nemo_gym.responses_items import added_body, unsent_among
 from gymcli.types import JSON, Answer, JSONObject, Message, Request
 
@@ -63,8 +62,8 @@ class Scalar(NamedTuple):
     ) -> JSONObject:
         """Return the body.
 
-        `stream` changes nothing, since a number comes in one piece; nor do `send_fields`, which
-        another endpoint gave.
+        `stream` changes nothing, since a number comes in one piece; nor does `send_fields`: the
+        fields came from another endpoint.
         """
         carried = {
             name: value
@@ -100,7 +99,7 @@ class Scalar(NamedTuple):
             raise InvalidAnswerError(f"the answer has no finite number as its {self.place}")
         return Answer(
             message=Message(role="assistant", content=repr(number)),
-            usage=usage_from_chat(object_in(body.get("usage"))),
+            usage=usage_in(body.get("usage")),
             model=text_in(body.get("model")) or None,
         )
 
@@ -141,8 +140,8 @@ def _score(item: JSONObject) -> JSON:
 def _last_pooled(item: JSONObject) -> JSON:
     """Return the last number: only the last token has seen all of the conversation.
 
-    A reward model gives a row for each token, of one number, or of two where it tells a bad step
-    from a good one. Longer rows are what a model without such a head gives.
+    A reward model returns a row for each token, of one number, or of two where it tells a bad step
+    from a good one. A model without such a head returns longer rows.
     """
     value = item.get("data")
     while isinstance(value, list):
@@ -177,7 +176,7 @@ SCORE = Scalar("/score", _as_pair, _score, '"score"', _PARAMS)
 POOLING = Scalar(
     "/pooling", _as_messages, _last_pooled, "last pooled value", (*_PARAMS, *_TEMPLATE_PARAMS)
 )
-"""What the head of the model gives for each token."""
+"""What the head of the model returns for each token."""
 
 CLASSIFY = Scalar(
     "/classify", _as_messages, _last_class, 'last of "probs"', (*_PARAMS, *_TEMPLATE_PARAMS)

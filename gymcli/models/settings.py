@@ -183,7 +183,6 @@ def resolve_endpoint(
 
 
 def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return the proxy that the environment variables name for every one of the addresses."""
     proxies = {proxy_for(address, environ) for address in addresses}
     if len(proxies) > 1:
         raise UsageError(
@@ -221,7 +220,6 @@ def _covers(entry: str, host: str, port: int | None) -> bool:
 def _known_address(
     model: str | None, settings: Settings, environ: Mapping[str, str], ways_out: str
 ) -> str:
-    """Return the base URL of a model that neither an option nor a table of gym.toml names."""
     if address := environ.get("OPENAI_BASE_URL"):
         return address
     if model and environ.get("OPENAI_API_KEY"):

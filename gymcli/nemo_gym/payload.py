@@ -16,14 +16,13 @@ __all__ = [
     "CallParts",
     "argument_text",
     "chosen",
-    "count_in",
     "extra_in",
     "joined_text",
     "list_in",
     "object_in",
     "objects_in",
     "text_in",
-    "usage_from_responses",
+    "usage_in",
 ]
 
 
@@ -84,19 +83,24 @@ def argument_text(arguments: JSON) -> str:
     return "" if arguments is None else msgspec.json.encode(arguments).decode()
 
 
-def count_in(usage: JSONObject, *keys: str) -> int:
-    """Return a token count of a usage object, following the keys; 0 where it does not say."""
-    value: JSON = usage
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return int(value) if isinstance(value, int | float) and value > 0 else 0
+def usage_in(usage: JSON, prompt: str = "prompt", completion: str = "completion") -> Usage:
+    """Return the token counts of a body's `usage`; what is null, missing or no number counts as 0.
 
+    Args:
+        usage: The object.
+        prompt: What the format calls the prompt; Responses says `input`.
+        completion: What it calls the completion; Responses says `output`.
 
-def usage_from_responses(usage: JSONObject) -> Usage:
-    """Return the token counts of a response; what is null or missing counts as 0."""
-    return Usage(
-        prompt_tokens=count_in(usage, "input_tokens"),
-        completion_tokens=count_in(usage, "output_tokens"),
-        cached_tokens=count_in(usage, "input_tokens_details", "cached_tokens"),
-        reasoning_tokens=count_in(usage, "output_tokens_details", "reasoning_tokens"),
-    )
+    """
+    if not isinstance(usage, dict):
+        return Usage()
+    counts = {}
+    for name, place, key in (
+        ("prompt_tokens", usage, f"{prompt}_tokens"),
+        ("completion_tokens", usage, f"{completion}_tokens"),
+        ("cached_tokens", usage.get(f"{prompt}_tokens_details"), "cached_tokens"),
+        ("reasoning_tokens", usage.get(f"{completion}_tokens_details"), "reasoning_tokens"),
+    ):
+        count = place.get(key) if isinstance(place, dict) else None
+        counts[name] = int(count) if isinstance(count, int | float) and count > 0 else 0
+    return Usage(**counts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymcli.nemo_gym.payload import usage_from_responses
+from gymcli.nemo_gym.payload import usage_in
 from gymcli.nemo_gym.responses_items import (
     IGNORED_PARAMS,
     messages_from_items,
@@ -22,7 +22,6 @@ from gymcli.types import (
     Message,
     Rollout,
     StopReason,
-    Usage,
     digest,
 )
 
@@ -131,7 +130,7 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
         model=model if isinstance(model, str) else "",
         sampling=prompt.params,
         stop_reason=stop_reason,
-        usage=usage_from_responses(usage) if isinstance(usage, dict) else Usage(),
+        usage=usage_in(usage, "input", "output"),
         reward=float(reward) if isinstance(reward, int | float) and not has_failed else None,
         components=_components(line),
         answer=answer if isinstance(answer, str) else None,

@@ -39,7 +39,7 @@ from gymcli.errors import (
     frames_of,
 )
 from gymcli.models.api_errors import is_fatal, is_unreachable
-from gymcli.models.client import Client
+from gymcli.models.client import Client, Conversation
 from gymcli.models.roles import RoleModels, waits_to_score
 from gymcli.rollout.episode import Episode, EpisodeFailedError, EpisodePlan
 from gymcli.rollout.event_loop import Watchdog
@@ -199,7 +199,7 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     use: dict[str, RoleUse] = {}
     roles = _RoleModels(attempt, attempt.plan.row.fields, shared, use)
     plan = msgspec.structs.replace(attempt.plan, roles=roles.models)
-    policy = None if shared.policy is None else shared.policy.conversation()
+    policy = None if shared.policy is None else Conversation(shared.policy)
     episode = Episode(plan, policy, shared.watchdog)
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size

@@ -185,14 +185,14 @@ class Collection:
         """How often an endpoint was gone."""
         if self._engine is not None:
             return self._engine.num_outages
-        return 0 if self._shared is None else self._shared.roles.pool.num_outages
+        return 0 if self._shared is None else self._shared.roles.pool.limiters.num_outages
 
     @property
     def outage_seconds(self) -> float:
         """How long endpoints were gone, summed over all of them."""
         if self._engine is not None:
             return self._engine.outage_seconds
-        return 0.0 if self._shared is None else self._shared.roles.pool.outage_seconds
+        return 0.0 if self._shared is None else self._shared.roles.pool.limiters.outage_seconds
 
     @property
     def num_without_logprobs(self) -> int:

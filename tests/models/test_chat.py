@@ -1,6 +1,7 @@
-"""Chat Completions: bodies of requests, answers and streams."""
+"""Chat Completions: bodies of requests, answers and streams; what other formats read alike."""
 
 import json
+import re
 from contextlib import suppress
 
 import msgspec
@@ -9,11 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymcli.errors import InvalidAnswerError, ModelError, ServerError
+from gymcli.models.chat import (
+    decode,
+    error_in,
+    finished_answer,
+    split_thought,
+    tool_calls_of,
+    usage_of,
+)
 from gymcli.models.dialects import DIALECTS
+from gymcli.nemo_gym.payload import CallParts, usage_in
 from gymcli.nemo_gym.responses_items import IGNORED_PARAMS
 from gymcli.types import (
     JSON,
     Answer,
+    FinishReason,
     FunctionCall,
     JSONObject,
     Message,
@@ -717,3 +728,204 @@ def test_stream_of_an_answer_is_read_as_the_answer(pieces, called) -> None:
     events = [chunk(delta) for delta in [{"content": ""}, *deltas]]
     streamed = CHAT.answer(CHAT.assemble([*events, chunk({}, finish_reason="stop")]))
     assert streamed.message == answered(message, finish_reason="stop").message
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (b'{"a": "\\ud83d\\ude00"}', {"a": "\U0001f600"}),
+        (b'{"a": "x\\ud800y"}', {"a": "x\ufffdy"}),
+        (b'{"a": "\\udc00\\ud800"}', {"a": "\ufffd\ufffd"}),
+        (b'{"\\ud800": 1}', {"\ufffd": 1}),
+        (b'{"a": "\xff"}', {"a": "\ufffd"}),
+        (b'\xef\xbb\xbf{"a": 1}', {"a": 1}),
+        (b'{"a": NaN, "b": -Infinity, "c": 1e999}', {"a": None, "b": None, "c": None}),
+        (b'{"a": NaN, "b": 1.5}', {"a": None, "b": 1.5}),
+    ],
+)
+def test_decode_mends_what_is_not_clean(payload: bytes, expected: JSONObject) -> None:
+    assert decode(payload) == expected
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"", "not JSON: it is empty"),
+        (b"<html>\n  busy", "not JSON: <html> busy"),
+        (b'{"a": ', "not JSON"),
+        (b"[1]", r"not a JSON object: \[1\]"),
+        pytest.param(b'{"a":' + b"[" * 200_000, "nested too deeply", id="deep"),
+        pytest.param(b'{"a":NaN,"b":' + b"[" * 200_000, "nested too deeply", id="deep and unclean"),
+        pytest.param(b'{"a":NaN,"b":' + b"9" * 5000 + b"}", "not JSON", id="endless number"),
+    ],
+)
+def test_decode_refuses(payload: bytes, words: str) -> None:
+    with pytest.raises(InvalidAnswerError, match=words) as caught:
+        decode(payload)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ({"code": 429, "message": "m"}, 429),
+        ({"code": "429", "message": "m"}, 429),
+        ({"status": 503, "message": "m"}, 503),
+        ({"code": None, "type": "server_error", "message": "m"}, None),
+        ("out of order", None),
+        ({}, None),
+    ],
+)
+def test_error_in_has_the_status_that_a_body_names(error: JSON, status: int | None) -> None:
+    assert error_in(error).status == status
+
+
+def test_error_in_keeps_the_providers_words() -> None:
+    error = {"code": 502, "message": "Upstream failed", "metadata": {"raw": "worker 7 died"}}
+    words = str(error_in(error))
+    assert words == "the endpoint answered with an error: Upstream failed (worker 7 died) (502)"
+    assert str(error_in({"detail": "odd"})).endswith('{"detail":"odd"}')
+
+
+unclean = st.text(st.characters(), max_size=6)  # lone surrogates included
+
+
+@given(st.dictionaries(unclean, unclean, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_decode_replaces_lone_surrogates_only(value: dict[str, str]) -> None:
+    payload = json.dumps(value)
+
+    def clean(text: str) -> str:
+        return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+    expected = {clean(key): clean(text) for key, text in json.loads(payload).items()}
+    assert decode(payload.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "thought"),
+    [
+        ("plain", ("", "plain")),
+        ("<think>a</think>b", ("a", "b")),
+        ("\n<think>\na\n</think>\n\nb\n", ("a", "b\n")),
+        ("<think>\n\n</think>\n\nb", ("", "b")),
+        ("a</think>b", ("a", "b")),
+        ("<think>never closed", ("never closed", "")),
+        ("Hello <think>a</think> b", ("", "Hello <think>a</think> b")),
+        ("<think>a</think>b</think>c", ("a", "b</think>c")),
+        ("", ("", "")),
+        ("a\n</think>\n\nb", ("a", "b")),
+        ("It ends at </think> always.", ("", "It ends at </think> always.")),
+        ("Split at `</think>`.", ("", "Split at `</think>`.")),
+        ("I look for </think> now.\n</think>\nb", ("I look for </think> now.", "b")),
+        ("<think>find </think> here</think>b", ("find </think> here", "b")),
+        ("<think>a </think>b", ("a", "b")),
+    ],
+)
+def test_split_thought(text: str, thought: tuple[str, str]) -> None:
+    assert split_thought(text) == thought
+
+
+def test_split_thought_leaves_a_lone_closing_tag_where_reasoning_is_separate() -> None:
+    assert split_thought("a</think>b", is_separate=True) == ("", "a</think>b")
+    assert split_thought("<think>a</think>b", is_separate=True) == ("a", "b")
+
+
+def test_tool_calls_of_gives_missing_ids_that_are_unique() -> None:
+    parts = [
+        CallParts(None, "f", "{}"),
+        CallParts("call_2", "f", "{}"),
+        CallParts("", "f", "{}"),
+        CallParts(7, "f", "{}"),
+    ]
+    assert [call.id for call in tool_calls_of(parts)] == ["call_0", "call_2", "call_3", "call_4"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [("{bad", "{bad"), (None, ""), ({"a": [1]}, '{"a":[1]}'), ([], "[]"), (3, "3")],
+)
+def test_tool_calls_of_gives_arguments_as_text(arguments: JSON, text: str) -> None:
+    assert tool_calls_of([CallParts("i", None, arguments)]) == [
+        ToolCall("i", FunctionCall("", text))
+    ]
+
+
+def message_of(content: str | list[JSONObject], **said) -> Message:
+    return finished_answer({}, "stop", content=content, usage=Usage(), **said).message
+
+
+def test_finished_answer_joins_reasoning_and_thought() -> None:
+    message = message_of("<think>c</think>d", reasoning=["a", "", "b"])
+    assert message == Message(role="assistant", content="d", reasoning="a\nb\nc")
+
+
+def test_finished_answer_keeps_parts_that_are_not_text() -> None:
+    parts: list[dict[str, object]] = [
+        {"type": "text", "text": "<think>a"},
+        {"type": "image_url", "image_url": {"url": "u"}},
+    ]
+    message = message_of(parts, refusal="no")
+    assert message == Message(role="assistant", content=parts, refusal="no")
+
+
+def test_finished_answer_without_text_is_empty_or_calls_tools() -> None:
+    assert message_of("") == Message(role="assistant", content="")
+    assert message_of("", calls=[CallParts("i", "f", "{}")]).content is None
+
+
+@pytest.mark.parametrize(
+    ("word", "has_calls", "finish"),
+    [
+        ("stop", True, "tool_calls"),
+        ("stop", False, "stop"),
+        ("length", True, "length"),
+        ("content_filter", True, "content_filter"),
+        ("tool_calls", False, "tool_calls"),
+    ],
+)
+def test_finished_answer_of_a_message_with_calls(
+    word: str, has_calls: bool, finish: FinishReason
+) -> None:
+    calls = [CallParts("i", "f", "")] if has_calls else []
+    answer = finished_answer({}, word, content="", calls=calls, usage=Usage())
+    assert answer.finish_reason == finish
+
+
+@pytest.mark.parametrize("said", [None, "7", -1, [], {}])
+def test_usage_in_is_zero_where_nothing_is_said(said: JSON) -> None:
+    names = ("prompt_tokens", "completion_tokens_details")
+    assert usage_in(dict.fromkeys(names, said)) == usage_in(said) == Usage()
+    details = {"cached_tokens": 2.0, "reasoning_tokens": said}
+    usage = {"input_tokens": 3, "input_tokens_details": details, "output_tokens_details": details}
+    assert usage_in(usage, "input", "output") == Usage(prompt_tokens=3, cached_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}', (7, 2)),
+        (b'{"output": [], "usage": {"input_tokens": 7, "output_tokens": 2}}', (7, 2)),
+        (b'{"choices": []}', (0, 0)),
+        (b'{"usage": null}', (0, 0)),
+        (b'{"usage": {"prompt_tokens": "many"}}', (0, 0)),
+        (b"<html></html>", (0, 0)),
+    ],
+)
+def test_usage_of_a_body_that_is_no_answer(body, expected):
+    prompt, completion = expected
+    assert usage_of(body) == Usage(prompt_tokens=prompt, completion_tokens=completion)
+
+
+TEXT = {"type": "message", "content": [{"type": "output_text", "text": "7"}]}
+
+
+@pytest.mark.parametrize("count", [10**308, 1e308, 2**64])
+@pytest.mark.parametrize("form", ["chat", "responses"])
+def test_usage_with_a_count_that_cannot_be_is_not_believed(count, form):
+    names = ("prompt_tokens", "completion_tokens")
+    kept = {"choices": [{"message": {"content": "7"}}]}
+    if form == "responses":
+        names, kept = ("input_tokens", "output_tokens"), {"output": [TEXT]}
+    body = msgspec.json.encode({**kept, "usage": dict(zip(names, (count, 2), strict=True))})
+    assert usage_of(body) == DIALECTS[form].answer(body).usage == Usage()

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from gymcli.errors import EndpointConnectionError, EndpointGoneError, RateLimitError, ServerError
-from gymcli.models.circuit_breaker import MIN_FAILURES, CircuitBreaker
+from gymcli.models.limits import MIN_FAILURES, CircuitBreaker
 from tests.models.asking import FakeTime
 
 REFUSED = EndpointConnectionError("POST http://h: connection refused")
@@ -79,7 +79,7 @@ def test_breaker_is_not_slowed_down_by_what_was_sent_before():
 
 def test_breaker_closes_with_the_first_sign_of_life(caplog):
     time = FakeTime()
-    with caplog.at_level(logging.INFO, logger="gymcli.models.circuit_breaker"):
+    with caplog.at_level(logging.INFO, logger="gymcli.models.limits"):
         breaker = opened(time)
         time.now += 20
         assert breaker.outage_seconds == 20

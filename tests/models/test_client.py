@@ -18,7 +18,7 @@ from gymcli.errors import (
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import echo, num_turns, refusal_of
 from gymcli.models.api_errors import is_fatal
-from gymcli.models.client import Client
+from gymcli.models.client import Client, Conversation
 from gymcli.models.endpoint import Endpoint, Limits
 from gymcli.types import Message, Request
 from tests.models.asking import HELLO, FakeTime, ShortTime, ask_and_see, hello
@@ -28,6 +28,10 @@ def client_at(*addresses: str, concurrency: int = 8, time: FakeTime | None = Non
     endpoint = Endpoint(base_url=addresses[0], replicas=addresses[1:], model="m", **options)
     fake = {"clock": time.clock, "sleep": time.sleep} if time else {}
     return Client(endpoint, concurrency=concurrency, **fake)
+
+
+def num_outages(client: Client) -> int:
+    return sum(replica.limiter.breaker.num_outages for replica in client.replicas)
 
 
 async def dead_address() -> str:
@@ -99,18 +103,18 @@ def test_answer_waits_for_an_endpoint_that_comes_back(caplog):
             await client.__aenter__()
             await client.answer(HELLO)
         asked = asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
-        while not client.num_outages:
+        while not num_outages(client):
             await asyncio.sleep(0)
         async with MockServer(port=port):
             answers = await asked
             await client.__aexit__(None, None, None)
         return client, answers
 
-    with caplog.at_level(logging.INFO, logger="gymcli.models.circuit_breaker"):
+    with caplog.at_level(logging.INFO, logger="gymcli.models.limits"):
         client, answers = asyncio.run(run())
     assert len(answers) == 30
-    assert client.num_outages == 1
-    assert client.outage_seconds > 0
+    assert num_outages(client) == 1
+    assert client.replicas[0].limiter.breaker.outage_seconds > 0
     assert "is back after" in caplog.text
 
 
@@ -170,7 +174,7 @@ def test_answer_takes_no_single_faults_for_an_outage():
             await asyncio.gather(*(client.answer(HELLO) for _ in range(200)))
             return client
 
-    assert asyncio.run(run()).num_outages == 0
+    assert num_outages(asyncio.run(run())) == 0
 
 
 def test_answer_takes_fast_failures_before_slow_answers_for_no_outage():
@@ -189,12 +193,12 @@ def test_answer_takes_fast_failures_before_slow_answers_for_no_outage():
             await asyncio.gather(*(client.answer(HELLO) for _ in range(64)))
             return client
 
-    assert asyncio.run(run()).num_outages == 0
+    assert num_outages(asyncio.run(run())) == 0
 
 
 async def play(client: Client, num_answers: int = 5) -> None:
     """Have a conversation of several turns."""
-    conversation = client.conversation()
+    conversation = Conversation(client)
     request = Request(messages=[*HELLO.messages])
     for _ in range(num_answers):
         answer = await conversation.answer(request)
@@ -250,7 +254,7 @@ def test_conversation_moves_when_its_address_goes_down():
             async with MockServer() as goes:
                 client = client_at(goes.base_url, stays.base_url, time=FakeTime())
                 await client.__aenter__()
-                conversations = [client.conversation() for _ in range(10)]
+                conversations = [Conversation(client) for _ in range(10)]
                 await asyncio.gather(*(one.answer(HELLO) for one in conversations))
                 assert goes.num_requests > 0
             turn = Message(role="assistant", content="hi")
@@ -275,7 +279,7 @@ def test_answer_uses_an_address_again_that_is_back():
             address = await dead_address()
             port = int(address.split(":")[2].split("/")[0])
             async with client_at(address, stays.base_url, time=time) as client:
-                while not client.num_outages:
+                while not num_outages(client):
                     await asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
                 async with MockServer(port=port) as back:
                     for _ in range(50):
@@ -285,7 +289,7 @@ def test_answer_uses_an_address_again_that_is_back():
 
     num_requests, client = asyncio.run(run())
     assert num_requests > 5
-    assert client.num_outages == 1
+    assert num_outages(client) == 1
 
 
 def test_answer_gives_up_when_all_addresses_are_gone():
@@ -368,7 +372,7 @@ def test_conversation_tells_how_long_it_waited():
             MockServer(behave) as server,
             client_at(server.base_url, time=time) as client,
         ):
-            conversation = client.conversation()
+            conversation = Conversation(client)
             await conversation.answer(HELLO)
             return conversation.waited, sum(time.sleeps)
 
@@ -381,7 +385,7 @@ def test_conversation_waited_while_its_address_was_gone():
     async def run():
         time = FakeTime()
         async with client_at(await dead_address(), time=time) as client:
-            conversation = client.conversation()
+            conversation = Conversation(client)
             with pytest.raises(ModelError):
                 await conversation.answer(HELLO)
             return conversation.waited, time.now - 1000
@@ -401,12 +405,12 @@ def test_answer_probes_an_address_again_that_was_given_up():
         async with MockServer() as stays:
             client = client_at(address, stays.base_url, outage_deadline=1e9, time=time)
             await client.__aenter__()
-            while not client.num_outages:
+            while not num_outages(client):
                 await asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
-        gone = client._replicas.limiters[0].breaker
+        gone = client.replicas[0].limiter.breaker
         assert gone.give_up()
         asked = asyncio.gather(*(client.answer(HELLO) for _ in range(30)))
-        while client.num_outages < 2:
+        while num_outages(client) < 2:
             await asyncio.sleep(0)
         async with MockServer(port=port) as back:
             answers = await asked

@@ -30,7 +30,7 @@ from gymcli.errors import (
 from gymcli.mock import MockAnswer, MockServer, scripted
 from gymcli.mock.behaviours import echo, in_order
 from gymcli.models.api_errors import is_fatal
-from gymcli.models.client import Client
+from gymcli.models.client import Client, Conversation
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.http import EventReader
 from gymcli.types import Answer, Message, Request, Tries, Usage
@@ -280,7 +280,7 @@ def test_conversation_sends_what_single_requests_would(dialect):
         async with MockServer(echo) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m", dialect=dialect)
             async with Client(endpoint, concurrency=1) as client:
-                conversation = client.conversation()
+                conversation = Conversation(client)
                 messages = [Message(role="user", content="one")]
                 for text in ("two", "three", "four"):
                     asked = Request(messages=messages, tools=[TOOL])
@@ -320,7 +320,7 @@ def test_conversation_sends_back_what_the_endpoint_wants_back(listed):
         async with MockServer(lambda _: MockAnswer(body=body)) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m", send_fields=listed)
             async with Client(endpoint, concurrency=1) as client:
-                conversation = client.conversation()
+                conversation = Conversation(client)
                 messages = list(HELLO.messages)
                 for _ in range(3):
                     answer = await conversation.answer(Request(messages=messages))

