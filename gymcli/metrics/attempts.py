@@ -1,4 +1,4 @@
-"""The scored attempts of an environment in columns, and how they are put together by task."""
+"""The scored attempts of an environment in columns, and their rows by task."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ class SameSize(NamedTuple):
     """Tasks that have equally many attempts."""
 
     tasks: Numbers
-    """Their numbers."""
     lines: Numbers
     """A row for each task: where its attempts are in the columns, in order of attempt."""
 
 
 class Texts:
-    """A text for each of many lines, of which few are different; as a number for each."""
+    """A text for each of many lines, kept as a number, since few texts are different."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
@@ -53,7 +52,7 @@ class Attempts:
     """The scored attempts of one environment in columns, in the order they came: its lines.
 
     Args:
-        env: The environment.
+        env: The environment, for errors.
         task_numbers: The numbers of its tasks, where another run shares them.
 
     """
@@ -61,7 +60,7 @@ class Attempts:
     def __init__(self, env: str, task_numbers: dict[str, int] | None = None) -> None:
         self.env = env
         self.task_numbers: dict[str, int] = {} if task_numbers is None else task_numbers
-        """Of each task id its number: 0, 1, 2 and on, in the order they came first."""
+        """Of each task id its number, from 0 on, in the order they came."""
         self.tasks = array("i")
         """Of each line the number of its task."""
         self.attempts = array("q")
@@ -70,7 +69,6 @@ class Attempts:
         """Of each line its reward, or another number; nan where it has none."""
 
     def __len__(self) -> int:
-        """Return how many attempts there are."""
         return len(self.rewards)
 
     def extend(

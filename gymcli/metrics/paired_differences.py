@@ -13,7 +13,7 @@ import numpy as np
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS, Metric, TaskRewards, values_of_k
 from gymcli.metrics.attempts import Attempts, SameSize, rows_by_task
-from gymcli.metrics.estimators import mean_of, row_means, row_sums, sum_of, variance_of
+from gymcli.metrics.estimators import mean_of, row_means, row_sums, row_variances, sum_of, variance
 from gymcli.metrics.intervals import t_interval
 from gymcli.metrics.results import Effect, Estimate, Interval
 from gymcli.metrics.scored_lines import EnvironmentFacts
@@ -198,8 +198,7 @@ def _task_values(
             # What pass@1 is the mean of is whether an attempt passes, not its reward.
             counted = passes.astype(np.float64) if measure.needs_threshold else own
         if num_attempts > 1:
-            deviations = counted - row_means(counted)[:, None]
-            found.variance[tasks] = row_sums(deviations**2) / (num_attempts - 1)
+            found.variance[tasks] = row_variances(counted)
     return found
 
 
@@ -249,7 +248,7 @@ def paired_estimate(
     )
     spread = 0.0
     if num_tasks > 1:
-        spread = variance_of(differences)
+        spread = variance(differences)
         spread = 0.0 if spread <= noise**2 else spread
         difference.standard_error = math.sqrt(spread / num_tasks)
         if is_sure(difference, level):

@@ -26,7 +26,7 @@ from gymcli.metrics.comparison_results import (
     Unmatched,
     Verdict,
 )
-from gymcli.metrics.estimators import mean_of, variance_of
+from gymcli.metrics.estimators import mean_of, variance
 from gymcli.metrics.intervals import normal_quantile, student_t_cdf, student_t_quantile
 from gymcli.metrics.paired_differences import (
     Measure,
@@ -349,7 +349,7 @@ def _difference_of(
     found.is_equivalent = deciding is not None and -margin < deciding.low and deciding.high < margin
     found.p_equivalent = equivalence_p(pairs.difference, margin)
     found.correlation = correlation(tasks.a.value, tasks.b.value)
-    unpaired = variance_of(tasks.a.value) + variance_of(tasks.b.value)
+    unpaired = variance(tasks.a.value) + variance(tasks.b.value)
     if unpaired:
         found.variance_reduction = 1.0 - pairs.spread / unpaired
     if pairs.spread:

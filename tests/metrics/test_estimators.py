@@ -21,7 +21,6 @@ from gymcli.metrics.estimators import (
     standard_error,
     sum_of,
     variance,
-    variance_of,
     variance_parts,
 )
 
@@ -131,7 +130,8 @@ def test_variance_parts_need_two_tasks_and_two_attempts(tasks):
 def test_arrays_have_the_numbers_of_sequences(values):
     array = np.array(values)
 
-    assert (mean_of(array), variance_of(array)) == (mean(values), variance(values))
+    assert mean_of(array) == mean(values)
+    assert variance(array) == variance(values)
     assert sum_of(array) == math.fsum(values)
 
 
@@ -159,7 +159,7 @@ def test_mean_of_attempts_weighs_each_attempt_alike(tasks):
 def test_variance_of_values_that_hardly_differ():
     values = [1e8 + 0.25, 1e8, 1e8 + 0.5]
 
-    assert variance(values) == variance_of(np.array(values)) == 0.0625
+    assert variance(values) == 0.0625
 
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
