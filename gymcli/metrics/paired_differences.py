@@ -1,4 +1,4 @@
-"""What tasks are worth in two runs, or by two verifiers, and how sure the difference is."""
+"""The values of tasks in two runs, or by two verifiers, and their mean difference."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ROUNDING = 1e-12
 
 
 class Measure(NamedTuple):
-    """What is compared, and how a task's value of it comes from those of its attempts."""
+    """What is compared, and how the value of a task comes from its attempts."""
 
     name: str
     """By the names that gates use."""
@@ -51,11 +51,11 @@ class Measure(NamedTuple):
     key: str
     """The name of the component or number; empty for the reward."""
     of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None]
-    """Returns the value of each of some tasks; None where their attempts are too few."""
+    """Returns the value of each task; None where the attempts are too few."""
     scale: Literal["reward", "share", "none"]
-    """What the value lies within: 0 and the best reward, 0 and 1, or nothing that is known."""
+    """The range of the value: 0 to the best reward, 0 to 1, or not known."""
     is_mean: bool
-    """Whether it is the mean of all attempts, so that more of them make it surer."""
+    """Whether it is the mean of all attempts, so that more of them narrow the interval."""
 
     @property
     def needs_threshold(self) -> bool:
@@ -76,11 +76,9 @@ def parse_measure(name: str) -> Measure:
     found = re.fullmatch(r"([a-z]+[@^])([1-9][0-9]{0,5})", name)
     if found is not None and found[1] in known:
         return _measure_at_k(known[found[1]], int(found[2]))
-    source, _, key = name.partition(".")
-    if key and source == "components":
-        return Measure(name, "components", key, _means, "none", is_mean=True)
-    if key and source == "metrics":
-        return Measure(name, "metrics", key, _means, "none", is_mean=True)
+    for source in ("components", "metrics"):
+        if (key := name.removeprefix(f"{source}.")) not in ("", name):
+            return Measure(name, source, key, _means, "none", is_mean=True)
     at_k = "".join(f"{prefix}K, " for prefix in known)
     raise UsageError(
         f"--metric {name}: cannot be compared task by task; what can: mean_reward, {at_k}"
@@ -108,13 +106,7 @@ def _measure_at_k(metric: Metric, k: int) -> Measure:
 
 
 class PairedAttempts:
-    """The attempts of one environment in two runs; a task has one number in both.
-
-    Args:
-        env: Its name.
-        num_fields: How many fields the tasks are sliced by.
-
-    """
+    """The attempts of one environment in two runs; a task has one number in both."""
 
     def __init__(self, env: str, num_fields: int = 0) -> None:
         self.env = env
@@ -122,10 +114,10 @@ class PairedAttempts:
         self.a = Attempts(env, self.task_numbers)
         self.b = Attempts(env, self.task_numbers)
         self.slices: list[list[str]] = [[] for _ in range(num_fields)]
-        """Of each field, the value that each task has."""
+        """By field, the value of each task."""
 
     def values(self, measure: Measure, threshold: float | None) -> tuple[TaskValues, TaskValues]:
-        """Return what either run gives of each task.
+        """Return the values of each task in either run.
 
         Raises:
             RunFileError: An attempt is there twice in one run.
@@ -138,7 +130,7 @@ class PairedAttempts:
 
 
 class TaskValues(NamedTuple):
-    """What one run gives of tasks, each in the place of its number."""
+    """The values of tasks in one run, each in the place of its number."""
 
     value: NDArray[np.float64]
     """nan where the attempts are too few."""
@@ -152,14 +144,8 @@ class TaskValues(NamedTuple):
     """Whether the run has a scored attempt of the task, with what is compared or without."""
 
     def at(self, places: NDArray[np.int64]) -> TaskValues:
-        """Return the same of some tasks only."""
-        return TaskValues(
-            self.value[places],
-            self.num_attempts[places],
-            self.num_passes[places],
-            self.variance[places],
-            self.is_there[places],
-        )
+        """Return some of the tasks."""
+        return TaskValues(*(column[places] for column in self))
 
 
 def _task_values(
@@ -169,7 +155,7 @@ def _task_values(
     measure: Measure,
     threshold: float | None,
 ) -> TaskValues:
-    """Return what tasks are worth by a number of each attempt, nan where it has none."""
+    """Return the values of tasks from a number of each attempt, nan where it has none."""
     num_tasks = len(attempts.task_numbers)
     found = TaskValues(
         np.full(num_tasks, np.nan),
@@ -227,12 +213,12 @@ def paired_estimate(
     """Return the mean of the tasks' differences, of at least one task.
 
     Args:
-        values_a: What each task is worth in A.
-        values_b: What it is worth in B.
+        values_a: The value of each task in A.
+        values_b: Its value in B.
         num_values: The scores that these were made of.
         largest: The top of the values' range, which begins at 0; None where they have none.
         level: The share of such intervals that contain the true difference.
-        estimator: What the estimate is said to be.
+        estimator: The name of the estimator.
 
     """
     num_tasks = len(values_a)
@@ -270,7 +256,7 @@ def difference_interval(difference: Estimate, *, largest: float | None, level: f
 
 
 def is_sure(difference: Estimate, level: float) -> bool:
-    """Return whether an interval of two tasks or more says something, though it have no width.
+    """Return whether an interval of two tasks or more says something, though it may have no width.
 
     It does where no task differs at all, or where so many differ by the same that chance would
     hardly give all of them the same sign.
@@ -285,11 +271,11 @@ class RescoredAttempts:
 
     def __init__(self, env: str) -> None:
         self.both = Attempts(env)
-        """Those that have both scores, with the old ones."""
+        """Attempts that have both scores, with the old ones."""
         self.after = array("d")
-        """The new ones."""
+        """Their new scores."""
         self.others = Attempts(env, self.both.task_numbers)
-        """Those that lack one; nan, where it is the old one, or both."""
+        """Attempts that lack a score, with the old ones; nan where there is none."""
         self.others_after = array("d")
 
     def extend(
@@ -311,7 +297,7 @@ class RescoredAttempts:
         self.others_after.append(math.nan if after is None else after)
 
     def add_failures(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Add attempts, by task and number, of which there is no rollout; others are left out."""
+        """Add attempts, by task and number, unless they have a rollout."""
         numbers = self.both.task_numbers
         missing = {
             (numbers.setdefault(task_id, len(numbers)), attempt): task_id
@@ -327,7 +313,7 @@ class RescoredAttempts:
         """Return both mean rewards over the attempts that have both scores; None without any.
 
         Raises:
-            RunFileError: One of these is there twice.
+            RunFileError: An attempt is there twice.
 
         """
         rows = self.both.by_task()
@@ -349,12 +335,6 @@ def reward_effects(
     both scores, and `strict_mean_reward`, which counts what is unscored by one of the verifiers,
     or by both, as 0. Left out are `majority@K`, which takes answers, `pass^1`, which is `pass@1`,
     and `best@1`, which is `mean_reward`.
-
-    Args:
-        scores: The attempts.
-        facts: What is known of the environment.
-        level: Of the intervals.
-
     """
     rows, rewards = scores.both.by_task(), (scores.both.rewards, scores.after)
     columns = [np.asarray(own) for own in (*rewards, scores.others.rewards, scores.others_after)]
@@ -446,7 +426,7 @@ def _effect(found: PairedEstimate) -> Effect:
 
 
 class _Sides(NamedTuple):
-    """What tasks are worth by both verifiers."""
+    """The values of tasks by both verifiers."""
 
     before: NDArray[np.float64]
     after: NDArray[np.float64]
@@ -460,7 +440,7 @@ def _sides(
     of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None],
     threshold: float | None = None,
 ) -> _Sides | None:
-    """Return what tasks are worth by both verifiers; None where no task has a value."""
+    """Return the values of tasks by both verifiers; None where no task has one."""
     parts = []
     for tasks, lines in rows:
         before, after = (
@@ -492,7 +472,7 @@ def _by_attempt(means: _Sides) -> _Sides:
 def _strict_sides(
     scores: RescoredAttempts, facts: EnvironmentFacts, means: _Sides | None
 ) -> _Sides | None:
-    """Return what tasks are worth where what is not scored counts as 0, from the mean rewards."""
+    """Return the mean rewards of tasks where an attempt without a score counts as 0."""
     both, others = scores.both, scores.others
     num_present = len(both) + len(others)
     is_whole = facts.num_expected is None or num_present >= facts.num_expected

@@ -1,4 +1,4 @@
-"""Tests of paired differences: McNemar's, sign flips, Holm's adjustment; and their correlation."""
+"""Tests of paired differences: McNemar's, sign flips, Holm's adjustment; and correlation."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _NEGLIGIBLE = 1e-18
 _MAX_LISTED = 16
 """Differences of which all 2^n flips are listed, whatever numbers they are."""
 _MAX_COUNTED_BYTES = 5e8
-"""What counting all flips of whole numbers may add up: about a tenth of a second."""
+"""A limit to the work of counting all flips of whole numbers: about a tenth of a second."""
 _MAX_MULTIPLE = 1 << 20
 """The largest difference as a multiple of what all of them are multiples of."""
 _STEPS = 1 << 12
-"""Of differences that are no such multiples, the median is so many steps when they are drawn."""
+"""The median of differences that are no such multiples, when flips of them are drawn."""
 _MAX_STEPS = 1 << 53
-"""Of the largest one: what is smaller is nothing to a sum that has it, as doubles go."""
+"""The most of the largest one: a double holds no smaller steps beside it."""
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return each p-value adjusted for all of them: below alpha, it is significant among them all.
+    """Return each p-value adjusted for the number of tests.
 
     Holm 1979, "A simple sequentially rejective multiple test procedure": the chance of one false
-    alarm or more stays below alpha, whatever the tests have to do with each other.
+    alarm or more stays below alpha, however the tests depend on each other.
     """
     adjusted = [0.0] * len(p_values)
     highest = 0.0
@@ -79,7 +79,7 @@ def mcnemar_mid_p(num_worse: int, num_better: int) -> float:
 
 
 def coin_tail(num_tosses: int, most_heads: int) -> tuple[float, float]:
-    """Return the chance of at most so many heads of a fair coin, and of exactly so many."""
+    """Return the chance of at most that many heads of a fair coin, and of exactly that many."""
     if 2 * most_heads > num_tosses:
         above, _ = coin_tail(num_tosses, num_tosses - most_heads - 1)  # as many tails, and more
         _, just = coin_tail(num_tosses, num_tosses - most_heads)
@@ -103,7 +103,7 @@ def coin_tail(num_tosses: int, most_heads: int) -> tuple[float, float]:
 
 
 class SignFlip(NamedTuple):
-    """What the sign-flip test says."""
+    """The result of a sign-flip test."""
 
     p_value: float
     is_exact: bool
@@ -117,7 +117,7 @@ def sign_flip(differences: Sequence[float], *, seed: str) -> SignFlip:
     Design of Experiments", section 21). All 2^n flips are counted where n is small or the
     differences are whole multiples of something; else `NUM_FLIPS` are drawn with `seed`, and the
     observed one is counted among them (Phipson and Smyth 2010). The order of the differences does
-    not matter, nor what their signs are called.
+    not matter, nor which run is A.
     """
     sizes = sorted(abs(difference) for difference in differences if difference)
     if len(sizes) <= _MAX_LISTED:
@@ -144,7 +144,6 @@ def sign_flip(differences: Sequence[float], *, seed: str) -> SignFlip:
 
 
 def _listed(sizes: Sequence[float], observed: float) -> float:
-    """Look at all flips one by one."""
     sums = [0.0]
     for size in sizes:
         sums = [one for sum_ in sums for one in (sum_ + size, sum_ - size)]
@@ -156,8 +155,8 @@ def _listed(sizes: Sequence[float], observed: float) -> float:
 def _multiples(sizes: Sequence[float]) -> list[int] | None:
     """Return the sizes as the smallest whole numbers in the same proportions; None if none fit.
 
-    They do where means are of a few attempts with few rewards. What divides all is found by
-    Euclid's algorithm, with what rounding leaves taken for nothing.
+    Some fit where means are of a few attempts with few rewards. Euclid's algorithm finds what
+    divides all of them; what rounding leaves counts as 0.
     """
     largest, divisor = sizes[-1], 0.0
     for size in dict.fromkeys(reversed(sizes)):
@@ -174,13 +173,12 @@ def _multiples(sizes: Sequence[float]) -> list[int] | None:
 
 
 def _in_steps(sizes: Sequence[float]) -> list[int]:
-    """Round the sizes, so finely that most keep their weight beside a few that are far larger."""
     largest = min(_STEPS * (sizes[-1] / sizes[len(sizes) // 2]), _MAX_STEPS)
     return [round(size / sizes[-1] * largest) for size in sizes]
 
 
 def _count_at_most(sizes: Sequence[int], most: int) -> int:
-    """Count the subsets of whole numbers whose sum is so much or less.
+    """Count the subsets of whole numbers whose sum is `most` or less.
 
     The number of subsets by their sum is the polynomial that is the product of 1 + x^size. All its
     coefficients stand in one integer, each in a field of n + 1 bits, so that a factor is a shift
@@ -198,7 +196,7 @@ def _drawn(sizes: Sequence[int], low: int, high: int, seed: str) -> int:
     """Draw flips and count those whose sum on the one side is at most `low` or at least `high`.
 
     A flip is one random integer with a bit for each size. With the sizes cut into their own bits,
-    "planes", its sum is a few counts of bits, which is some microseconds for thousands of tasks.
+    "planes", its sum is a few counts of bits.
     """
     planes = [
         (bit, int("".join("01"[size >> bit & 1] for size in sizes), 2))

@@ -1,4 +1,4 @@
-"""Two runs against each other, task by task: how much they differ, how sure that is, a verdict.
+"""Two runs compared task by task: the difference, its interval and the verdict.
 
 A run passes unless it may be worse by the margin, and fails only where it is worse: that no
 difference was found says nothing, since too few tasks find none. Piaggio et al. 2012, "Reporting
@@ -11,14 +11,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from gymcli.errors import UsageError
 from gymcli.metrics.comparison_results import (
-    Change,
     Comparison,
     Difference,
     RunSide,
@@ -57,9 +56,6 @@ _MAX_TASKS = 1e9
 """Beyond so many no difference is told from none."""
 _FEW_TASKS = 10
 _GOOD_COVERAGE = 0.95
-_CHANGES: tuple[Change, ...] = get_args(Change)
-_NOT_KNOWN = -1
-"""The change of a task without a threshold of success."""
 
 T = TypeVar("T")
 
@@ -89,11 +85,11 @@ def compare(
     """Compare two runs task by task.
 
     Args:
-        environments: The attempts of either run, of each environment; at least one.
+        environments: The attempts of both runs, by environment; at least one.
         a: The run that is compared with.
         b: The run that is judged.
-        facts: What is known of each environment, by its name.
-        measure: What of a task is compared.
+        facts: By environment.
+        measure: What is compared.
         rule: How the verdict is reached.
         fields: The fields that `PairedAttempts.slices` are the values of.
         with_tasks: Whether every task is returned as well.
@@ -159,16 +155,15 @@ class _PairedTasks(NamedTuple):
     env: NDArray[np.object_]
     task_id: NDArray[np.object_]
     name: NDArray[np.object_]
-    """What it is called among the tasks of all environments."""
+    """With the environment, where there are several."""
     a: TaskValues
     b: TaskValues
-    change: NDArray[np.int64]
-    """Its place in `_CHANGES`."""
+    change: NDArray[np.object_]
+    """A `Change`; None without a threshold of success."""
     slices: list[NDArray[np.object_]]
-    """Its value of each field."""
+    """By field, the value of each task."""
 
     def at(self, places: NDArray[np.int64]) -> _PairedTasks:
-        """Return some of the tasks."""
         return _PairedTasks(
             self.env[places],
             self.task_id[places],
@@ -180,17 +175,14 @@ class _PairedTasks(NamedTuple):
         )
 
     def lie_within(self, largest: float) -> bool:
-        """Return whether no value of either run is below 0 or above `largest`."""
         both = (self.a.value, self.b.value)
         return all(bool(((own >= 0.0) & (own <= largest)).all()) for own in both)
 
     def best_rewards(self, facts: Mapping[str, EnvironmentFacts]) -> dict[str, float | None]:
-        """Return the best reward of each environment that the tasks are of."""
         return {env: facts[env].max_reward for env in set(self.env.tolist())}
 
 
 def _joined(pairs: Sequence[_PairedTasks]) -> _PairedTasks:
-    """Return the tasks of several environments together."""
     columns = list(zip(*pairs, strict=True))
     env, task_id, name, change = (np.concatenate(columns[place]) for place in (0, 1, 2, 5))
     a, b = (TaskValues(*map(np.concatenate, zip(*columns[place], strict=True))) for place in (3, 4))
@@ -204,13 +196,7 @@ def _paired_tasks(
     measure: Measure,
     unmatched: Unmatched,
 ) -> _PairedTasks:
-    """Pair the tasks of an environment, and count those that are left out.
-
-    Raises:
-        UsageError: The metric takes a threshold of success, and the environment has none.
-        RunFileError: An attempt is there twice in one run.
-
-    """
+    """Pair the tasks of an environment, and count those that are left out."""
     env = attempts.env
     threshold = facts[env].success_threshold if measure.source == "reward" else None
     a, b = attempts.values(measure, threshold)
@@ -219,8 +205,8 @@ def _paired_tasks(
     if len(facts) > 1:
         names = np.array([f"{env}/{task_id}" for task_id in ids], dtype=np.object_)
     only_a, only_b, is_in_both = (
-        a.is_there & ~b.is_there,
-        b.is_there & ~a.is_there,
+        a.is_there > b.is_there,
+        a.is_there < b.is_there,
         a.is_there & b.is_there,
     )
     unmatched.num_only_a += int(only_a.sum())
@@ -242,27 +228,25 @@ def _paired_tasks(
         names[places],
         a,
         b,
-        np.full(len(places), _NOT_KNOWN) if threshold is None else _changes(a, b),
+        np.full(len(places), None) if threshold is None else _changes(a, b),
         [np.array(values, dtype=np.object_)[places] for values in attempts.slices],
     )
 
 
-def _changes(a: TaskValues, b: TaskValues) -> NDArray[np.int64]:
-    """Return what became of each task, by its place in `_CHANGES`."""
+def _changes(a: TaskValues, b: TaskValues) -> NDArray[np.object_]:
     some_pass_a, some_pass_b = a.num_passes > 0, b.num_passes > 0
     all_pass_a, all_pass_b = a.num_passes == a.num_attempts, b.num_passes == b.num_attempts
     is_flaky = (some_pass_a & ~all_pass_a) | (some_pass_b & ~all_pass_b)
     return np.select(
         [is_flaky, some_pass_a & some_pass_b, some_pass_a, some_pass_b],
-        [_CHANGES.index(change) for change in ("flaky", "passed", "broken", "fixed")],
-        _CHANGES.index("failed"),
-    )
+        ["flaky", "passed", "broken", "fixed"],
+        "failed",
+    ).astype(np.object_)
 
 
 def _slices_of(
     tasks: _PairedTasks, field: str, values: NDArray[np.object_]
 ) -> Iterator[tuple[str, _PairedTasks]]:
-    """Yield the tasks with each value of a field, by its name."""
     found, number_of = np.unique(values, return_inverse=True)
     names: list[str] = found.tolist()
     if len(names) > MAX_SLICES:
@@ -275,14 +259,13 @@ def _slices_of(
 
 
 def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
-    """Return every task, by environment and id."""
     a, b = tasks.a, tasks.b
     columns = (tasks.env, tasks.task_id, tasks.change)
     numbers = (a.num_attempts, b.num_attempts, a.num_passes, b.num_passes, a.value, b.value)
     found = []
     for row in zip(*(column.tolist() for column in (*columns, *numbers)), strict=True):
         env, task_id, change, num_a, num_b, num_passes_a, num_passes_b, value_a, value_b = row
-        is_known = change != _NOT_KNOWN
+        is_known = change is not None
         found.append(
             TaskDifference(
                 env=env,
@@ -294,14 +277,14 @@ def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
                 value_a=value_a,
                 value_b=value_b,
                 difference=value_b - value_a,
-                change=_CHANGES[change] if is_known else None,
+                change=change,
             )
         )
     return sorted(found, key=lambda task: (task.env, task.task_id))
 
 
 def _is_one_scale(best: Mapping[str, float | None]) -> bool:
-    """Return whether a task of one environment weighs the same as one of another, everywhere."""
+    # Whether a task of one environment weighs the same as one of another.
     return len(best) < 2 or (len(set(best.values())) == 1 and None not in best.values())
 
 
@@ -313,9 +296,9 @@ def _difference_of(
     Args:
         tasks: The tasks.
         rule: How the verdict is reached.
-        largest: What values lie below, from 0 on; None where that is not known.
+        largest: The top of the values' range, which begins at 0; None where that is not known.
         is_mean: Whether a task's value is the mean of its attempts.
-        name: Of the tasks and the metric, which seeds the flips.
+        name: The seed of the flips.
 
     """
     found = _counted(tasks)
@@ -361,16 +344,15 @@ def _difference_of(
 
 
 def _counted(tasks: _PairedTasks) -> Difference:
-    """Count tasks, attempts and changes, which takes no scale that all values are on."""
+    """Count tasks, attempts and changes, which do not depend on the scale of the values."""
     found = Difference(
         num_tasks=len(tasks.name),
         num_attempts_a=int(tasks.a.num_attempts.sum()),
         num_attempts_b=int(tasks.b.num_attempts.sum()),
     )
-    if (tasks.change != _NOT_KNOWN).all():
+    if None not in tasks.change:
         fixed, broken, flaky = (
-            tasks.name[tasks.change == _CHANGES.index(change)].tolist()
-            for change in ("fixed", "broken", "flaky")
+            tasks.name[tasks.change == change].tolist() for change in ("fixed", "broken", "flaky")
         )
         found.num_fixed, found.num_broken, found.num_flaky = len(fixed), len(broken), len(flaky)
         found.fixed, found.broken, found.flaky = (
@@ -380,7 +362,7 @@ def _counted(tasks: _PairedTasks) -> Difference:
 
 
 def _add_test(found: Difference, tasks: _PairedTasks, pairs: PairedEstimate, name: str) -> None:
-    """Add the p-value, by McNemar's test where each run has one attempt and two kinds of values."""
+    """Add the p-value, by McNemar's test where each run has one attempt and two values occur."""
     sides = (tasks.a, tasks.b)
     is_single = all(bool((side.num_attempts == 1).all()) for side in sides)
     if is_single and len(np.unique([side.value for side in sides])) <= 2:
@@ -418,16 +400,7 @@ def equivalence_p(difference: Estimate, margin: float) -> float | None:
 def _needed(
     tasks: _PairedTasks, pairs: PairedEstimate, margin: float, rule: Rule, *, is_mean: bool
 ) -> Needed:
-    """Return what would decide, for at least two tasks that do not.
-
-    Args:
-        tasks: The tasks.
-        pairs: Their differences.
-        margin: The one in force.
-        rule: How the verdict is reached.
-        is_mean: Whether a task's value is the mean of its attempts.
-
-    """
+    """Return what would decide, for at least two tasks that do not."""
     difference, spread, num_tasks = pairs.difference.value, pairs.spread, len(pairs.differences)
     to_fail = -difference - (margin if rule.is_strict else 0.0)
     distance = max(difference + margin, to_fail)
@@ -438,7 +411,7 @@ def _needed(
         num = max(num_tasks + 1, math.ceil(-math.log2(1.0 - rule.level)))
         return Needed(num, None, f"{num} tasks that all differ by the same would decide")
     first = (normal_quantile(rule.level) + normal_quantile(CHANCE)) ** 2
-    # Student's t for so many tasks as the normal distribution asks for, or for those there are.
+    # Student's t for as many tasks as the normal distribution asks for, or for the present ones.
     degrees = max(math.ceil(first * spread / distance**2), num_tasks) - 1
     factor = (student_t_quantile(rule.level, degrees) + normal_quantile(CHANCE)) ** 2
     most = max(num_tasks + 1, math.ceil(factor * spread / distance**2))
@@ -452,10 +425,8 @@ def _needed(
 def _with_attempts(
     tasks: _PairedTasks, spread: float, largest_spread: float, num_tasks: int
 ) -> Needed:
-    """Add the attempts a task that make the variance of the tasks' differences small enough.
-
-    It is omega^2 + (sigma_A^2 + sigma_B^2) / K, and only the second part shrinks with K.
-    """
+    # The variance of the tasks' differences is omega^2 + (sigma_A^2 + sigma_B^2) / K, of which only
+    # the second part shrinks with K.
     text = f"about {num_tasks:,} tasks such as these"
     within = [
         mean_of(own) if len(own := side.variance[~np.isnan(side.variance)]) else None
@@ -477,12 +448,12 @@ def _with_attempts(
 
 
 def among(differences: Mapping[T, Difference], level: float) -> dict[T, Difference]:
-    """Return parts of a comparison with p-values adjusted for how many parts there are.
+    """Return parts of a comparison with p-values adjusted for the number of parts.
 
-    A part fails only where its adjusted p-value bears it out: of many parts that did not change
+    A part fails only where its adjusted p-value confirms it: of many parts that did not change
     some look worse by chance. The 1 - 2 alpha interval is below 0 where p < 2 alpha.
     """
-    tested = {part: d.p_value for part, d in differences.items() if d.p_value is not None}
+    tested = {part: own.p_value for part, own in differences.items() if own.p_value is not None}
     adjusted = dict(zip(tested, holm([*tested.values()]), strict=True))
     found = {}
     for part, difference in differences.items():
@@ -497,11 +468,8 @@ def among(differences: Mapping[T, Difference], level: float) -> dict[T, Differen
 
 
 def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, str]:
-    """Return the verdict where there are only those of environments.
-
-    All have to pass, which needs no adjustment (Berger 1982, intersection-union tests); that one
-    fails is borne out by its adjusted p-value already.
-    """
+    # All have to pass, which needs no adjustment (Berger 1982, intersection-union tests); that one
+    # fails is confirmed by its adjusted p-value already.
     verdicts = [found.verdict for found in environments.values()]
     if "FAIL" in verdicts:
         return "FAIL", ""
@@ -510,17 +478,14 @@ def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, st
 
 
 def _bounds(a: RunSide, b: RunSide) -> Bounds | None:
-    """Return where the difference lies whatever the absent attempts would have got."""
     if (a.coverage == b.coverage == 1.0) or not (a.bounds and b.bounds):
         return None
     return Bounds(low=b.bounds.low - a.bounds.high, high=b.bounds.high - a.bounds.low)
 
 
 def doubts(comparison: Comparison, rule: Rule) -> list[str]:
-    """Return what may make the difference another one than it looks, one sentence each."""
-    found = []
-    if text := _coverage(comparison):
-        found.append(text)
+    """Return the warnings about a difference, one sentence each."""
+    found = _coverage(comparison)
     unmatched = comparison.unmatched
     if left_out := unmatched.num_only_a + unmatched.num_only_b:
         found.append(
@@ -545,18 +510,15 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
     return found
 
 
-def _coverage(comparison: Comparison) -> str:
-    """Return that attempts are missing, which may fake a difference; empty where hardly any are."""
+def _coverage(comparison: Comparison) -> list[str]:
     both = comparison.a.coverage, comparison.b.coverage
     known = [one for one in both if one is not None]
     if min(known, default=1.0) >= _GOOD_COVERAGE and (len(known) < 2 or both[0] == both[1]):
-        return ""
+        return []
     one, other = ("unknown" if share is None else f"{share:.1%}" for share in both)
     text = f"coverage is {one} in A and {other} in B: what is missing may fake a difference"
-    if comparison.bounds is None:
-        return text
-    low, high = comparison.bounds.low, comparison.bounds.high
-    return (
-        f"{text}; whatever it would have got, the difference of all mean rewards lies in "
-        f"{low:+.3f} .. {high:+.3f}"
-    )
+    if comparison.bounds is not None:
+        low, high = comparison.bounds.low, comparison.bounds.high
+        text += "; whatever it would have got, the difference of all mean rewards lies in "
+        text += f"{low:+.3f} .. {high:+.3f}"
+    return [text]
