@@ -1,4 +1,4 @@
-"""Maps: which rows of a table are taken, and how their columns become the row of a task."""
+"""Maps: which rows of a table are taken, and how their columns become a task row."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ __all__ = ["TRANSFORMS", "RowMap", "json_value", "read_map"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-"""A comma anywhere else may be that of a decimal: 1,5 is not 15."""
+"""Thousands may have commas; any other comma may be that of a decimal: 1,5 is not 15."""
 
 
 class _Transform(NamedTuple):
-    """A way to change a value."""
-
     function: Callable[[JSON, JSON], JSON]
     """Takes the value and the argument; raises ValueError for a value that it cannot change."""
     argument: str | None = None
-    """What the argument in a map is: a `text`, a `column`, or nothing."""
+    """The kind of the argument in a map: a `text`, a `column`, or nothing."""
 
 
 def _text(value: JSON, _: JSON) -> JSON:
@@ -59,10 +57,6 @@ def _number(value: JSON, _: JSON) -> JSON:
     return number
 
 
-def _strip(value: JSON, _: JSON) -> JSON:
-    return _known_text(value).strip()
-
-
 def _after(value: JSON, marker: JSON) -> JSON:
     _, found, rest = _known_text(value).rpartition(str(marker))
     if not found:
@@ -78,16 +72,12 @@ def _json(value: JSON, _: JSON) -> JSON:
     return decoded
 
 
-def _letters(value: JSON, _: JSON) -> JSON:
-    return [{_letter(place, None): item} for place, item in enumerate(_known_list(value))]
-
-
 def _lettered(value: JSON, _: JSON) -> JSON:
     items = enumerate(_known_list(value))
-    return "\n".join(f"{_letter(place, None)}: {_text(item, None)}" for place, item in items)
+    return "\n".join(f"{_letter(place)}: {_text(item, None)}" for place, item in items)
 
 
-def _letter(value: JSON, _: JSON) -> str:
+def _letter(value: JSON) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_LETTERS):
         return _LETTERS[value]
     raise ValueError(f"{value!r:.80} is no place from 0 to {len(_LETTERS) - 1}")
@@ -97,7 +87,7 @@ def _letter_in(value: JSON, options: JSON) -> JSON:
     places = [place for place, item in enumerate(_known_list(options)) if _is_same(item, value)]
     if len(places) != 1:
         raise ValueError(f"{value!r:.80} is {len(places)} times among the options, not once")
-    return _letter(places[0], None)
+    return _letter(places[0])
 
 
 def _known_text(value: JSON) -> str:
@@ -115,19 +105,21 @@ def _known_list(value: JSON) -> list[JSON]:
 TRANSFORMS = {
     "text": _Transform(_text),
     "number": _Transform(_number),
-    "strip": _Transform(_strip),
+    "strip": _Transform(lambda value, _: _known_text(value).strip()),
     "after": _Transform(_after, "text"),
     "json": _Transform(_json),
-    "letters": _Transform(_letters),
+    "letters": _Transform(
+        lambda value, _: [{_letter(place): item} for place, item in enumerate(_known_list(value))]
+    ),
     "lettered": _Transform(_lettered),
-    "letter": _Transform(_letter),
+    "letter": _Transform(lambda value, _: _letter(value)),
     "letter_in": _Transform(_letter_in, "column"),
 }
 """The transforms by their name in a map."""
 
 
 class _Step(BaseModel):
-    """One transform of a value, with its argument."""
+    """A transform of a value, with its argument."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -137,7 +129,6 @@ class _Step(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, data: object) -> object:
-        """Read `name`, or `name: argument`."""
         if isinstance(data, str):
             return {"name": data}
         if isinstance(data, dict) and len(data) == 1:
@@ -169,7 +160,7 @@ def _as_json(values: Mapping[str, JSON]) -> JSONObject:
 
 
 class _Column(BaseModel):
-    """Where a field comes from: a column, and the transforms of its value."""
+    """The source of a field: a column, and the transforms of its value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -219,7 +210,7 @@ class RowMap(BaseModel):
         )
 
     def apply(self, row: Mapping[str, object]) -> JSONObject:
-        """Return the task row that is made of a row of the table.
+        """Return the task row from a row of the table.
 
         Raises:
             ValueError: There is no such column, or its value does not fit; the text says which.
@@ -276,7 +267,6 @@ def _value(column: _Column, row: Mapping[str, object]) -> JSON:
 
 
 def _at(row: Mapping[str, object], path: str) -> object:
-    """Return the value of a column, or of a path within it."""
     if path in row:
         return row[path]
     value: object = row

@@ -42,7 +42,7 @@ _ID_FIELDS = ("id", "task_id", "uuid")
 
 
 class Validation(msgspec.Struct, kw_only=True):
-    """Everything that is wrong with task files, and what their reader should know."""
+    """The problems of task files, and what their reader should know."""
 
     files: list[str]
     is_checked: bool
@@ -70,7 +70,7 @@ class Validation(msgspec.Struct, kw_only=True):
 
     @property
     def warnings(self) -> list[str]:
-        """What is valid, but perhaps not meant."""
+        """What is valid, but perhaps a mistake."""
         texts = []
         if self.num_copies:
             texts.append(f"{self.num_copies} rows are copies of others: more attempts of one task")
@@ -235,12 +235,6 @@ def rendered_rows(
 
 
 def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
-    """Return a row that is read as this task.
-
-    Raises:
-        ValueError: One of its fields would be taken for its prompt.
-
-    """
     row = dict(task.fields)
     for name in ("messages", "tools"):
         if row.pop(name, None) is not None:

@@ -295,7 +295,7 @@ class Gate(NamedTuple):
 
 
 class GateVerdict(msgspec.Struct, kw_only=True):
-    """The verdict on a gate."""
+    """What became of a gate."""
 
     gate: str
     """As it was written."""

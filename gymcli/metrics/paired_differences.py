@@ -145,7 +145,7 @@ class TaskValues(NamedTuple):
 
     def at(self, places: NDArray[np.int64]) -> TaskValues:
         """Return some of the tasks."""
-        return TaskValues(*(column[places] for column in self))
+        return TaskValues._make(column[places] for column in self)
 
 
 def _task_values(

@@ -1,4 +1,4 @@
-"""Fields of the task rows that a run is sliced by, and their values as names of slices."""
+"""The fields of task rows that a run is sliced by, and their values as names of slices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FieldValues: TypeAlias = Sequence[str | None]
 """What a task row says of each field, as `field_of` returns it."""
 
 MAX_SLICES = 1000
-"""Values of a field; one with more is no field to slice by, as an id."""
+"""Values of a field; one with more, such as an id, is no field to slice by."""
 NONE = "(none)"
 """The slice of tasks that lack the field, or have null there."""
 
@@ -57,7 +57,7 @@ def slice_name(value: str | None) -> str:
 
 
 def slice_order(name: str) -> tuple[bool, bool, float, str]:
-    """Return the key to sort slices by: numbers by size, then texts, then what has no value."""
+    """Return the key to sort slices by: numbers by size, then texts, then `NONE`."""
     try:
         number = float(name)
     except ValueError:
@@ -68,12 +68,7 @@ def slice_order(name: str) -> tuple[bool, bool, float, str]:
 
 
 def check_num_slices(field: str, num_slices: int) -> None:
-    """Refuse a field that has too many values.
-
-    Raises:
-        UsageError: It has.
-
-    """
+    """Raise UsageError where a field has too many values."""
     if num_slices > MAX_SLICES:
         raise UsageError(
             f"--by {field}: has more than {MAX_SLICES:,} values; give a field that tasks have in "
@@ -82,7 +77,7 @@ def check_num_slices(field: str, num_slices: int) -> None:
 
 
 def _at(value: object, path: str) -> JSON:
-    """Return what a path leads to; a name with dots in it comes before a way through objects."""
+    # A name with dots in it comes before a path through objects.
     if not isinstance(value, Mapping):
         return None
     if path in value:
