@@ -66,10 +66,8 @@ class ExportedAttempt(NamedTuple):
 class ExportSource:
     """The attempts of several runs, read one by one.
 
-    Args:
-        runs: Each run with the numbers of its selected rows.
-        scrubber: Takes secrets out of each line before it is decoded.
-
+    `runs` are runs with the numbers of their selected rows; `scrubber` takes secrets out of each
+    line before it is decoded.
     """
 
     def __init__(
@@ -86,23 +84,13 @@ class ExportSource:
         self._scrubber = scrubber
 
     def attempts(self) -> Iterator[ExportedAttempt]:
-        """Yield all attempts, run by run.
-
-        Raises:
-            UsageError: A line cannot be read, or is no longer there.
-
-        """
+        """Yield all attempts, run by run."""
         for run, numbers in self.runs:
             for number in numbers:
                 yield self.read(run, run.rows[number])
 
     def scored(self) -> Iterator[ExportedAttempt]:
-        """Yield the scored attempts, run by run, and count the others as left out.
-
-        Raises:
-            UsageError: A line cannot be read, or is no longer there.
-
-        """
+        """Yield the scored attempts, run by run, and count the others as left out."""
         for run, numbers in self.runs:
             for row in self.scored_rows(run, numbers):
                 yield self.read(run, row)
@@ -117,12 +105,7 @@ class ExportSource:
                 self.left_out["not scored"] += 1
 
     def read(self, run: RunIndex, row: Row) -> ExportedAttempt:
-        """Read one attempt.
-
-        Raises:
-            UsageError: Its line cannot be read, or is no longer there.
-
-        """
+        """Read one attempt; raise UsageError where its line cannot be read, or has gone."""
         raw = run.line(row)
         line = self._scrubber.line(raw)
         self.num_redacted += line is not raw
@@ -409,7 +392,6 @@ def _write_jsonl(source: ExportSource, file: BinaryIO) -> int:
 
 
 def _write_nemo_gym(source: ExportSource, file: BinaryIO, aggregate_file: BinaryIO) -> int:
-    """Write NeMo Gym's line of each scored rollout, then its aggregates; return how many lines."""
     aggregates: dict[str, NemoAggregate] = {}
     task_numbers: dict[tuple[str, str], int] = {}
     attempts: set[tuple[int, int]] = set()
@@ -467,7 +449,6 @@ def _nemo_gym_line(attempt: ExportedAttempt, task_number: int) -> JSONObject:
 
 
 def _write_aggregates(aggregates: Mapping[str, NemoAggregate], file: BinaryIO) -> None:
-    """Write an array with an object for each environment."""
     file.write(b"[")
     for number, (env, aggregate) in enumerate(aggregates.items()):
         try:

@@ -119,8 +119,6 @@ TRANSFORMS = {
 
 
 class _Step(BaseModel):
-    """A transform of a value, with its argument."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
@@ -160,8 +158,6 @@ def _as_json(values: Mapping[str, JSON]) -> JSONObject:
 
 
 class _Column(BaseModel):
-    """The source of a field: a column, and the transforms of its value."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(alias="from", min_length=1)
@@ -198,24 +194,14 @@ class RowMap(BaseModel):
         return None if self.user is None else PromptTemplate(self.user, self.system)
 
     def takes(self, row: Mapping[str, object]) -> bool:
-        """Return whether a row of the table is taken.
-
-        Raises:
-            ValueError: There is no such column.
-
-        """
+        """Return whether a row is taken; raise ValueError where it lacks a column."""
         return all(
             any(_is_same(json_value(_at(row, path), path), value) for value in values)
             for path, values in self.where.items()
         )
 
     def apply(self, row: Mapping[str, object]) -> JSONObject:
-        """Return the task row from a row of the table.
-
-        Raises:
-            ValueError: There is no such column, or its value does not fit; the text says which.
-
-        """
+        """Return the task row; raise ValueError where a column is missing or does not fit."""
         if self.fields is None:
             mapped = {name: json_value(value, name) for name, value in row.items()}
         else:
@@ -231,12 +217,7 @@ class RowMap(BaseModel):
 
 
 def read_map(path: Path) -> RowMap:
-    """Read a map file.
-
-    Raises:
-        UsageError: The file is missing, is no YAML mapping, or has unknown keys or values.
-
-    """
+    """Read a map file; raise UsageError where it is missing or wrong."""
     loaded = read_yaml(path)
     if not isinstance(loaded, dict):
         raise UsageError(f"{path}: a map is a YAML mapping")
@@ -281,14 +262,10 @@ def _at(row: Mapping[str, object], path: str) -> object:
 
 
 def json_value(value: object, column: str) -> JSON:
-    """Return a value as JSON.
+    """Return a value as JSON; raise ValueError for bytes, infinities and what else JSON lacks.
 
     Dates and times become ISO 8601 text, decimals text, NaN null, and numpy's scalars and arrays
     numbers and lists.
-
-    Raises:
-        ValueError: JSON cannot hold it (bytes, an infinity); the text names the column.
-
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -311,5 +288,5 @@ def json_value(value: object, column: str) -> JSON:
 
 
 def _is_same(one: JSON, other: JSON) -> bool:
-    """Return whether two values are equal in JSON, where true is not 1."""
+    # In JSON, true is not 1.
     return one == other and isinstance(one, bool) == isinstance(other, bool)

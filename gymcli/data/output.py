@@ -22,12 +22,7 @@ __all__ = ["compressing", "replacing", "whole_file"]
 
 @contextmanager
 def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends well; `.gz` and `.zst` compress.
-
-    Raises:
-        UsageError: `path` cannot be written, is one of `inputs`, or is no regular file.
-
-    """
+    """Open a file as `replacing` does; the suffixes `.gz` and `.zst` compress it."""
     with replacing(path, inputs=inputs) as raw, compressing(raw, path.suffix) as file:
         yield file
 

@@ -7,11 +7,11 @@ import csv
 import hashlib
 import importlib
 import io
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TextIO, cast
 
@@ -132,7 +132,7 @@ def pull(
         record.map_sha256 = file_sha256(map_file) if map_file else None
         record.limit = limit
         problems, num_redacted = Problems(), 0
-        tasks = islice(_mapped(rows, row_map), limit)
+        tasks = itertools.islice(_mapped(rows, row_map), limit)
         with compressing(raw, out.suffix) as file:
             for line in _good_lines(source, tasks, problems):
                 scrubbed = scrubber.line(line)
@@ -152,7 +152,6 @@ def pull(
 
 
 def _mapped(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[SourceRow]:
-    """Yield the rows that the map makes, decoded from JSON as a collection would read them."""
     for number, row in rows:
         if isinstance(row, str):
             yield SourceRow(number, row)
@@ -206,10 +205,7 @@ class SourceRow(NamedTuple):
 def local_rows(path: Path) -> Iterator[SourceRow]:
     """Yield the rows of a file, read by its suffix before a `.gz` or `.zst`.
 
-    Raises:
-        UsageError: The file cannot be read, or is of an unknown kind.
-        MissingPackageError: It is a Parquet file, and pyarrow is not installed.
-
+    Raise UsageError where it cannot be read, MissingPackageError for Parquet without pyarrow.
     """
     unpacked = Path(path.stem) if path.suffix in (".gz", ".zst") else path
     reader = _READERS.get(unpacked.suffix.lower())
@@ -245,45 +241,36 @@ def _json_array(path: Path) -> Iterator[SourceRow]:
 
 
 def _csv_rows(path: Path) -> Iterator[SourceRow]:
+    num_characters = 0
+
+    def lines(text: TextIO) -> Iterator[str]:
+        # A row has a limit: an open quote takes in all that follows.
+        nonlocal num_characters
+        for number in itertools.count(1):
+            if not (line := text.readline(MAX_LINE_BYTES + 1)):
+                return
+            num_characters += len(line)
+            if num_characters > MAX_LINE_BYTES:
+                raise UsageError(f"{path}:{number}: the row {TOO_LONG}")
+            yield line
+
     with (
         open_bytes(path) as file,
         read_errors(path),
         io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
         _cells_of_any_length(),
     ):
-        lines = _CsvLines(path, text)
-        reader = csv.DictReader(lines, strict=True)
+        reader = csv.DictReader(lines(text), strict=True)
         try:
             _check_columns(path, reader.fieldnames or ())
             for row in reader:
-                lines.num_characters = 0
+                num_characters = 0
                 is_whole = None not in row and None not in row.values()
                 reason = "has not as many cells as the line of names"
                 yield SourceRow(reader.line_num, row if is_whole else reason)
         except (csv.Error, UnicodeError) as error:
             place = f"{path}: cannot be read after line {reader.line_num}"
             raise UsageError(f"{place}: {error}") from error
-
-
-class _CsvLines:
-    """The lines of a CSV file, up to the limit of a row: an open quote takes in all that follows.
-
-    The reader of a row sets `num_characters` to 0.
-    """
-
-    def __init__(self, path: Path, text: TextIO) -> None:
-        self.num_characters = 0
-        self._path = path
-        self._text = text
-        self._number = 0
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self._text.readline(MAX_LINE_BYTES + 1):
-            self._number += 1
-            self.num_characters += len(line)
-            if self.num_characters > MAX_LINE_BYTES:
-                raise UsageError(f"{self._path}:{self._number}: the row {TOO_LONG}")
-            yield line
 
 
 @contextmanager
@@ -402,7 +389,6 @@ def _few_tries() -> Iterator[None]:
 
 @contextmanager
 def _hub_errors(source: str) -> Iterator[None]:
-    """Turn errors of the libraries into ours, in one line that shows no token."""
     from huggingface_hub import errors
 
     dataset_errors = importlib.import_module("datasets.exceptions")

@@ -73,12 +73,7 @@ class Statistics(msgspec.Struct, kw_only=True):
 
 
 def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -> Statistics:
-    """Describe task files.
-
-    Raises:
-        UsageError: A file or the template cannot be read.
-
-    """
+    """Describe task files; raise UsageError where one, or the template, cannot be read."""
     files = [named_file(task) for task in tasks]
     reading = TaskReading(
         default_env="",

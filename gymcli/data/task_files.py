@@ -261,9 +261,7 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
 def generated_rows(env: str, num: int | None = None, *, seed: int = 0) -> Iterator[bytes]:
     """Yield the lines of an environment's data set; without `num`, as many as ship with it.
 
-    Raises:
-        UsageError: There is no such environment, or it generates no tasks, or not so many.
-
+    Raise UsageError where there is no such environment, or it does not generate so many.
     """
     found = Registry((env,)).find(env)
     if not generates(found):
@@ -295,9 +293,7 @@ class GeneratedComparison(msgspec.Struct):
 def compare_generated(env: str, path: Path | None = None) -> GeneratedComparison:
     """Generate a file of tasks, without `path` the one that ships, from seed 0 and compare bytes.
 
-    Raises:
-        UsageError: There is no such environment, or no tasks ship with it.
-
+    Raise UsageError where there is no such environment, or it ships no tasks.
     """
     found = Registry((env,)).find(env)
     path = path or own_tasks(found)

@@ -51,10 +51,7 @@ class Texts:
 class Attempts:
     """The scored attempts of one environment in columns, in the order they came: its lines.
 
-    Args:
-        env: The environment, for errors.
-        task_numbers: The numbers of its tasks, where another run shares them.
-
+    Two runs that are compared share `task_numbers`.
     """
 
     def __init__(self, env: str, task_numbers: dict[str, int] | None = None) -> None:
@@ -84,12 +81,7 @@ class Attempts:
         self.rewards.extend([math.nan if reward is None else reward for reward in rewards])
 
     def by_task(self) -> list[SameSize]:
-        """Put the attempts together by task.
-
-        Raises:
-            RunFileError: An attempt is there twice.
-
-        """
+        """Return the attempts by task; raise RunFileError where one is there twice."""
         import numpy as np  # late: heavy
 
         attempts = np.asarray(self.attempts)
@@ -112,10 +104,7 @@ class Attempts:
 def rows_by_task(tasks: Numbers, attempts: Numbers) -> list[SameSize]:
     """Put lines together by task, the tasks that have equally many in one group.
 
-    Args:
-        tasks: Of each line the number of its task.
-        attempts: Of each line the number by which those of one task are ordered.
-
+    `tasks` has the number of each line's task, `attempts` what orders the lines of a task.
     """
     import numpy as np  # late: heavy
 

@@ -49,11 +49,6 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
 
     Tasks are pooled, and every task weighs the same, only where the environments share a best
     reward that is known; else the result has counts, failures, usage and times alone.
-
-    Args:
-        parts: One of each environment.
-        level: The share of intervals that contain the true number.
-
     """
     metrics = _counts(parts)
     scored = [rewards for part in parts for rewards in part.scored]
@@ -65,17 +60,16 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
     high = max((float(rewards.max()) for rewards in scored), default=0.0)
     is_bounded = highest is not None and highest > 0.0 and low >= 0.0 and high <= highest
     best = highest if is_bounded else None
-    if low >= 0.0 and not any(part.facts.can_be_negative for part in parts):
-        _add_bounds(metrics, parts, best)
     if scored:
         _add_means(metrics, scored, best=best, level=level)
         _add_curves(metrics, parts, best=best, level=level)
         _add_named_means(metrics, parts, level=level)
+    if low >= 0.0 and not any(part.facts.can_be_negative for part in parts):
+        _add_strict_mean(metrics, parts, best=best, level=level)
+    if scored:
         sizes = [(len(rewards), rewards.shape[1]) for rewards in scored]
         harmonic = metrics.num_clusters / math.fsum(num / size for num, size in sizes)
         metrics.advice = advice_of(metrics, num_attempts=harmonic)
-    if metrics.strict_mean_reward is not None:
-        _add_strict_mean(metrics, parts, metrics.strict_mean_reward, best=best, level=level)
     return metrics
 
 
@@ -115,36 +109,6 @@ def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
     )
 
 
-def _add_bounds(metrics: Metrics, parts: Sequence[EnvironmentPart], best: float | None) -> None:
-    """Add the strict mean and, where the best reward is known, where the mean may lie.
-
-    With the worst and the best reward for absent attempts these are the bounds of Manski 1989,
-    "Anatomy of the selection problem": whatever became of these attempts, the mean lies between.
-    """
-    metrics.strict_mean_reward = low = _mean_if_absent_got(0.0, metrics, parts)
-    if best is not None and low is not None:
-        high = _mean_if_absent_got(best, metrics, parts)
-        assert high is not None
-        metrics.bounds = Bounds(low=low, high=high)
-
-
-def _mean_if_absent_got(
-    reward: float, metrics: Metrics, parts: Sequence[EnvironmentPart]
-) -> float | None:
-    """Return the mean if every absent attempt had got this reward; None where there are no tasks.
-
-    Where every expected attempt has a record it is known which task each belongs to. Else every
-    expected attempt weighs the same, which is the same number where all tasks have equally many.
-    """
-    if metrics.num_expected is not None and metrics.num_present < metrics.num_expected:
-        rewards = (own.ravel().data for part in parts for own in part.scored)
-        absent = (metrics.num_expected - metrics.num_scored) * reward
-        total = math.fsum(itertools.chain(itertools.chain.from_iterable(rewards), [absent]))
-        return total / metrics.num_expected
-    means = _task_means(parts, reward)
-    return mean_of(means) if len(means) else None
-
-
 def _task_means(parts: Sequence[EnvironmentPart], absent_reward: float) -> Floats:
     """Return the mean reward of each task if its absent attempts had got `absent_reward`."""
     means = []
@@ -160,7 +124,6 @@ def _task_means(parts: Sequence[EnvironmentPart], absent_reward: float) -> Float
 def _add_means(
     metrics: Metrics, scored: Sequence[Floats], *, best: float | None, level: float
 ) -> None:
-    """Add the mean over tasks, that over attempts, and where their variance comes from."""
     macro = estimate_of(
         _joined([row_means(rewards) for rewards in scored]),
         estimator=_MEAN_OF_TASKS,
@@ -181,8 +144,7 @@ def _add_means(
     metrics.mean_reward, metrics.standard_error = macro.value, macro.standard_error
     metrics.interval = macro.interval
     metrics.micro_mean_reward, metrics.micro_standard_error = micro.value, micro.standard_error
-    found = variance_parts(scored)
-    metrics.variance = Variance(**found._asdict()) if found else None
+    metrics.variance = variance_parts(scored)
 
 
 def _add_curves(
@@ -223,7 +185,6 @@ def _add_curves(
 
 
 def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, level: float) -> None:
-    """Add the means of components and metrics, over the tasks that have them."""
     metrics.components, metrics.metrics = {}, {}
     for title in sorted({title for part in parts for title in part.named}):
         # Nothing says what range they have: where all lie between 0 and 1, they are shares.
@@ -240,50 +201,54 @@ def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, leve
 
 
 def _add_strict_mean(
-    metrics: Metrics,
-    parts: Sequence[EnvironmentPart],
-    value: float,
-    *,
-    best: float | None,
-    level: float,
+    metrics: Metrics, parts: Sequence[EnvironmentPart], *, best: float | None, level: float
 ) -> None:
-    if metrics.num_expected is None or metrics.num_present >= metrics.num_expected:
-        metrics.estimates["strict_mean_reward"] = estimate_of(
+    """Add the mean with absent attempts as 0 and, where the best reward is known, the bounds.
+
+    With the worst and the best reward for absent attempts these are the bounds of Manski 1989,
+    "Anatomy of the selection problem": whatever became of these attempts, the mean lies between.
+    """
+    if metrics.num_expected is not None and metrics.num_present < metrics.num_expected:
+        # Which tasks the attempts without a record are of is not known. So every expected attempt
+        # weighs the same, which is the same number where all tasks have equally many, and the error
+        # is that of the mean of all attempts, times the coverage.
+        rewards = [own.ravel().data for part in parts for own in part.scored]
+        num_absent = metrics.num_expected - metrics.num_scored
+        low, high = (
+            math.fsum(itertools.chain(*rewards, [num_absent * reward])) / metrics.num_expected
+            for reward in (0.0, best or 0.0)
+        )
+        error = metrics.micro_standard_error
+        estimate = _estimate(
+            low,
+            None if error is None else metrics.num_scored / metrics.num_expected * error,
+            estimator="mean of all expected attempts, absent ones as 0, errors clustered by task",
+            best=best,
+            num_values=metrics.num_expected,
+            num_clusters=metrics.num_clusters,
+            level=level,
+        )
+    elif metrics.num_tasks:
+        estimate = estimate_of(
             _task_means(parts, 0.0),
             estimator=f"{_MEAN_OF_TASKS}, absent attempts as 0",
             num_values=metrics.num_present,
             best=best,
             level=level,
         )
+        high = mean_of(_task_means(parts, best or 0.0))
+    else:
         return
-    # Which tasks the attempts without a record are of is not known: then it is the mean of all
-    # attempts, times the coverage, and so is its error.
-    error = metrics.micro_standard_error
-    coverage = metrics.num_scored / metrics.num_expected
-    metrics.estimates["strict_mean_reward"] = _estimate(
-        value,
-        None if error is None else coverage * error,
-        estimator="mean of all expected attempts, absent ones as 0, errors clustered by task",
-        best=best,
-        num_values=metrics.num_expected,
-        num_clusters=metrics.num_clusters,
-        level=level,
-    )
+    metrics.estimates["strict_mean_reward"] = estimate
+    metrics.strict_mean_reward = estimate.value
+    if best is not None:
+        metrics.bounds = Bounds(low=estimate.value, high=high)
 
 
 def estimate_of(
     values: Floats, *, estimator: str, num_values: int, best: float | None, level: float
 ) -> Estimate:
-    """Return the mean of tasks' values with its interval.
-
-    Args:
-        values: One of each task; at least one.
-        estimator: The name of the estimator.
-        num_values: Attempts that the values were made of.
-        best: The top of their range, which begins at 0; None where they have none.
-        level: The share of such intervals that contain the true number.
-
-    """
+    """Return the mean of tasks' values, at least one, with its interval as of `interval_of`."""
     is_within = best is not None and float(values.min()) >= 0.0 and float(values.max()) <= best
     return _estimate(
         mean_of(values),
@@ -339,12 +304,9 @@ def best_num_attempts(between: float, within: float) -> float:
 
 
 def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
-    """Return what follows from the numbers of one environment, a sentence each.
+    """Return the advice that complete numbers of one environment lead to, a sentence each.
 
-    Args:
-        metrics: The numbers, complete but for the advice.
-        num_attempts: Scored attempts of a task: the harmonic mean.
-
+    `num_attempts` is the harmonic mean of the tasks' scored attempts.
     """
     num_tasks = metrics.num_clusters
     if not num_tasks:

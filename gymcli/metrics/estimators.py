@@ -11,7 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from gymcli.metrics.results import Variance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 __all__ = [
-    "VarianceParts",
     "clustered_standard_error",
     "mean",
     "mean_of",
@@ -37,19 +38,6 @@ __all__ = [
 
 _ROWS_AT_A_TIME = 1 << 13
 """Rows that are Python's floats at a time, which take four times the memory."""
-
-
-class VarianceParts(NamedTuple):
-    """Where the variance of rewards comes from: between tasks, or between attempts of a task."""
-
-    between: float
-    """Variance of the tasks' true means."""
-    within: float
-    """Variance of one attempt around the true mean of its task."""
-    intraclass_correlation: float | None
-    """`between / (between + within)`; None where both are 0."""
-    design_effect: float | None
-    """How many times the variance of as many independent attempts: 1 + (K - 1) * ICC."""
 
 
 def mean(values: Sequence[float]) -> float:
@@ -150,7 +138,7 @@ def clustered_standard_error(groups: Sequence[Floats]) -> float | None:
     return math.sqrt(total * num_tasks / (num_tasks - 1)) / num_attempts
 
 
-def variance_parts(groups: Sequence[Floats]) -> VarianceParts | None:
+def variance_parts(groups: Sequence[Floats]) -> Variance | None:
     """Split the variance of rewards into tasks and attempts; None where it cannot be told.
 
     It takes two tasks, and a task of two attempts. Miller 2024, arXiv 2411.00640, section 3;
@@ -168,6 +156,11 @@ def variance_parts(groups: Sequence[Floats]) -> VarianceParts | None:
     between = max(0.0, variance(means) - within / attempts)
     total = between + within
     if total == 0.0:
-        return VarianceParts(0.0, 0.0, None, None)
+        return Variance(between=0.0, within=0.0, intraclass_correlation=None, design_effect=None)
     correlation = between / total
-    return VarianceParts(between, within, correlation, 1.0 + (attempts - 1.0) * correlation)
+    return Variance(
+        between=between,
+        within=within,
+        intraclass_correlation=correlation,
+        design_effect=1.0 + (attempts - 1.0) * correlation,
+    )

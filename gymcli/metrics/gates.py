@@ -89,12 +89,7 @@ def is_estimate(name: str) -> bool:
 
 
 def check_name(name: str, text: str) -> None:
-    """Check that a run can have a number of this name.
-
-    Raises:
-        FilterError: None can; the message has the most similar name.
-
-    """
+    """Check that a run can have a number of this name; the error suggests a similar one."""
     first, dot, rest = name.partition(".")
     if name in _FIXED_NAMES or _IS_AT_K.fullmatch(name):
         return
@@ -115,9 +110,7 @@ def part_of(
 ) -> Metrics:
     """Return the numbers of an environment, of a slice of the tasks, or of a slice of its tasks.
 
-    Raises:
-        UsageError: The run has no such part; the message says which it has.
-
+    Raise UsageError where the run has no such part.
     """
     part: Metrics = metrics
     if env is not None:
@@ -130,12 +123,7 @@ def part_of(
 
 
 def number_of(part: Metrics, name: str) -> Estimate | float:
-    """Return a number by its name.
-
-    Raises:
-        UsageError: The part has none of the name; the message says why, and which it has.
-
-    """
+    """Return a number by its name; raise UsageError with the reason where there is none."""
     known = numbers(part)
     found = known.get(name)
     if found is not None:
@@ -287,9 +275,9 @@ class Gate(NamedTuple):
     thresholds: tuple[Threshold, ...]
     """All have to hold; one, or two of a chain such as `0.2 <= mean_reward <= 0.9`."""
     env: str | None = None
-    """The environment whose number it is; None: of all together."""
+    """None: of all environments together."""
     field: str | None = None
-    """The field of the tasks that the run is sliced by for it."""
+    """The field that the tasks are sliced by."""
     value: str | None = None
     """The name of the slice."""
 
@@ -298,7 +286,6 @@ class GateVerdict(msgspec.Struct, kw_only=True):
     """What became of a gate."""
 
     gate: str
-    """As it was written."""
     verdict: Verdict
     value: float
     interval: Interval | None = None
@@ -306,7 +293,6 @@ class GateVerdict(msgspec.Struct, kw_only=True):
     judged_on: Literal["bound", "point", "number"]
     """`number`: it has no interval, and is judged as it is."""
     way_out: str = ""
-    """What would decide it, where it is inconclusive."""
     tasks_needed: int | None = None
     """Tasks that would decide with a chance of 80 %, if the number stays what it is."""
     attempts_needed: int | None = None
@@ -316,9 +302,7 @@ class GateVerdict(msgspec.Struct, kw_only=True):
 def parse_gate(text: str) -> Gate:
     """Read a gate: a name and a number compared, `name[field=value]` for a part of the tasks.
 
-    Raises:
-        FilterError: It is none, or there is no such name; the message says what there is.
-
+    Raise FilterError where it cannot be read, or there is no such name.
     """
     found = _PART.search(text)
     # Blanks in its place keep the places in the rest what they are.
@@ -377,12 +361,10 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
     if on == "point":
         found.verdict = _verdict([t.holds(number.value) for t in gate.thresholds])
     elif number.interval is None:
-        few = number.num_clusters < 2
-        found.way_out = (
-            "one task says nothing of others; two or more have to be scored"
-            if few
-            else "all tasks got the same, so that it has no interval"
-        ) + ", or --gate-on point judges the number itself"
+        reason = "all tasks got the same, so that it has no interval"
+        if number.num_clusters < 2:
+            reason = "one task says nothing of others; two or more have to be scored"
+        found.way_out = f"{reason}, or --gate-on point judges the number itself"
     else:
         found.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
         if found.verdict == "INCONCLUSIVE":
@@ -463,7 +445,6 @@ def _number(node: ast.expr) -> float | None:
 
 
 def _parts(inside: str, text: str) -> dict[str, str]:
-    """Read `field=value, env=name`, with or without quotes around values."""
     parts: dict[str, str] = {}
     place = 0
     while place < len(inside):

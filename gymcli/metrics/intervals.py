@@ -49,19 +49,12 @@ def wilson_interval(rate: float, num_trials: float, *, level: float = 0.95) -> R
 def wilson_effective_interval(
     rate: float, error: float, *, num_clusters: int, num_values: int, level: float = 0.95
 ) -> Range:
-    """Return the Wilson interval on the effective sample size.
+    """Return the Wilson interval on the effective sample size, over at least two clusters.
 
     Korn and Graubard 1998 (effective size, adjusted for the degrees of freedom) with the Wilson
     kernel, as Franco et al. 2019 recommend for clustered samples (PMC6690503). For scores inside
-    (0, 1) it is conservative, since no variance exceeds Bernoulli's.
-
-    Args:
-        rate: The mean, in [0, 1].
-        error: Its standard error.
-        num_clusters: Independent units: tasks, at least two.
-        num_values: Attempts; the effective size is never more.
-        level: The share of such intervals that contain the true rate.
-
+    (0, 1) it is conservative, since no variance exceeds Bernoulli's. The effective size is at most
+    the number of values.
     """
     effective = float(num_clusters)
     if error > 0.0 and 0.0 < rate < 1.0:
@@ -182,13 +175,7 @@ def student_t_cdf(value: float, degrees_of_freedom: float) -> float:
 
 @functools.lru_cache(maxsize=1 << 10)  # a millisecond each, and few are different in a run
 def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
-    """Return the value below which a Student t variable falls with this probability.
-
-    Raises:
-        ValueError: The probability is not strictly between 0 and 1, or there is no degree of
-            freedom.
-
-    """
+    """Return the value below which a Student t variable falls with this probability."""
     if not 0.0 < probability < 1.0 or degrees_of_freedom <= 0.0:
         raise ValueError(
             f"no Student t quantile at probability {probability} with "

@@ -52,12 +52,7 @@ class NemoAggregate:
         self._stamps: dict[str, JSONObject] = {}
 
     def add(self, row: JSONObject, rollout: Rollout) -> None:
-        """Take an answer of `/verify` that has a reward, and its record.
-
-        Raises:
-            OverflowError: A number is too large.
-
-        """
+        """Take an answer of `/verify` that has a reward, and its record."""
         numbers = _numbers(row)
         names = tuple(numbers)
         names = self._names.setdefault(names, names)

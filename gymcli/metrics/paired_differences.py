@@ -37,6 +37,8 @@ __all__ = [
 
 _PAIRED_DIFFERENCES = "mean of paired task differences"
 _MICRO_DIFFERENCES = "mean of paired attempt differences, errors clustered by task"
+_LEVEL = 0.95
+"""Of the intervals of effects."""
 _ROUNDING = 1e-12
 """Of the largest value: as much as equal means may differ by, or equal differences."""
 
@@ -64,12 +66,7 @@ class Measure(NamedTuple):
 
 
 def parse_measure(name: str) -> Measure:
-    """Find what is compared by its name.
-
-    Raises:
-        UsageError: There is no such thing, or it has no value of a task by itself.
-
-    """
+    """Find what is compared by its name; raise UsageError where no task has it by itself."""
     if name == _MEAN_REWARD.name:
         return _MEAN_REWARD
     known = {metric.name: metric for metric in METRICS.values() if not metric.needs_answers}
@@ -117,12 +114,7 @@ class PairedAttempts:
         """By field, the value of each task."""
 
     def values(self, measure: Measure, threshold: float | None) -> tuple[TaskValues, TaskValues]:
-        """Return the values of each task in either run.
-
-        Raises:
-            RunFileError: An attempt is there twice in one run.
-
-        """
+        """Return the values of each task in either run."""
         return (
             _task_values(self.a, self.a.by_task(), self.a.rewards, measure, threshold),
             _task_values(self.b, self.b.by_task(), self.b.rewards, measure, threshold),
@@ -212,14 +204,8 @@ def paired_estimate(
 ) -> PairedEstimate:
     """Return the mean of the tasks' differences, of at least one task.
 
-    Args:
-        values_a: The value of each task in A.
-        values_b: Its value in B.
-        num_values: The scores that these were made of.
-        largest: The top of the values' range, which begins at 0; None where they have none.
-        level: The share of such intervals that contain the true difference.
-        estimator: The name of the estimator.
-
+    `num_values` counts the scores behind the values; `largest` is the top of their range, which
+    begins at 0, and None where they have none.
     """
     num_tasks = len(values_a)
     noise = _ROUNDING * float(max(np.abs(values_a).max(), np.abs(values_b).max()))
@@ -293,7 +279,7 @@ class RescoredAttempts:
         self, task_id: str, attempt: int, before: float | None, after: float | None
     ) -> None:
         """Add an attempt that lacks a score."""
-        self.others.extend([task_id], [attempt], [math.nan if before is None else before])
+        self.others.extend([task_id], [attempt], [before])
         self.others_after.append(math.nan if after is None else after)
 
     def add_failures(self, keys: Iterable[tuple[str, int]]) -> None:
@@ -310,25 +296,12 @@ class RescoredAttempts:
             self.add_unscored(task_id, attempt, None, None)
 
     def means(self) -> tuple[float, float] | None:
-        """Return both mean rewards over the attempts that have both scores; None without any.
-
-        Raises:
-            RunFileError: An attempt is there twice.
-
-        """
-        rows = self.both.by_task()
-        if not rows:
-            return None
-        before, after = (
-            mean_of(np.concatenate([row_means(rewards[lines]) for _, lines in rows]))
-            for rewards in (np.asarray(self.both.rewards), np.asarray(self.after))
-        )
-        return before, after
+        """Return both mean rewards over the attempts that have both scores; None without any."""
+        sides = _sides(self.both.by_task(), (self.both.rewards, self.after), _means)
+        return None if sides is None else (mean_of(sides.before), mean_of(sides.after))
 
 
-def reward_effects(
-    scores: RescoredAttempts, facts: EnvironmentFacts, *, level: float = 0.95
-) -> dict[str, Effect]:
+def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[str, Effect]:
     """Return the effect on every number that rewards alone make, by the names that gates use.
 
     They are `mean_reward`, `micro_mean_reward` and those of `METRICS` over attempts that have
@@ -355,14 +328,11 @@ def reward_effects(
     ) -> None:
         if sides is not None:
             found[name] = _effect(
-                paired_estimate(
-                    sides.before,
-                    sides.after,
-                    num_values=2 * int(sides.sizes.sum()) if num_values is None else num_values,
-                    largest=largest,
-                    level=level,
-                    estimator=estimator,
-                )
+                sides.before,
+                sides.after,
+                num_values=2 * int(sides.sizes.sum()) if num_values is None else num_values,
+                largest=largest,
+                estimator=estimator,
             )
 
     means = _sides(rows, rewards, _means)
@@ -386,14 +356,11 @@ def reward_effects(
     return found
 
 
-def number_effect(before: Attempts, after: array[float], *, level: float = 0.95) -> Effect:
+def number_effect(before: Attempts, after: array[float]) -> Effect:
     """Return the effect on the mean over tasks of a component or another number.
 
-    Args:
-        before: The attempts with the number by the old verifier; nan where it gave none.
-        after: The numbers of the same attempts by the new one.
-        level: Of the interval.
-
+    `before` are the attempts with the number by the old verifier, nan where it gave none; `after`
+    are the numbers of the same attempts by the new one.
     """
     rows = before.by_task()
     values_before, values_after = sides = [
@@ -410,24 +377,25 @@ def number_effect(before: Attempts, after: array[float], *, level: float = 0.95)
     a, b = (side.at(np.flatnonzero(is_in_both)) for side in sides)
     # What never leaves 0 to 1 is taken for a share, as in `gym metrics`.
     is_share = all(((side.value >= 0.0) & (side.value <= 1.0)).all() for side in (a, b))
-    return _effect(
-        paired_estimate(
-            a.value,
-            b.value,
-            num_values=int(a.num_attempts.sum() + b.num_attempts.sum()),
-            largest=1.0 if is_share else None,
-            level=level,
-        )
+    num_values = int(a.num_attempts.sum() + b.num_attempts.sum())
+    return _effect(a.value, b.value, num_values=num_values, largest=1.0 if is_share else None)
+
+
+def _effect(
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    *,
+    num_values: int,
+    largest: float | None,
+    estimator: str = _PAIRED_DIFFERENCES,
+) -> Effect:
+    found = paired_estimate(
+        before, after, num_values=num_values, largest=largest, level=_LEVEL, estimator=estimator
     )
-
-
-def _effect(found: PairedEstimate) -> Effect:
     return Effect(before=found.mean_a, after=found.mean_b, difference=found.difference)
 
 
 class _Sides(NamedTuple):
-    """The values of tasks by both verifiers."""
-
     before: NDArray[np.float64]
     after: NDArray[np.float64]
     sizes: NDArray[np.int64]
@@ -436,7 +404,7 @@ class _Sides(NamedTuple):
 
 def _sides(
     rows: Sequence[SameSize],
-    rewards: tuple[Sequence[float], Sequence[float]],
+    rewards: Sequence[Sequence[float]],
     of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None],
     threshold: float | None = None,
 ) -> _Sides | None:

@@ -41,7 +41,9 @@ Design = Literal["unpaired", "paired"]
 ASSUMED_CORRELATION = 0.5
 """Of two models' rewards at the same tasks, without a second run: Miller found 0.3 to 0.7."""
 CHANCE = 0.8
-"""That the tasks or attempts that are said to decide do so."""
+"""The power of a plan: that the tasks or attempts that are said to decide do so."""
+_SIGNIFICANCE = 0.05
+"""Of the two-sided test."""
 _SMALLEST_MARGIN = 1e-9
 _NUM_TASKS = (25, 50, 100, 200, 500, 1000, 2000, 5000)
 _NUM_ATTEMPTS = (1, 2, 4, 8, 16)
@@ -109,13 +111,7 @@ def pilot_of_pair(
 
     Attempts of one run are independent of the other's, so that the covariance of the task means is
     that of the true ones. The correlation stays an assumption where fewer than three tasks are
-    shared, or the tasks of a run do not differ.
-
-    Args:
-        first: The mean reward of each task of one run.
-        second: The same of the other run.
-        runs: The variances of each run by itself.
-
+    shared, or the tasks of a run do not differ. `first` and `second` are mean rewards by task.
     """
     one, other = runs
     within = None if one.within is None or other.within is None else one.within + other.within
@@ -138,10 +134,7 @@ def pilot_of_pair(
 def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[str, Plan]:
     """Return a plan for each environment of one pilot, or of two paired ones.
 
-    Raises:
-        UsageError: There is none, there are more pilots, or the margin is too small.
-        RunFileError: An attempt was scored by two lines.
-
+    Raise UsageError for more pilots, too small a margin, or pilots that say too little.
     """
     if len(pilots) > 2:
         raise UsageError(f"--power: {len(pilots)} runs are given; give one pilot, or two to pair")
@@ -178,25 +171,11 @@ def _task_means(rows: Iterable[TaskMetrics]) -> dict[str, dict[str, float]]:
     return means
 
 
-def plan(
-    pilot: Pilot,
-    *,
-    margin: float | None = None,
-    significance: float = 0.05,
-    power: float = 0.8,
-) -> Plan:
-    """Return what runs of several sizes can detect.
-
-    Args:
-        pilot: What the plan rests on; from one with one attempt a task only that many are planned,
-            since how far attempts of a task differ is not known.
-        margin: The difference to be detected, for the tasks that it takes.
-        significance: Of the two-sided test.
-        power: The chance that the difference is detected.
-
-    """
-    quantiles = normal_quantile(1.0 - significance / 2.0) + normal_quantile(power)
+def plan(pilot: Pilot, *, margin: float | None = None) -> Plan:
+    """Return what runs of several sizes can detect; for a margin, also the tasks that it takes."""
+    quantiles = normal_quantile(1.0 - _SIGNIFICANCE / 2.0) + normal_quantile(CHANCE)
     sizes = sorted({*_NUM_TASKS, pilot.num_tasks})
+    # With one attempt a task, how far attempts of a task differ is not known.
     attempts = _NUM_ATTEMPTS if pilot.within is not None else (1,)
     designs: list[Planned] = []
     for design in get_args(Design):
@@ -214,4 +193,6 @@ def plan(
                     tasks_needed=None if needed is None else max(2, math.ceil(needed)),
                 )
             )
-    return Plan(pilot=pilot, significance=significance, power=power, margin=margin, designs=designs)
+    return Plan(
+        pilot=pilot, significance=_SIGNIFICANCE, power=CHANCE, margin=margin, designs=designs
+    )

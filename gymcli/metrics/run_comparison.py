@@ -113,17 +113,10 @@ def compare(
     fields: Sequence[str] = (),
     with_tasks: bool = False,
 ) -> Comparison:
-    """Compare two runs task by task.
+    """Compare run B with run A task by task, by the attempts of both in each environment.
 
-    Args:
-        environments: The attempts of both runs, by environment; at least one.
-        a: The run that is compared with.
-        b: The run that is judged.
-        facts: By environment.
-        measure: What is compared.
-        rule: How the verdict is reached.
-        fields: The fields that `PairedAttempts.slices` are the values of.
-        with_tasks: Whether every task is returned as well.
+    `a` and `b` are what is known of the runs apart from that, `fields` those that
+    `PairedAttempts.slices` has values of; tasks are in the result only `with_tasks`.
 
     Raises:
         UsageError: The metric takes a threshold of success that no environment has, or a field
@@ -181,8 +174,6 @@ def compare(
 
 
 class _PairedTasks(NamedTuple):
-    """The tasks that have a value in both runs, in columns."""
-
     env: NDArray[np.object_]
     task_id: NDArray[np.object_]
     name: NDArray[np.object_]
@@ -291,26 +282,24 @@ def _slices_of(
 
 def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
     a, b = tasks.a, tasks.b
-    columns = (tasks.env, tasks.task_id, tasks.change)
-    numbers = (a.num_attempts, b.num_attempts, a.num_passes, b.num_passes, a.value, b.value)
+    columns = {
+        "env": tasks.env,
+        "task_id": tasks.task_id,
+        "num_attempts_a": a.num_attempts,
+        "num_attempts_b": b.num_attempts,
+        "num_passes_a": a.num_passes,
+        "num_passes_b": b.num_passes,
+        "value_a": a.value,
+        "value_b": b.value,
+        "difference": b.value - a.value,
+        "change": tasks.change,
+    }
     found = []
-    for row in zip(*(column.tolist() for column in (*columns, *numbers)), strict=True):
-        env, task_id, change, num_a, num_b, num_passes_a, num_passes_b, value_a, value_b = row
-        is_known = change is not None
-        found.append(
-            TaskDifference(
-                env=env,
-                task_id=task_id,
-                num_attempts_a=num_a,
-                num_attempts_b=num_b,
-                num_passes_a=num_passes_a if is_known else None,
-                num_passes_b=num_passes_b if is_known else None,
-                value_a=value_a,
-                value_b=value_b,
-                difference=value_b - value_a,
-                change=change,
-            )
-        )
+    for row in zip(*(column.tolist() for column in columns.values()), strict=True):
+        task = TaskDifference(**dict(zip(columns, row, strict=True)))
+        if task.change is None:
+            task.num_passes_a = task.num_passes_b = None
+        found.append(task)
     return sorted(found, key=lambda task: (task.env, task.task_id))
 
 
@@ -322,16 +311,6 @@ def _is_one_scale(best: Mapping[str, float | None]) -> bool:
 def _difference_of(
     tasks: _PairedTasks, rule: Rule, *, largest: float | None, is_mean: bool, name: str
 ) -> Difference:
-    """Return everything about the difference B - A of these tasks.
-
-    Args:
-        tasks: The tasks.
-        rule: How the verdict is reached.
-        largest: The top of the values' range, which begins at 0; None where that is not known.
-        is_mean: Whether a task's value is the mean of its attempts.
-        name: The seed of the flips.
-
-    """
     found = _counted(tasks)
     num_tasks = found.num_tasks
     if not num_tasks:
@@ -375,7 +354,6 @@ def _difference_of(
 
 
 def _counted(tasks: _PairedTasks) -> Difference:
-    """Count tasks, attempts and changes, which do not depend on the scale of the values."""
     found = Difference(
         num_tasks=len(tasks.name),
         num_attempts_a=int(tasks.a.num_attempts.sum()),
@@ -431,7 +409,6 @@ def equivalence_p(difference: Estimate, margin: float) -> float | None:
 def _needed(
     tasks: _PairedTasks, pairs: PairedEstimate, margin: float, rule: Rule, *, is_mean: bool
 ) -> Needed:
-    """Return what would decide, for at least two tasks that do not."""
     difference, spread, num_tasks = pairs.difference.value, pairs.spread, len(pairs.differences)
     to_fail = -difference - (margin if rule.is_strict else 0.0)
     distance = max(difference + margin, to_fail)

@@ -120,12 +120,7 @@ class OwnMetrics(NamedTuple):
     """Fields of the task rows that it wants."""
 
     def numbers(self, groups: Iterable[Group]) -> dict[str, float]:
-        """Return its numbers by name.
-
-        Raises:
-            GymError: Its code raises, or returns what is no finite number.
-
-        """
+        """Return its numbers; raise GymError where its code does, or one is not finite."""
         from gymcli.errors import boundary  # late: heavy, and few environments get here
 
         wanted = self.slice_fields

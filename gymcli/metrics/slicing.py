@@ -36,11 +36,8 @@ _METADATA = "verifier_metadata"
 def field_of(task: Mapping[str, object], field: str) -> str | None:
     """Return a field of a task row as JSON text, the same for equal values; None where it lacks it.
 
-    Args:
-        task: The fields of the row, decoded or not (`msgspec.Raw`); those under `verifier_metadata`
-            count as its own.
-        field: Its name, with or without `task.` before it; dots lead into objects.
-
+    The name may have `task.` before it, and dots lead into objects. Fields under
+    `verifier_metadata` count as the row's own.
     """
     path = field.removeprefix(_PREFIX)
     found = _at(task, path)

@@ -116,8 +116,6 @@ class Totals:
 
 
 class _RoleTotal:
-    """What one model other than the policy took."""
-
     def __init__(self) -> None:
         self._counts = RoleUse()
         self._costs = array("d")
@@ -151,7 +149,7 @@ def _sum_of_costs(costs: array[float]) -> float | None:
 
 
 class _NamedNumbers:
-    """Numbers of lines, of which not every one has one."""
+    """Numbers of those lines that have one."""
 
     def __init__(self) -> None:
         self.lines = array("i")
@@ -167,12 +165,7 @@ class _NamedNumbers:
 class EnvironmentTally:
     """The numbers of one environment's attempts.
 
-    Args:
-        name: The environment.
-        facts: What is known of it.
-        fields: The fields of the task rows that come with its lines.
-        by: Those of them that the numbers are sliced by.
-
+    Each line comes with the values of `fields` of its task row; the numbers are sliced by `by`.
     """
 
     def __init__(
@@ -246,12 +239,7 @@ class EnvironmentTally:
         ]
 
     def part(self) -> EnvironmentPart:
-        """Return all attempts.
-
-        Raises:
-            RunFileError: An attempt was scored by two lines.
-
-        """
+        """Return all attempts; raise RunFileError where two lines scored one of them."""
         import numpy as np  # late: heavy
 
         lines, groups = np.arange(len(self)), self._attempts.by_task()
@@ -280,12 +268,7 @@ class EnvironmentTally:
         return parts
 
     def groups(self) -> Iterator[Group]:
-        """Yield the scored attempts of each task that has any, one after another.
-
-        Raises:
-            RunFileError: An attempt was scored by two lines.
-
-        """
+        """Yield the scored attempts of each task that has any, one after another."""
         task_ids, attempts = list(self._attempts.task_numbers), self._attempts
         answers = self._answers.known()
         fields = {name: (column.known(), column) for name, column in self._fields.items()}
@@ -319,12 +302,7 @@ class EnvironmentTally:
                 )
 
     def task_rows(self) -> Iterator[TaskMetrics]:
-        """Yield the numbers of each task that has a record.
-
-        Raises:
-            RunFileError: An attempt was scored by two lines.
-
-        """
+        """Yield the numbers of each task that has a record."""
         threshold = self.facts.success_threshold
         num_absent = Counter(line.task_id for line in self.unscored())
         for group in self.groups():
@@ -391,7 +369,6 @@ class EnvironmentTally:
         unscored: Sequence[FailureLine],
         facts: EnvironmentFacts,
     ) -> EnvironmentPart:
-        """Return the numbers of these lines, put together by task."""
         import numpy as np  # late: heavy
 
         totals = Totals()

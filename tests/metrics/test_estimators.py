@@ -9,6 +9,7 @@ import scipy.stats
 import statsmodels.api
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from gymcli.metrics.estimators import (
     clustered_standard_error,
@@ -118,7 +119,7 @@ def test_variance_parts_by_hand():
 def test_variance_parts_without_any_variance_have_no_correlation():
     parts = variance_parts(groups_of([[1.0, 1.0], [1.0, 1.0]]))
 
-    assert parts == (0.0, 0.0, None, None)
+    assert astuple(parts) == (0.0, 0.0, None, None)
 
 
 @pytest.mark.parametrize("tasks", [[[1.0, 0.0]], [[1.0], [0.0]]])
