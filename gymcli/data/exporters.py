@@ -71,9 +71,7 @@ class ExportSource:
     """
 
     def __init__(
-        self,
-        runs: Sequence[tuple[RunIndex, Sequence[int]]],
-        scrubber: Scrubber = NOTHING_SECRET,
+        self, runs: Sequence[tuple[RunIndex, Sequence[int]]], scrubber: Scrubber = NOTHING_SECRET
     ) -> None:
         self.runs = runs
         self.left_out: Counter[str] = Counter()
@@ -144,7 +142,7 @@ def _write_dpo(source: ExportSource, file: BinaryIO) -> int:
 
 def _sft_row(attempt: ExportedAttempt) -> JSONObject:
     rollout = attempt.rollout
-    prompt = _chat_messages(rollout.messages[: rollout.num_prompt_messages])
+    prompt = list(map(_chat_message, rollout.messages[: rollout.num_prompt_messages]))
     return {"messages": prompt + _answer(rollout), **_tools_and_identity(attempt)}
 
 
@@ -213,7 +211,7 @@ def _prompt(rollout: Rollout) -> list[JSONObject]:
         raise LeftOutError("no prompt")
     if prompt[-1].role in ("system", "developer"):
         raise LeftOutError("a prompt that nobody asks")
-    return _chat_messages(prompt)
+    return list(map(_chat_message, prompt))
 
 
 def _answer(rollout: Rollout) -> list[JSONObject]:
@@ -222,11 +220,7 @@ def _answer(rollout: Rollout) -> list[JSONObject]:
         messages.pop()
     if not messages:
         raise LeftOutError("no message of the model")
-    return _chat_messages(messages)
-
-
-def _chat_messages(messages: Sequence[Message]) -> list[JSONObject]:
-    return [_chat_message(message) for message in messages]
+    return list(map(_chat_message, messages))
 
 
 def _chat_message(message: Message) -> JSONObject:
@@ -326,12 +320,7 @@ def _write_parquet(source: ExportSource, file: BinaryIO) -> int:
             "a Parquet file needs the package pyarrow: pip install 'gymcli[parquet]'"
         ) from error
     columns = _columns(source)
-    types = {
-        "text": pa.string(),
-        "count": pa.int64(),
-        "number": pa.float64(),
-        "truth": pa.bool_(),
-    }
+    types = {"text": pa.string(), "count": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
     fields = [(name, types[kind]) for name, kind in columns.items()]
     schema = pa.schema([*fields, *((name, pa.string()) for name in JSON_COLUMNS)])
     num_rows = num_bytes = 0

@@ -358,11 +358,7 @@ def _open_dataset(
     if isinstance(license_names, list):
         license_names = ", ".join(map(str, license_names))
     return _numbered(source, rows), Provenance(
-        source=source,
-        config=config,
-        split=split,
-        revision=str(info.sha),
-        license=license_names,
+        source=source, config=config, split=split, revision=str(info.sha), license=license_names
     )
 
 

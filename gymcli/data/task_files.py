@@ -42,7 +42,7 @@ _ID_FIELDS = ("id", "task_id", "uuid")
 
 
 class Validation(msgspec.Struct, kw_only=True):
-    """The problems of task files, and what their reader should know."""
+    """The problems of task files, and warnings about them."""
 
     files: list[str]
     is_checked: bool

@@ -75,10 +75,7 @@ class Aggregator:
     def metrics(self, *, level: float = 0.95) -> RunMetrics:
         """Return the numbers of the run and of each environment; `level` is that of the intervals.
 
-        Raises:
-            RunFileError: An attempt was scored by two lines.
-            UsageError: A field to slice by has too many values.
-
+        Raise RunFileError where two lines scored one attempt, UsageError for too many slices.
         """
         from gymcli.metrics.estimates import summarise  # late: imports numpy
 

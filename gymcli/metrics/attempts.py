@@ -69,10 +69,7 @@ class Attempts:
         return len(self.rewards)
 
     def extend(
-        self,
-        task_ids: Iterable[str],
-        attempts: Iterable[int],
-        rewards: Iterable[float | None],
+        self, task_ids: Iterable[str], attempts: Iterable[int], rewards: Iterable[float | None]
     ) -> None:
         """Add attempts."""
         known = self.task_numbers

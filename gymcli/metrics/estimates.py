@@ -23,14 +23,7 @@ from gymcli.metrics.estimators import (
     variance_parts,
 )
 from gymcli.metrics.intervals import interval_of
-from gymcli.metrics.results import (
-    Bounds,
-    Estimate,
-    Latency,
-    Metrics,
-    Percentiles,
-    Variance,
-)
+from gymcli.metrics.results import Bounds, Estimate, Latency, Metrics, Percentiles, Variance
 from gymcli.metrics.tally import EnvironmentPart, Totals
 
 __all__ = ["FEW_TASKS", "advice_of", "best_num_attempts", "estimate_of", "summarise"]
@@ -290,8 +283,8 @@ def _joined(arrays: Sequence[Floats]) -> Floats:
 
 def _percentiles(seconds: Floats) -> Percentiles:
     ordered = np.sort(seconds).data
-    p50, p90, p95, p99 = (percentile(ordered, share) for share in (0.50, 0.90, 0.95, 0.99))
-    return Percentiles(p50=p50, p90=p90, p95=p95, p99=p99)
+    shares = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+    return Percentiles(**{name: percentile(ordered, share) for name, share in shares.items()})
 
 
 def best_num_attempts(between: float, within: float) -> float:

@@ -142,9 +142,7 @@ FUNCTIONS: Mapping[str, _Function] = {
 def parse_filter(text: str) -> Filter:
     """Read an expression: comparisons, `and`, `or`, `not`, `in`, arithmetic and a few functions.
 
-    Raises:
-        FilterError: The text is no expression; the message names the place in it.
-
+    Raise FilterError where it is none; the message names the place in it.
     """
     return Filter(text, parse_expression(text))
 
@@ -154,7 +152,6 @@ class Filter:
 
     def __init__(self, text: str, expression: Expression) -> None:
         self.text = text
-        """The expression as it was written."""
         self.names = frozenset(expression.names)
         """The names that it reads; those of fields are dotted."""
         self._expression = expression

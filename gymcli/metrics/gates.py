@@ -337,14 +337,10 @@ class GateProblem(msgspec.Struct, kw_only=True):
 
 
 def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdict:
-    """Return the verdict on the numbers of a run.
+    """Return the verdict on the numbers of a run; raise UsageError where it has no such number.
 
     On the bound a gate passes where the whole interval of the number holds, and fails where none
     of it does; a number without an interval, such as a count, is judged as it is.
-
-    Raises:
-        UsageError: The run has no such number; the message says why, and which it has.
-
     """
     part = part_of(metrics, env=gate.env, field=gate.field, value=gate.value)
     number = number_of(part, gate.name)

@@ -81,12 +81,8 @@ class NemoAggregate:
         """Return `agent_metrics` and `key_metrics`.
 
         The first are the statistics of all rows, the second the means among them; both have the
-        curves over k, in percent, and what the environment computes itself.
-
-        Raises:
-            RunFileError: An attempt was there twice.
-            OverflowError: Numbers are too large to be added up.
-
+        curves over k, in percent, and what the environment computes itself. Raise OverflowError where
+        numbers are too large to be added up.
         """
         metrics = self._aggregator.metrics()
         rates: dict[str, JSON] = {}

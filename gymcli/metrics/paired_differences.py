@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 _PAIRED_DIFFERENCES = "mean of paired task differences"
-_MICRO_DIFFERENCES = "mean of paired attempt differences, errors clustered by task"
 _LEVEL = 0.95
 """Of the intervals of effects."""
 _ROUNDING = 1e-12
@@ -337,7 +336,8 @@ def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[st
 
     means = _sides(rows, rewards, _means)
     add("mean_reward", means)
-    add("micro_mean_reward", means and _by_attempt(means), estimator=_MICRO_DIFFERENCES)
+    estimator = "mean of paired attempt differences, errors clustered by task"
+    add("micro_mean_reward", means and _by_attempt(means), estimator=estimator)
     if not facts.can_be_negative and lowest >= 0.0:
         num_scores = sum(int((~np.isnan(own)).sum()) for own in columns)
         add("strict_mean_reward", _strict_sides(scores, facts, means), num_values=num_scores)

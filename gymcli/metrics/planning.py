@@ -12,7 +12,7 @@ detects is (z_{alpha/2} + z_beta) * sqrt(v/n), where v is the variance of one ta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -21,7 +21,7 @@ from gymcli.errors import UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.estimators import variance
 from gymcli.metrics.intervals import normal_quantile
-from gymcli.metrics.results import Metrics, TaskMetrics
+from gymcli.metrics.results import Metrics
 
 __all__ = [
     "ASSUMED_CORRELATION",
@@ -153,7 +153,12 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
         )
     if len(pilots) == 1:
         return {name: plan(found[0][name], margin=margin) for name in shared}
-    first, second = (_task_means(aggregator.task_rows()) for aggregator in pilots)
+    means: list[dict[str, dict[str, float]]] = [{}, {}]
+    for own, aggregator in zip(means, pilots, strict=True):
+        for row in aggregator.task_rows():
+            if row.mean_reward is not None:
+                own.setdefault(row.env, {})[row.task_id] = row.mean_reward
+    first, second = means
     return {
         name: plan(
             pilot_of_pair(first[name], second[name], runs=(found[0][name], found[1][name])),
@@ -161,14 +166,6 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
         )
         for name in shared
     }
-
-
-def _task_means(rows: Iterable[TaskMetrics]) -> dict[str, dict[str, float]]:
-    means: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if row.mean_reward is not None:
-            means.setdefault(row.env, {})[row.task_id] = row.mean_reward
-    return means
 
 
 def plan(pilot: Pilot, *, margin: float | None = None) -> Plan:

@@ -151,6 +151,9 @@ def compare(
     found = among(found, rule.level)
     if not _is_one_scale(tasks.best_rewards(facts)):
         whole.verdict, whole.way_out = _verdict_of_all(found)
+    bounds = None
+    if a.bounds and b.bounds and not a.coverage == b.coverage == 1.0:
+        bounds = Bounds(low=b.bounds.low - a.bounds.high, high=b.bounds.high - a.bounds.low)
     comparison = Comparison(
         **{field: getattr(whole, field) for field in whole.__struct_fields__},
         metric=measure.name,
@@ -158,7 +161,7 @@ def compare(
         is_strict=rule.is_strict,
         a=a,
         b=b,
-        bounds=_bounds(a, b),
+        bounds=bounds,
         environments=found,
         unmatched=unmatched,
         tasks=_task_differences(tasks) if with_tasks else [],
@@ -483,12 +486,6 @@ def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, st
         return "FAIL", ""
     open_ = [f"{env}: {found.way_out}" for env, found in environments.items() if found.way_out]
     return ("INCONCLUSIVE", "; ".join(open_)) if open_ else ("PASS", "")
-
-
-def _bounds(a: RunSide, b: RunSide) -> Bounds | None:
-    if (a.coverage == b.coverage == 1.0) or not (a.bounds and b.bounds):
-        return None
-    return Bounds(low=b.bounds.low - a.bounds.high, high=b.bounds.high - a.bounds.low)
 
 
 def doubts(comparison: Comparison, rule: Rule) -> list[str]:

@@ -169,11 +169,7 @@ class EnvironmentTally:
     """
 
     def __init__(
-        self,
-        name: str,
-        facts: EnvironmentFacts,
-        fields: Sequence[str] = (),
-        by: Sequence[str] = (),
+        self, name: str, facts: EnvironmentFacts, fields: Sequence[str] = (), by: Sequence[str] = ()
     ) -> None:
         self.name = name
         self.facts = facts
