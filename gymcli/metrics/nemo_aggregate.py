@@ -78,11 +78,10 @@ class NemoAggregate:
         return self._aggregator.warnings
 
     def totals(self) -> JSONObject:
-        """Return `agent_metrics` and `key_metrics`.
+        """Return `agent_metrics` and `key_metrics`; raise OverflowError where a sum is too large.
 
         The first are the statistics of all rows, the second the means among them; both have the
-        curves over k, in percent, and what the environment computes itself. Raise OverflowError where
-        numbers are too large to be added up.
+        curves over k, in percent, and what the environment computes itself.
         """
         metrics = self._aggregator.metrics()
         rates: dict[str, JSON] = {}
