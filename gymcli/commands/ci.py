@@ -116,8 +116,7 @@ class CiRequest:
                 if path != STDOUT:
                     _check_target(option, path, needed)
         if options.gate:
-            from gymcli.metrics.gate_numbers import DIFFERENCE
-            from gymcli.metrics.gates import parse_gate
+            from gymcli.metrics.gates import DIFFERENCE, parse_gate
 
             self.gates = [parse_gate(text) for text in options.gate]
             if files.baseline is None and any(gate.name == DIFFERENCE for gate in self.gates):
@@ -177,8 +176,7 @@ class CiRequest:
         self, metrics: RunMetrics, comparison: Comparison | None = None
     ) -> tuple[list[GateVerdict], list[GateProblem]]:
         """Return the verdicts, and what is wrong with gates that cannot be judged."""
-        from gymcli.metrics.gate_numbers import DIFFERENCE
-        from gymcli.metrics.gates import GateProblem, judge, with_differences
+        from gymcli.metrics.gates import DIFFERENCE, GateProblem, judge, with_differences
 
         verdicts, problems = [], []
         known = metrics if comparison is None else with_differences(metrics, comparison)

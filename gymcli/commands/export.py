@@ -17,8 +17,7 @@ from gymcli.errors import FilterError, UsageError
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
-    from gymcli.data.export_source import ExportSource
-    from gymcli.data.exporters import Exporter
+    from gymcli.data.exporters import Exporter, ExportSource
     from gymcli.store.run_index import RunIndex
 
 __all__ = ["export"]
@@ -57,8 +56,7 @@ def export(
     """
     import msgspec
 
-    from gymcli.data.export_source import ExportSource
-    from gymcli.data.exporters import COMPLETIONS, EXPORTERS
+    from gymcli.data.exporters import COMPLETIONS, EXPORTERS, ExportSource
 
     if completion and to != "sft":
         raise UsageError(f"--completion goes with --to sft, not with --to {to}")

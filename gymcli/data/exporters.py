@@ -1,31 +1,378 @@
-"""The formats of `gym export`, by name; the lines of runs (jsonl, nemo-gym) are written here."""
+"""The formats of `gym export`, by name: to train on, to look through, and the lines of runs.
+
+`sft` and `dpo` hold messages that chat templates of transformers read, and the conversational data
+sets of trl hold: `reasoning_content` beside the text, arguments of tool calls as objects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO, NamedTuple
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import BinaryIO, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from gymcli.data.conversations import write_completions, write_dpo, write_sft
-from gymcli.data.export_source import ExportedAttempt, ExportSource
-from gymcli.data.export_tables import write_csv, write_parquet
-from gymcli.errors import UsageError
+from gymcli.errors import MissingPackageError, UsageError
 from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.nemo_gym.wire import response_of, row_of
-from gymcli.types import JSONObject
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.run_index import ROW_NAMES, Row, RunIndex
+from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, Rollout, ToolCall
 
-__all__ = ["COMPLETIONS", "EXPORTERS", "Exporter"]
+__all__ = [
+    "COLUMNS",
+    "COMPLETIONS",
+    "EXPORTERS",
+    "JSON_COLUMNS",
+    "ExportSource",
+    "ExportedAttempt",
+    "Exporter",
+    "LeftOutError",
+]
+
+_Item = TypeVar("_Item")
+
+
+class LeftOutError(Exception):
+    """Raised when a format cannot hold a rollout; the text is the reason, without names."""
+
+
+class ExportedAttempt(NamedTuple):
+    """An attempt with its record."""
+
+    run: RunIndex
+    row: Row
+    line: bytes
+    """The line on disk, without secrets."""
+    record: Rollout | Failure
+
+    @property
+    def rollout(self) -> Rollout:
+        """The record of a scored attempt."""
+        assert isinstance(self.record, Rollout)
+        return self.record
+
+    @property
+    def reward(self) -> float:
+        """The reward of a scored attempt."""
+        assert self.row.reward is not None
+        return self.row.reward
+
+
+class ExportSource:
+    """The attempts of several runs, read one by one.
+
+    `runs` are runs with the numbers of their selected rows; `scrubber` takes secrets out of each
+    line before it is decoded.
+    """
+
+    def __init__(
+        self, runs: Sequence[tuple[RunIndex, Sequence[int]]], scrubber: Scrubber = NOTHING_SECRET
+    ) -> None:
+        self.runs = runs
+        self.left_out: Counter[str] = Counter()
+        """Selected attempts, or tasks, that were not written, by the reason."""
+        self.warnings: list[str] = []
+        self.num_redacted = 0
+        """Lines that held a secret."""
+        self._scrubber = scrubber
+
+    def attempts(self) -> Iterator[ExportedAttempt]:
+        """Yield all attempts, run by run."""
+        for run, numbers in self.runs:
+            for number in numbers:
+                yield self.read(run, run.rows[number])
+
+    def scored(self) -> Iterator[ExportedAttempt]:
+        """Yield the scored attempts, run by run, and count the others as left out."""
+        for run, numbers in self.runs:
+            for row in self.scored_rows(run, numbers):
+                yield self.read(run, row)
+
+    def scored_rows(self, run: RunIndex, numbers: Sequence[int]) -> Iterator[Row]:
+        """Yield the scored ones of some rows, and count the others as left out."""
+        for number in numbers:
+            row = run.rows[number]
+            if row.status == "scored":
+                yield row
+            else:
+                self.left_out["not scored"] += 1
+
+    def read(self, run: RunIndex, row: Row) -> ExportedAttempt:
+        """Read one attempt; raise UsageError where its line cannot be read, or has gone."""
+        raw = run.line(row)
+        line = self._scrubber.line(raw)
+        self.num_redacted += line is not raw
+        return ExportedAttempt(run, row, line, run.decoded(row, line))
+
+
+def _write_rows(
+    source: ExportSource,
+    file: BinaryIO,
+    items: Iterable[_Item],
+    row_of: Callable[[_Item], JSONObject],
+) -> int:
+    num_rows = 0
+    for item in items:
+        try:
+            row = row_of(item)
+        except LeftOutError as reason:
+            source.left_out[str(reason)] += 1
+            continue
+        file.write(msgspec.json.encode(row) + b"\n")
+        num_rows += 1
+    return num_rows
+
+
+def _write_sft(source: ExportSource, file: BinaryIO) -> int:
+    return _write_rows(source, file, source.scored(), _sft_row)
+
+
+def _write_completions(source: ExportSource, file: BinaryIO) -> int:
+    return _write_rows(source, file, source.scored(), _completion_row)
+
+
+def _write_dpo(source: ExportSource, file: BinaryIO) -> int:
+    return _write_rows(source, file, _pairs(source), lambda pair: _preference(source, *pair))
+
+
+def _sft_row(attempt: ExportedAttempt) -> JSONObject:
+    rollout = attempt.rollout
+    prompt = list(map(_chat_message, rollout.messages[: rollout.num_prompt_messages]))
+    return {"messages": prompt + _answer(rollout), **_tools_and_identity(attempt)}
+
+
+def _completion_row(attempt: ExportedAttempt) -> JSONObject:
+    prompt, completion = _prompt(attempt.rollout), _answer(attempt.rollout)
+    return {"prompt": prompt, "completion": completion, **_tools_and_identity(attempt)}
+
+
+def _tools_and_identity(attempt: ExportedAttempt) -> JSONObject:
+    tools = attempt.rollout.tools
+    return {
+        **({"tools": tools} if tools else {}),
+        "env": attempt.row.env,
+        "task_id": attempt.row.task_id,
+        "attempt": attempt.row.attempt,
+        "reward": attempt.reward,
+    }
+
+
+def _pairs(source: ExportSource) -> Iterator[tuple[RunIndex, Row, Row]]:
+    for run, numbers in source.runs:
+        # Numbers rather than rows, which would hold all of a large run in memory.
+        numbers_by_task: dict[tuple[str, str], list[int]] = {}
+        for row in source.scored_rows(run, numbers):
+            numbers_by_task.setdefault((row.env, row.task_id), []).append(row.number)
+        for group in numbers_by_task.values():
+            rows = sorted((run.rows[number] for number in group), key=lambda row: row.attempt)
+            best, worst = max(rows, key=_reward), min(rows, key=_reward)
+            if len(rows) == 1:
+                source.left_out["tasks with one attempt"] += 1
+            elif _reward(best) == _reward(worst):
+                source.left_out["ties"] += 1
+            else:
+                yield run, best, worst
+
+
+def _reward(row: Row) -> float:
+    assert row.reward is not None
+    return row.reward
+
+
+def _preference(source: ExportSource, run: RunIndex, best: Row, worst: Row) -> JSONObject:
+    chosen, rejected = source.read(run, best), source.read(run, worst)
+    prompt, tools = _prompt(chosen.rollout), chosen.rollout.tools
+    if prompt != _prompt(rejected.rollout) or tools != rejected.rollout.tools:
+        raise LeftOutError("pairs with different prompts")
+    answers = _answer(chosen.rollout), _answer(rejected.rollout)
+    if answers[0] == answers[1]:
+        raise LeftOutError("pairs with the same answer")
+    return {
+        "prompt": prompt,
+        "chosen": answers[0],
+        "rejected": answers[1],
+        **({"tools": tools} if tools else {}),
+        "env": best.env,
+        "task_id": best.task_id,
+        "chosen_reward": chosen.reward,
+        "rejected_reward": rejected.reward,
+        "margin": chosen.reward - rejected.reward,
+    }
+
+
+def _prompt(rollout: Rollout) -> list[JSONObject]:
+    prompt = rollout.messages[: rollout.num_prompt_messages]
+    if not prompt:
+        raise LeftOutError("no prompt")
+    if prompt[-1].role in ("system", "developer"):
+        raise LeftOutError("a prompt that nobody asks")
+    return list(map(_chat_message, prompt))
+
+
+def _answer(rollout: Rollout) -> list[JSONObject]:
+    messages = rollout.responses  # up to the model's last one
+    while messages and messages[-1].role != "assistant":
+        messages.pop()
+    if not messages:
+        raise LeftOutError("no message of the model")
+    return list(map(_chat_message, messages))
+
+
+def _chat_message(message: Message) -> JSONObject:
+    # A template that knows "developer" is rare, and one that knows no "system" is too.
+    role = "system" if message.role == "developer" else message.role
+    row: JSONObject = {"role": role, "content": _text(message)}
+    if message.reasoning:
+        row["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        row["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        row["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        row["name"] = message.name
+    return row
+
+
+def _text(message: Message) -> str:
+    content = message.content
+    if isinstance(content, list) and any(part.get("type") != "text" for part in content):
+        raise LeftOutError("pictures or other content that is no text")
+    is_empty = content is None and not (message.tool_calls or message.reasoning or message.refusal)
+    if is_empty and message.response_items:
+        raise LeftOutError("items that chat messages have no words for")
+    return message.text or message.refusal or ""
+
+
+def _tool_call(call: ToolCall) -> JSONObject:
+    try:
+        arguments = msgspec.json.decode(call.arguments or "{}")
+    except JSON_ERRORS:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise LeftOutError("a tool call whose arguments are no JSON object")
+    function: JSONObject = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+_Kind = Literal["text", "count", "number", "truth"]
+
+_KINDS: Mapping[str, _Kind] = {
+    **dict.fromkeys(("num_turns", "num_tool_calls", "num_attempts", "num_passed"), "count"),
+    **dict.fromkeys(("prompt_tokens", "completion_tokens", "reasoning_tokens", "attempt"), "count"),
+    **dict.fromkeys(("reward", "cost", "seconds", "avg", "best", "worst"), "number"),
+    "passed": "truth",
+}
+
+COLUMNS: Mapping[str, _Kind] = {
+    "run": "text",
+    **{name: _KINDS.get(name, "text") for name in ROW_NAMES},
+    "last_text": "text",
+}
+"""The columns of every table; then come `components.NAME` and `metrics.NAME`."""
+
+JSON_COLUMNS = ("messages", "tools", "task", "details")
+"""Further columns of a Parquet file, as JSON text: its readers load only the columns they need."""
+
+# The wide forms as well, and after signs that cannot be seen.
+_FORMULA = re.compile(r"[\s\x00-\x1f\u200b\ufeff]*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+
+_BATCH_BYTES = 8 << 20
+_BATCH_ROWS = 4096
+"""A row group of a Parquet file ends with this many rows or bytes of conversations."""
+
+
+def _write_csv(source: ExportSource, file: BinaryIO) -> int:
+    columns = _columns(source)
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    try:
+        # Before Python 3.13 a cell with \r gets its quotes only where lines end with it too.
+        table = csv.writer(text, lineterminator="\r\n")
+        table.writerow([_cell(name) for name in columns])
+        num_rows = 0
+        for attempt in source.attempts():
+            table.writerow([_cell(value) for value in _values(attempt, columns).values()])
+            num_rows += 1
+    finally:
+        text.detach()  # or closing it would close the file
+    return num_rows
+
+
+def _cell(value: object) -> object:
+    # A text that a spreadsheet would take for a formula gets a `'` before it, as spreadsheets
+    # themselves mark text: a model must not be able to write one.
+    if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def _write_parquet(source: ExportSource, file: BinaryIO) -> int:
+    try:
+        import pyarrow as pa  # late: heavy, and an extra
+        from pyarrow.parquet import ParquetWriter
+    except ImportError as error:
+        raise MissingPackageError(
+            "a Parquet file needs the package pyarrow: pip install 'gymcli[parquet]'"
+        ) from error
+    columns = _columns(source)
+    types = {"text": pa.string(), "count": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
+    fields = [(name, types[kind]) for name, kind in columns.items()]
+    schema = pa.schema([*fields, *((name, pa.string()) for name in JSON_COLUMNS)])
+    num_rows = num_bytes = 0
+    batch: list[dict[str, object]] = []
+    with ParquetWriter(file, schema) as writer:
+        for attempt in source.attempts():
+            batch.append({**_values(attempt, columns), **_json_values(attempt)})
+            num_bytes += len(attempt.line)
+            num_rows += 1
+            if num_bytes >= _BATCH_BYTES or len(batch) >= _BATCH_ROWS:
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                batch, num_bytes = [], 0
+        writer.write_table(pa.Table.from_pylist(batch, schema))
+    return num_rows
+
+
+def _columns(source: ExportSource) -> dict[str, _Kind]:
+    for run, _ in source.runs:
+        if run.has_more_names:
+            source.warnings.append(
+                f"{run.path}: has more components and metrics than columns are made of; "
+                f"those of {len(run.named_numbers)} names are in the table"
+            )
+    named = {name: None for run, _ in source.runs for name in run.named_numbers}
+    return {**COLUMNS, **dict.fromkeys(sorted(named), "number")}
+
+
+def _values(attempt: ExportedAttempt, columns: Mapping[str, _Kind]) -> dict[str, object]:
+    record = attempt.record
+    values: dict[str, object] = {name: getattr(attempt.row, name) for name in ROW_NAMES}
+    values["run"] = str(attempt.run.path)
+    texts = (message.text for message in reversed(record.messages) if message.role == "assistant")
+    values["last_text"] = next(texts, None)
+    if isinstance(record, Rollout):
+        values["answer"] = record.answer
+        values |= {f"components.{name}": number for name, number in record.components.items()}
+        values |= {f"metrics.{name}": number for name, number in record.metrics.items()}
+    return {name: values.get(name) for name in columns}
+
+
+def _json_values(attempt: ExportedAttempt) -> dict[str, object]:
+    record = attempt.record
+    found: dict[str, object] = {"messages": record.messages}
+    if isinstance(record, Rollout):
+        found |= {"tools": record.tools, "task": record.task, "details": record.details}
+    return {
+        name: msgspec.json.encode(found[name]).decode() if found.get(name) else None
+        for name in JSON_COLUMNS
+    }
 
 
 def _write_jsonl(source: ExportSource, file: BinaryIO) -> int:
-    """Write the lines of scored rollouts as they are; return how many.
-
-    Raises:
-        UsageError: A line of the source cannot be read.
-
-    """
     num_rows = 0
     for attempt in source.scored():
         file.write(attempt.line + b"\n")
@@ -34,24 +381,16 @@ def _write_jsonl(source: ExportSource, file: BinaryIO) -> int:
 
 
 def _write_nemo_gym(source: ExportSource, file: BinaryIO, aggregate_file: BinaryIO) -> int:
-    """Write NeMo Gym's line of each scored rollout, then its aggregates; return how many lines.
-
-    Raises:
-        UsageError: A line of the source cannot be read, an attempt is in two runs, a number is
-            too large to be added up, or the runs are some of NeMo Gym's and some of ours.
-
-    """
     aggregates: dict[str, NemoAggregate] = {}
     task_numbers: dict[tuple[str, str], int] = {}
     attempts: set[tuple[int, int]] = set()
-    are_ours: bool | None = None
+    kinds: set[bool] = set()
     for attempt in source.scored():
         run, row = attempt.run, attempt.row
         name = f"{run.path}: attempt {row.attempt} of task {row.task_id} ({row.env})"
         is_ours = run.is_ours(row)
-        if are_ours is None:
-            are_ours = is_ours
-        if is_ours != are_ours:
+        kinds.add(is_ours)
+        if len(kinds) > 1:
             raise UsageError(
                 f"{run.path}: rollouts of NeMo Gym and of gymcli have indices of their own; "
                 "export them one after the other"
@@ -99,24 +438,19 @@ def _nemo_gym_line(attempt: ExportedAttempt, task_number: int) -> JSONObject:
 
 
 def _write_aggregates(aggregates: Mapping[str, NemoAggregate], file: BinaryIO) -> None:
-    """Write an array with an object for each environment."""
     file.write(b"[")
     for number, (env, aggregate) in enumerate(aggregates.items()):
-        file.write(b"," if number else b"")
         try:
-            file.writelines(_encoded_aggregate(env, aggregate))
+            head = {"agent_ref": {"name": env}, **aggregate.totals()}
+            file.write(b"," if number else b"")
+            # Piece by piece: it has an entry for each of very many tasks.
+            file.write(msgspec.json.encode(head)[:-1] + b',"group_level_metrics":[')
+            groups = map(msgspec.json.encode, aggregate.group_level_metrics())
+            file.writelines((b"," if place else b"") + group for place, group in enumerate(groups))
         except OverflowError as error:
             raise UsageError(f"environment {env}: a number is too large: {error}") from error
+        file.write(b"]}")
     file.write(b"]\n")
-
-
-def _encoded_aggregate(env: str, aggregate: NemoAggregate) -> Iterator[bytes]:
-    """Yield the object piece by piece: it has an entry for each of very many tasks."""
-    head = {"agent_ref": {"name": env}, **aggregate.totals()}
-    yield msgspec.json.encode(head)[:-1] + b',"group_level_metrics":['
-    for number, group in enumerate(aggregate.group_level_metrics()):
-        yield (b"," if number else b"") + msgspec.json.encode(group)
-    yield b"]}"
 
 
 class Exporter(NamedTuple):
@@ -133,13 +467,13 @@ class Exporter(NamedTuple):
 _JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
 EXPORTERS: Mapping[str, Exporter] = {
-    "sft": Exporter(write_sft, _JSON_LINES),
-    "dpo": Exporter(write_dpo, _JSON_LINES),
+    "sft": Exporter(_write_sft, _JSON_LINES),
+    "dpo": Exporter(_write_dpo, _JSON_LINES),
     "jsonl": Exporter(_write_jsonl, _JSON_LINES),
-    "parquet": Exporter(write_parquet, (".parquet",)),
-    "csv": Exporter(write_csv, (".csv", ".csv.gz", ".csv.zst")),
+    "parquet": Exporter(_write_parquet, (".parquet",)),
+    "csv": Exporter(_write_csv, (".csv", ".csv.gz", ".csv.zst")),
     "nemo-gym": Exporter(_write_nemo_gym, _JSON_LINES, "_aggregate_metrics.json"),
 }
 
-COMPLETIONS = Exporter(write_completions, _JSON_LINES)
+COMPLETIONS = Exporter(_write_completions, _JSON_LINES)
 """The other form of `sft`, with the prompt and what came after it in two fields."""

@@ -1,4 +1,4 @@
-"""Maps: which rows of a table are taken, and how their columns become the row of a task."""
+"""Maps: which rows of a table are taken, and how their columns become a task row."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ __all__ = ["TRANSFORMS", "RowMap", "json_value", "read_map"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-"""A comma anywhere else may be that of a decimal: 1,5 is not 15."""
+"""Thousands may have commas; any other comma may be that of a decimal: 1,5 is not 15."""
 
 
 class _Transform(NamedTuple):
-    """A way to change a value."""
-
     function: Callable[[JSON, JSON], JSON]
     """Takes the value and the argument; raises ValueError for a value that it cannot change."""
     argument: str | None = None
-    """What the argument in a map is: a `text`, a `column`, or nothing."""
+    """The kind of the argument in a map: a `text`, a `column`, or nothing."""
 
 
 def _text(value: JSON, _: JSON) -> JSON:
@@ -59,10 +57,6 @@ def _number(value: JSON, _: JSON) -> JSON:
     return number
 
 
-def _strip(value: JSON, _: JSON) -> JSON:
-    return _known_text(value).strip()
-
-
 def _after(value: JSON, marker: JSON) -> JSON:
     _, found, rest = _known_text(value).rpartition(str(marker))
     if not found:
@@ -78,16 +72,12 @@ def _json(value: JSON, _: JSON) -> JSON:
     return decoded
 
 
-def _letters(value: JSON, _: JSON) -> JSON:
-    return [{_letter(place, None): item} for place, item in enumerate(_known_list(value))]
-
-
 def _lettered(value: JSON, _: JSON) -> JSON:
     items = enumerate(_known_list(value))
-    return "\n".join(f"{_letter(place, None)}: {_text(item, None)}" for place, item in items)
+    return "\n".join(f"{_letter(place)}: {_text(item, None)}" for place, item in items)
 
 
-def _letter(value: JSON, _: JSON) -> str:
+def _letter(value: JSON) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_LETTERS):
         return _LETTERS[value]
     raise ValueError(f"{value!r:.80} is no place from 0 to {len(_LETTERS) - 1}")
@@ -97,7 +87,7 @@ def _letter_in(value: JSON, options: JSON) -> JSON:
     places = [place for place, item in enumerate(_known_list(options)) if _is_same(item, value)]
     if len(places) != 1:
         raise ValueError(f"{value!r:.80} is {len(places)} times among the options, not once")
-    return _letter(places[0], None)
+    return _letter(places[0])
 
 
 def _known_text(value: JSON) -> str:
@@ -115,20 +105,20 @@ def _known_list(value: JSON) -> list[JSON]:
 TRANSFORMS = {
     "text": _Transform(_text),
     "number": _Transform(_number),
-    "strip": _Transform(_strip),
+    "strip": _Transform(lambda value, _: _known_text(value).strip()),
     "after": _Transform(_after, "text"),
     "json": _Transform(_json),
-    "letters": _Transform(_letters),
+    "letters": _Transform(
+        lambda value, _: [{_letter(place): item} for place, item in enumerate(_known_list(value))]
+    ),
     "lettered": _Transform(_lettered),
-    "letter": _Transform(_letter),
+    "letter": _Transform(lambda value, _: _letter(value)),
     "letter_in": _Transform(_letter_in, "column"),
 }
 """The transforms by their name in a map."""
 
 
 class _Step(BaseModel):
-    """One transform of a value, with its argument."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
@@ -137,7 +127,6 @@ class _Step(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, data: object) -> object:
-        """Read `name`, or `name: argument`."""
         if isinstance(data, str):
             return {"name": data}
         if isinstance(data, dict) and len(data) == 1:
@@ -169,8 +158,6 @@ def _as_json(values: Mapping[str, JSON]) -> JSONObject:
 
 
 class _Column(BaseModel):
-    """Where a field comes from: a column, and the transforms of its value."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(alias="from", min_length=1)
@@ -207,24 +194,14 @@ class RowMap(BaseModel):
         return None if self.user is None else PromptTemplate(self.user, self.system)
 
     def takes(self, row: Mapping[str, object]) -> bool:
-        """Return whether a row of the table is taken.
-
-        Raises:
-            ValueError: There is no such column.
-
-        """
+        """Return whether a row is taken; raise ValueError where it lacks a column."""
         return all(
             any(_is_same(json_value(_at(row, path), path), value) for value in values)
             for path, values in self.where.items()
         )
 
     def apply(self, row: Mapping[str, object]) -> JSONObject:
-        """Return the task row that is made of a row of the table.
-
-        Raises:
-            ValueError: There is no such column, or its value does not fit; the text says which.
-
-        """
+        """Return the task row; raise ValueError where a column is missing or does not fit."""
         if self.fields is None:
             mapped = {name: json_value(value, name) for name, value in row.items()}
         else:
@@ -240,12 +217,7 @@ class RowMap(BaseModel):
 
 
 def read_map(path: Path) -> RowMap:
-    """Read a map file.
-
-    Raises:
-        UsageError: The file is missing, is no YAML mapping, or has unknown keys or values.
-
-    """
+    """Read a map file; raise UsageError where it is missing or wrong."""
     loaded = read_yaml(path)
     if not isinstance(loaded, dict):
         raise UsageError(f"{path}: a map is a YAML mapping")
@@ -276,7 +248,6 @@ def _value(column: _Column, row: Mapping[str, object]) -> JSON:
 
 
 def _at(row: Mapping[str, object], path: str) -> object:
-    """Return the value of a column, or of a path within it."""
     if path in row:
         return row[path]
     value: object = row
@@ -291,14 +262,10 @@ def _at(row: Mapping[str, object], path: str) -> object:
 
 
 def json_value(value: object, column: str) -> JSON:
-    """Return a value as JSON.
+    """Return a value as JSON; raise ValueError for bytes, infinities and what else JSON lacks.
 
     Dates and times become ISO 8601 text, decimals text, NaN null, and numpy's scalars and arrays
     numbers and lists.
-
-    Raises:
-        ValueError: JSON cannot hold it (bytes, an infinity); the text names the column.
-
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -321,5 +288,5 @@ def json_value(value: object, column: str) -> JSON:
 
 
 def _is_same(one: JSON, other: JSON) -> bool:
-    """Return whether two values are equal in JSON, where true is not 1."""
+    # In JSON, true is not 1.
     return one == other and isinstance(one, bool) == isinstance(other, bool)

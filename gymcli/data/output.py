@@ -22,19 +22,14 @@ __all__ = ["compressing", "replacing", "whole_file"]
 
 @contextmanager
 def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends well; `.gz` and `.zst` compress.
-
-    Raises:
-        UsageError: `path` cannot be written, is one of `inputs`, or is no regular file.
-
-    """
+    """Open a file as `replacing` does; the suffixes `.gz` and `.zst` compress it."""
     with replacing(path, inputs=inputs) as raw, compressing(raw, path.suffix) as file:
         yield file
 
 
 @contextmanager
 def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRandom]:
-    """Open an empty file beside `path` that replaces it when the block ends well.
+    """Open an empty file next to `path` that replaces it when the block ends well.
 
     Raises:
         UsageError: `path` cannot be written, is one of `inputs`, or is no regular file.
@@ -47,8 +42,8 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: is no regular file; give another -o")
-        # Process numbers of two machines, or of containers, may be equal in a folder they share.
         _remove_abandoned(target)
+        # Process numbers of two machines, or of containers, may be equal in a folder they share.
         mark = f"{os.getpid()}-{secrets.token_hex(4)}"
         unfinished = target.with_name(f".{target.name}.{mark}.tmp")
         with unfinished.open("x+b") as raw:
@@ -69,17 +64,22 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove the temporary files of processes that died while they wrote this file.
-
-    A process number may belong to another machine or container, so that the lock of the temporary
-    file must be free as well.
-    """
+    """Remove the temporary files of processes that died while they wrote this file."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}\.tmp")
     with suppress(OSError):  # a folder that cannot be read; writing there raises the error
         for path in target.parent.iterdir():
             found = pattern.fullmatch(path.name)
-            if found is not None and not _is_alive(int(found[1])):
-                _remove_unlocked(path)
+            if found is None or _is_alive(int(found[1])):
+                continue
+            # Its number may be that of a process of another machine or container: the file must not
+            # be locked either.
+            with suppress(OSError):  # it is locked, gone, or not ours
+                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                finally:
+                    os.close(descriptor)
 
 
 def _is_alive(process: int) -> bool:
@@ -92,24 +92,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _remove_unlocked(path: Path) -> None:
-    """Remove a file unless a process of any machine has locked it."""
-    with suppress(OSError):  # it is locked, gone, or not ours
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        finally:
-            os.close(descriptor)
-
-
 def _resolved(path: Path) -> Path:
-    """Return the path behind links.
-
-    Raises:
-        UsageError: The links lead in a circle, or cannot be followed.
-
-    """
     try:
         target = path.resolve()
         is_circle = target.is_symlink()  # Python 3.13 and later return a link of the circle

@@ -1,28 +1,57 @@
-"""`gym data pull`: write the rows of a table as tasks, through a map."""
+"""`gym data pull`: write the rows of a table, local or of the Hugging Face hub, as tasks."""
 
 from __future__ import annotations
 
+import codecs
+import csv
 import hashlib
-from collections.abc import Iterator
-from itertools import islice
+import importlib
+import io
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO, cast
 
 import msgspec
 
 from gymcli.data.maps import RowMap, read_map
 from gymcli.data.output import compressing, replacing
-from gymcli.data.tables import HUB_PREFIX, SourceRow, local_rows, open_dataset
-from gymcli.errors import TasksError, UsageError
+from gymcli.errors import MissingPackageError, RunError, TasksError, UsageError
 from gymcli.runner.survey import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.lines import MAX_LINE_BYTES, TOO_DEEP, TOO_LONG, file_sha256
+from gymcli.store.lines import (
+    MAX_LINE_BYTES,
+    TOO_DEEP,
+    TOO_LONG,
+    Line,
+    decoded_lines,
+    file_sha256,
+    iterate_lines,
+    open_bytes,
+    read_errors,
+)
 from gymcli.store.task_row import Hints, PromptTemplate, TaskReading
 from gymcli.store.tasks import RowProblem, TaskReader
-from gymcli.types import JSONObject
+from gymcli.types import JSON_ERRORS, JSONObject
 
-__all__ = ["Provenance", "Pulled", "pull"]
+__all__ = ["Provenance", "Pulled", "SourceRow", "local_rows", "pull"]
 
+_HUB_PREFIX = "hf:"
+
+_BATCH_ROWS = 1000
+"""Rows of a Parquet file that are turned into Python values at a time."""
+_MAX_ARRAY_BYTES = 1 << 28
+"""The longest JSON array that is read, decompressed."""
+_NUM_TRIES = 1
+"""How often `datasets` reads a part of a file of the hub, or opens one.
+
+Each try is six requests of the hub's own library, with pauses between them and a time limit on
+each (HF_HUB_DOWNLOAD_TIMEOUT, 10 seconds unless set). By itself `datasets` would try 20 times,
+which takes a quarter of an hour where a body always stops half way.
+"""
 _HINTS = Hints(
     prompt='rows of fields alone need "user" in a map',
     own_prompt='the first row has none; take rows of one kind, with "where" in a map',
@@ -58,7 +87,7 @@ class Pulled(NamedTuple):
 
     provenance: Provenance
     problems: list[str]
-    """What is wrong with the first rows that were left out."""
+    """Of the first rows that were left out."""
     num_redacted: int = 0
     """Rows that held a secret, and were written without it."""
 
@@ -92,11 +121,18 @@ def pull(
         replacing(out, inputs=inputs) as raw,
         replacing(record_path, inputs=[*inputs, out]) as record_file,
     ):
-        rows, record = _opened(source, config=config, split=split, revision=revision)
+        if source.startswith(_HUB_PREFIX):
+            rows, record = _open_dataset(source, config=config, split=split, revision=revision)
+        elif config or split or revision:
+            raise UsageError(f"{source}: --config, --split and --revision are for hf:ORG/NAME")
+        else:
+            path = Path(source)
+            rows = local_rows(path)
+            record = Provenance(source=path.name, source_sha256=file_sha256(path))
         record.map_sha256 = file_sha256(map_file) if map_file else None
         record.limit = limit
         problems, num_redacted = Problems(), 0
-        tasks = islice(_mapped(rows, row_map), limit)
+        tasks = itertools.islice(_mapped(rows, row_map), limit)
         with compressing(raw, out.suffix) as file:
             for line in _good_lines(source, tasks, problems):
                 scrubbed = scrubber.line(line)
@@ -115,26 +151,7 @@ def pull(
     return Pulled(record, problems.lines(), num_redacted)
 
 
-def _opened(
-    source: str, *, config: str | None, split: str | None, revision: str | None
-) -> tuple[Iterator[SourceRow], Provenance]:
-    if source.startswith(HUB_PREFIX):
-        found = open_dataset(source, config=config, split=split, revision=revision)
-        return found.rows, Provenance(
-            source=source,
-            config=config,
-            split=found.split,
-            revision=found.revision,
-            license=found.license,
-        )
-    if config or split or revision:
-        raise UsageError(f"{source}: --config, --split and --revision are for hf:ORG/NAME")
-    path = Path(source)
-    return local_rows(path), Provenance(source=path.name, source_sha256=file_sha256(path))
-
-
 def _mapped(rows: Iterator[SourceRow], row_map: RowMap) -> Iterator[SourceRow]:
-    """Yield the rows that the map makes, decoded from JSON as a collection would read them."""
     for number, row in rows:
         if isinstance(row, str):
             yield SourceRow(number, row)
@@ -175,3 +192,232 @@ def _good_lines(source: str, rows: Iterator[SourceRow], problems: Problems) -> I
             problems.add(RowProblem(place, TOO_LONG))
             continue
         yield line
+
+
+class SourceRow(NamedTuple):
+    """A row of a table, or why it cannot be read."""
+
+    number: int
+    """The line in a text file, else the place of the row, from 1."""
+    row: dict[str, object] | str
+
+
+def local_rows(path: Path) -> Iterator[SourceRow]:
+    """Yield the rows of a file, read by its suffix before a `.gz` or `.zst`.
+
+    Raise UsageError where it cannot be read, MissingPackageError for Parquet without pyarrow.
+    """
+    unpacked = Path(path.stem) if path.suffix in (".gz", ".zst") else path
+    reader = _READERS.get(unpacked.suffix.lower())
+    if reader is _parquet_rows and unpacked is not path:
+        raise UsageError(f"{path}: Parquet files are compressed within; unpack it first")
+    if reader is None:
+        known = ", ".join(_READERS)
+        raise UsageError(
+            f"{path}: cannot tell what it is; expected hf:ORG/NAME or a file ({known})"
+        )
+    return reader(path)
+
+
+def _json_lines(path: Path) -> Iterator[SourceRow]:
+    return map(SourceRow._make, decoded_lines(iterate_lines(path)))
+
+
+def _json_array(path: Path) -> Iterator[SourceRow]:
+    with open_bytes(path) as file, read_errors(path):
+        data = file.read(_MAX_ARRAY_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+    if len(data) > _MAX_ARRAY_BYTES:
+        raise UsageError(
+            f"{path}: is longer than {_MAX_ARRAY_BYTES >> 20} MB, the most that an array may be; "
+            "make it .jsonl, which is read line by line"
+        )
+    try:
+        rows = msgspec.json.decode(data, type=list[msgspec.Raw])
+    except JSON_ERRORS as error:
+        hint = "; name it .jsonl if each line is one" if data.lstrip().startswith(b"{") else ""
+        raise UsageError(f"{path}: is no JSON array of objects: {error}{hint}") from error
+    lines = (Line(number, bytes(row), True) for number, row in enumerate(rows, 1))
+    yield from map(SourceRow._make, decoded_lines(lines))
+
+
+def _csv_rows(path: Path) -> Iterator[SourceRow]:
+    num_characters = 0
+
+    def lines(text: TextIO) -> Iterator[str]:
+        # A row has a limit: an open quote takes in all that follows.
+        nonlocal num_characters
+        for number in itertools.count(1):
+            if not (line := text.readline(MAX_LINE_BYTES + 1)):
+                return
+            num_characters += len(line)
+            if num_characters > MAX_LINE_BYTES:
+                raise UsageError(f"{path}:{number}: the row {TOO_LONG}")
+            yield line
+
+    with (
+        open_bytes(path) as file,
+        read_errors(path),
+        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
+        _cells_of_any_length(),
+    ):
+        reader = csv.DictReader(lines(text), strict=True)
+        try:
+            _check_columns(path, reader.fieldnames or ())
+            for row in reader:
+                num_characters = 0
+                is_whole = None not in row and None not in row.values()
+                reason = "has not as many cells as the line of names"
+                yield SourceRow(reader.line_num, row if is_whole else reason)
+        except (csv.Error, UnicodeError) as error:
+            place = f"{path}: cannot be read after line {reader.line_num}"
+            raise UsageError(f"{place}: {error}") from error
+
+
+@contextmanager
+def _cells_of_any_length() -> Iterator[None]:
+    # The limit of the csv module is that of the whole process.
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+    if count > 1:
+        raise UsageError(f'{path}: has the column "{name}" {count} times; rename them')
+
+
+def _parquet_rows(path: Path) -> Iterator[SourceRow]:
+    try:
+        import pyarrow as pa  # late: heavy, and an extra
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{path} needs the package pyarrow: pip install 'gymcli[parquet]'"
+        ) from error
+    number = 0
+    try:
+        with ParquetFile(path) as table:
+            _check_columns(path, table.schema_arrow.names)
+            for batch in table.iter_batches(_BATCH_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield SourceRow(number, row)
+    # Times beyond the year 9999 overflow; a time zone that is not known is a key that is missing.
+    except (OSError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"{path}: cannot be read after row {number}: {reason}") from error
+
+
+_READERS: dict[str, Callable[[Path], Iterator[SourceRow]]] = {
+    ".jsonl": _json_lines,
+    ".json": _json_array,
+    ".csv": _csv_rows,
+    ".parquet": _parquet_rows,
+}
+
+
+def _open_dataset(
+    source: str, *, config: str | None, split: str | None, revision: str | None
+) -> tuple[Iterator[SourceRow], Provenance]:
+    """Open `hf:ORG/NAME` at one commit; a split must be named where there are several."""
+    name = source.removeprefix(_HUB_PREFIX)
+    try:
+        # Late: heavy, and an extra. A submodule, by name: in a checkout without the package,
+        # `datasets` is our own folder, which imports as an empty package.
+        load = importlib.import_module("datasets.load")
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{source} needs the package datasets: pip install 'gymcli[hf]'"
+        ) from error
+    if not name:
+        raise UsageError(f"{source}: expected {_HUB_PREFIX}ORG/NAME")
+    if Path(name).exists():
+        raise UsageError(f"{source}: a file or folder {name} is here and would be read instead")
+    with _hub_errors(source), _few_tries():
+        info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
+        # No row is fetched before it is asked for. Without a split, all of them are returned.
+        found = load.load_dataset(name, config, split=split, revision=info.sha, streaming=True)
+        if split is None:
+            names = list(found)
+            if not names:
+                raise UsageError(f"{source}: has no splits")
+            if len(names) > 1:
+                raise UsageError(
+                    f"{source}: has the splits {', '.join(names)}; give one with --split"
+                )
+            [split] = names
+            found = found[split]
+        # Images and sounds stay as they are on disk. There are no features where the first rows
+        # cannot be read; reading them raises the error.
+        rows = found.decode(False) if found.features else found
+    license_names = info.card_data.get("license") if info.card_data else None
+    if isinstance(license_names, list):
+        license_names = ", ".join(map(str, license_names))
+    return _numbered(source, rows), Provenance(
+        source=source, config=config, split=split, revision=str(info.sha), license=license_names
+    )
+
+
+def _numbered(source: str, rows: Iterator[dict[str, object]]) -> Iterator[SourceRow]:
+    with _hub_errors(source), _few_tries():
+        for number, row in enumerate(rows, 1):
+            yield SourceRow(number, row)
+
+
+@contextmanager
+def _few_tries() -> Iterator[None]:
+    # `datasets` has one setting for the whole process.
+    config = importlib.import_module("datasets.config")
+    names = ("STREAMING_READ_MAX_RETRIES", "STREAMING_OPEN_MAX_RETRIES")
+    before = {name: getattr(config, name) for name in names}
+    for name in names:
+        setattr(config, name, min(_NUM_TRIES, before[name]))
+    try:
+        yield
+    finally:
+        for name, number in before.items():
+            setattr(config, name, number)
+
+
+@contextmanager
+def _hub_errors(source: str) -> Iterator[None]:
+    from huggingface_hub import errors
+
+    dataset_errors = importlib.import_module("datasets.exceptions")
+    empty_error = importlib.import_module("datasets.data_files").EmptyDatasetError
+    # The bases include the errors of the HTTP library that this release of the hub's uses.
+    bases = cast("tuple[type[Exception], ...]", errors.HfHubHTTPError.__bases__)
+    wire: tuple[type[Exception], ...] = (OSError, *bases)
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise UsageError(
+            f"{source}: is gated; accept its terms on its page, and set HF_TOKEN"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise UsageError(f"{source}: has no such --revision") from error
+    except (errors.RepositoryNotFoundError, dataset_errors.DatasetNotFoundError) as error:
+        raise UsageError(
+            f"{source}: is not on the hub, or not for everybody: check the name, or set HF_TOKEN"
+        ) from error
+    except errors.HfHubHTTPError as error:  # some of them are ValueErrors too
+        raise RunError(f"{source}: the hub refused: {_first_line(error)}") from error
+    except StopIteration as error:  # of the first row, which tells the columns
+        raise UsageError(f"{source}: has no rows") from error
+    except (ValueError, RuntimeError, dataset_errors.DatasetsError, empty_error) as error:
+        raise UsageError(f"{source}: {_first_line(error)}") from error
+    except wire as error:
+        raise RunError(f"{source}: the hub cannot be reached: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    from huggingface_hub import get_token
+
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    token = get_token()
+    return text.replace(token, "***") if token else text

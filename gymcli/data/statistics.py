@@ -16,7 +16,7 @@ from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.task_source import named_file
 from gymcli.store.task_row import PromptTemplate, TaskReading
 from gymcli.store.tasks import RowProblem, read_tasks, with_shared_ids
-from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, TaskRow, canonical_json
+from gymcli.types import JSON, JSON_ERRORS, JSONObject, TaskRow, canonical_json
 
 __all__ = ["Spread", "Statistics", "describe_tasks"]
 
@@ -73,12 +73,7 @@ class Statistics(msgspec.Struct, kw_only=True):
 
 
 def describe_tasks(tasks: Sequence[str | Path], *, prompt: Path | None = None) -> Statistics:
-    """Describe task files; memory grows by a few numbers and digests a row.
-
-    Raises:
-        UsageError: A file or the template cannot be read.
-
-    """
+    """Describe task files; raise UsageError where one, or the template, cannot be read."""
     files = [named_file(task) for task in tasks]
     reading = TaskReading(
         default_env="",
@@ -109,7 +104,9 @@ def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
         if row.first_attempt == 0:
             found.num_tasks += 1
             found.num_without_id += own_task_id(row.fields) is None
-        found.num_images += sum(_num_images(message) for message in row.messages)
+        for message in row.messages:
+            parts = message.content if isinstance(message.content, list) else []
+            found.num_images += sum(part.get("type") in _IMAGES for part in parts)
         texts = [message.text for message in row.messages]
         users = [message.text for message in row.messages if message.role == "user"]
         prompts.add(_digest([row.messages, row.tools]))
@@ -141,10 +138,9 @@ def _describe(paths: Sequence[Path], reading: TaskReading) -> Statistics:
 
 
 def _count_values(fields: dict[str, Counter[str] | None], row: JSONObject) -> None:
-    """Count the values of a row by field; None ends the count of a field with many or long ones."""
     for name, value in row.items():
         counts = fields.setdefault(name, Counter())
-        if counts is None:
+        if counts is None:  # the field has too many values, or a long one
             continue
         shown = _short(value)
         if shown is not None:
@@ -154,7 +150,7 @@ def _count_values(fields: dict[str, Counter[str] | None], row: JSONObject) -> No
 
 
 def _short(value: JSON) -> str | None:
-    """Return a short name of a value, or None; different values have different names."""
+    # Different values have different names.
     if isinstance(value, list | dict):
         return None
     is_plain = isinstance(value, str) and _is_plain(value)
@@ -163,7 +159,7 @@ def _short(value: JSON) -> str | None:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text can be shown as it is, without being taken for JSON."""
+    # Whether it can be shown as it is, without being taken for JSON.
     if not text or text != " ".join(text.split()):
         return False
     try:
@@ -173,13 +169,7 @@ def _is_plain(text: str) -> bool:
     return False
 
 
-def _num_images(message: Message) -> int:
-    parts = message.content if isinstance(message.content, list) else []
-    return sum(part.get("type") in _IMAGES for part in parts)
-
-
 def _tool_name(tool: JSONObject) -> str:
-    """Return the name of a function, or the type of a hosted tool."""
     function = tool.get("function")
     name = function.get("name") if isinstance(function, dict) else tool.get("type")
     return str(name)

@@ -42,7 +42,7 @@ _ID_FIELDS = ("id", "task_id", "uuid")
 
 
 class Validation(msgspec.Struct, kw_only=True):
-    """Everything that is wrong with task files, and what their reader should know."""
+    """The problems of task files, and warnings about them."""
 
     files: list[str]
     is_checked: bool
@@ -70,7 +70,7 @@ class Validation(msgspec.Struct, kw_only=True):
 
     @property
     def warnings(self) -> list[str]:
-        """What is valid, but perhaps not meant."""
+        """What is valid, but perhaps a mistake."""
         texts = []
         if self.num_copies:
             texts.append(f"{self.num_copies} rows are copies of others: more attempts of one task")
@@ -235,12 +235,6 @@ def rendered_rows(
 
 
 def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
-    """Return a row that is read as this task.
-
-    Raises:
-        ValueError: One of its fields would be taken for its prompt.
-
-    """
     row = dict(task.fields)
     for name in ("messages", "tools"):
         if row.pop(name, None) is not None:
@@ -267,9 +261,7 @@ def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
 def generated_rows(env: str, num: int | None = None, *, seed: int = 0) -> Iterator[bytes]:
     """Yield the lines of an environment's data set; without `num`, as many as ship with it.
 
-    Raises:
-        UsageError: There is no such environment, or it generates no tasks, or not so many.
-
+    Raise UsageError where there is no such environment, or it does not generate so many.
     """
     found = Registry((env,)).find(env)
     if not generates(found):
@@ -301,9 +293,7 @@ class GeneratedComparison(msgspec.Struct):
 def compare_generated(env: str, path: Path | None = None) -> GeneratedComparison:
     """Generate a file of tasks, without `path` the one that ships, from seed 0 and compare bytes.
 
-    Raises:
-        UsageError: There is no such environment, or no tasks ship with it.
-
+    Raise UsageError where there is no such environment, or it ships no tasks.
     """
     found = Registry((env,)).find(env)
     path = path or own_tasks(found)

@@ -1,11 +1,12 @@
 """What k attempts at a task are worth, from the n that were made: pass@k and the like.
 
-Each is a function of one task; `METRICS` lists them with what help, gates, tables and reports say
-of them. A new one is a function, an entry there, and the field of results.py that it fills.
+`METRICS` lists them with the words of help, gates, tables and reports. A new one is a function, an
+entry there, and the field of results.py that it fills.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +33,6 @@ __all__ = [
 
 MAX_SUBSETS = 200
 """Subsets of attempts that majority@k looks at for one task; all of them where there are fewer."""
-_MAX_KINDS = 1 << 14
-"""Kinds of tasks whose values are kept at a time, of some 300 bytes each."""
 
 
 def pass_at_k(num_attempts: int, num_passes: int, k: int) -> float | None:
@@ -124,34 +123,22 @@ class TaskRewards(NamedTuple):
 
     @property
     def num_attempts(self) -> int:
-        """How many attempts each of the tasks has."""
+        """Attempts of each task."""
         return int(self.rewards.shape[1])
 
     @property
     def num_passes(self) -> NDArray[np.intp] | None:
-        """How many attempts of each task pass; None without a threshold."""
-        if self.threshold is None:
-            return None
-        found: NDArray[np.intp] = (self.rewards >= self.threshold).sum(axis=1)
-        return found
+        """Attempts of each task that pass; None without a threshold."""
+        return None if self.threshold is None else (self.rewards >= self.threshold).sum(axis=1)
 
 
 Values: TypeAlias = "NDArray[np.float64] | None"
 """One for each task; None where they have none: no threshold, or no answers."""
 
 
-def _pass_at_k(tasks: TaskRewards, k: int) -> Values:
-    return _of_passes(tasks, k, pass_at_k)
-
-
-def _pass_hat_k(tasks: TaskRewards, k: int) -> Values:
-    return _of_passes(tasks, k, pass_hat_k)
-
-
 def _of_passes(
     tasks: TaskRewards, k: int, estimator: Callable[[int, int, int], float | None]
 ) -> Values:
-    """Return what an estimator says of each task by its number of passes."""
     import numpy as np  # late: heavy
 
     num_passes = tasks.num_passes
@@ -188,47 +175,45 @@ def _best_of_k(tasks: TaskRewards, k: int) -> Values:
 
 
 def _majority_at_k(tasks: TaskRewards, k: int) -> Values:
-    """Return the values of tasks, those that are alike in rewards and votes computed once."""
     import numpy as np  # late: heavy
 
     answers, num_attempts = tasks.answers, tasks.num_attempts
     if answers is None:
         return None
+    found: list[float | None]
     if may_draw(num_attempts):
+        rows = zip(tasks.rewards.tolist(), answers.tolist(), tasks.seeds, strict=True)
         found = [
             majority_at_k(rewards, [answer or None for answer in own], k, seed=seed)
-            for rewards, own, seed in zip(
-                tasks.rewards.tolist(), answers.tolist(), tasks.seeds, strict=True
-            )
+            for rewards, own, seed in rows
         ]
-        return np.array(found, np.float64)
-    # What the answers say does not matter, but which attempts agree: the first that gave it.
-    first = (answers[:, :, None] == answers[:, None, :]).argmax(axis=2).astype(np.int8)
-    votes = np.where(answers == 0, 0, first + 1).astype(np.int8)
-    known: dict[tuple[bytes, bytes], float | None] = {}
-    values = np.empty(len(votes))
-    for place, (rewards, own) in enumerate(zip(tasks.rewards, votes, strict=True)):
-        kind = rewards.tobytes(), own.tobytes()
-        if kind not in known:
-            if len(known) == _MAX_KINDS:
-                known.clear()
-            given = [vote or None for vote in own.tolist()]
-            known[kind] = majority_at_k(rewards.tolist(), given, k, seed="")
-        values[place] = known[kind]
-    return values
+    else:
+        # What the answers say does not matter, but which attempts agree: the first that gave it.
+        first = (answers[:, :, None] == answers[:, None, :]).argmax(axis=2)
+        votes = np.where(answers == 0, 0, first + 1).tolist()
+        found = [
+            _exact_majority(tuple(rewards), tuple(own), k)
+            for rewards, own in zip(tasks.rewards.tolist(), votes, strict=True)
+        ]
+    return np.array(found, np.float64)
+
+
+@functools.lru_cache(maxsize=1 << 14)  # many tasks of a run are alike in rewards and votes
+def _exact_majority(rewards: tuple[float, ...], votes: tuple[int, ...], k: int) -> float | None:
+    return majority_at_k(rewards, [vote or None for vote in votes], k, seed="")
 
 
 class Metric(NamedTuple):
-    """What k attempts at a task are worth, in one way, and what is said of it."""
+    """One measure of what k attempts at a task are worth, and the words for it."""
 
     name: str
-    """What gates, tables and reports put before k."""
+    """Stands before k in gates, tables and reports."""
     key: str
     """The field of the results, and of --json."""
     heading: str
     """The head of its row in a table."""
     label: str
-    """What its estimate says that it is."""
+    """The name of its estimator."""
     estimator: Callable[[TaskRewards, int], Values]
     """Returns the values of tasks that have k attempts."""
     needs_threshold: bool = False
@@ -249,7 +234,7 @@ METRICS: dict[str, Metric] = {
         key="pass_at_k",
         heading="pass@k",
         label="unbiased pass@k, mean over tasks with k attempts or more",
-        estimator=_pass_at_k,
+        estimator=lambda tasks, k: _of_passes(tasks, k, pass_at_k),
         needs_threshold=True,
     ),
     "pass_hat_k": Metric(
@@ -257,7 +242,7 @@ METRICS: dict[str, Metric] = {
         key="pass_hat_k",
         heading="pass^k",
         label="unbiased pass^k, mean over tasks with k attempts or more",
-        estimator=_pass_hat_k,
+        estimator=lambda tasks, k: _of_passes(tasks, k, pass_hat_k),
         needs_threshold=True,
     ),
     "avg_at_k": Metric(

@@ -1,4 +1,4 @@
-"""The scored attempts of an environment in columns, and how they are put together by task."""
+"""The scored attempts of an environment in columns, and their rows by task."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ class SameSize(NamedTuple):
     """Tasks that have equally many attempts."""
 
     tasks: Numbers
-    """Their numbers."""
     lines: Numbers
     """A row for each task: where its attempts are in the columns, in order of attempt."""
 
 
 class Texts:
-    """A text for each of many lines, of which few are different; as a number for each."""
+    """A text for each of many lines, kept as a number, since few texts are different."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
@@ -52,16 +51,13 @@ class Texts:
 class Attempts:
     """The scored attempts of one environment in columns, in the order they came: its lines.
 
-    Args:
-        env: The environment.
-        task_numbers: The numbers of its tasks, where another run shares them.
-
+    Two runs that are compared share `task_numbers`.
     """
 
     def __init__(self, env: str, task_numbers: dict[str, int] | None = None) -> None:
         self.env = env
         self.task_numbers: dict[str, int] = {} if task_numbers is None else task_numbers
-        """Of each task id its number: 0, 1, 2 and on, in the order they came first."""
+        """Of each task id its number, from 0 on, in the order they came."""
         self.tasks = array("i")
         """Of each line the number of its task."""
         self.attempts = array("q")
@@ -70,14 +66,10 @@ class Attempts:
         """Of each line its reward, or another number; nan where it has none."""
 
     def __len__(self) -> int:
-        """Return how many attempts there are."""
         return len(self.rewards)
 
     def extend(
-        self,
-        task_ids: Iterable[str],
-        attempts: Iterable[int],
-        rewards: Iterable[float | None],
+        self, task_ids: Iterable[str], attempts: Iterable[int], rewards: Iterable[float | None]
     ) -> None:
         """Add attempts."""
         known = self.task_numbers
@@ -86,12 +78,7 @@ class Attempts:
         self.rewards.extend([math.nan if reward is None else reward for reward in rewards])
 
     def by_task(self) -> list[SameSize]:
-        """Put the attempts together by task.
-
-        Raises:
-            RunFileError: An attempt is there twice.
-
-        """
+        """Return the attempts by task; raise RunFileError where one is there twice."""
         import numpy as np  # late: heavy
 
         attempts = np.asarray(self.attempts)
@@ -114,10 +101,7 @@ class Attempts:
 def rows_by_task(tasks: Numbers, attempts: Numbers) -> list[SameSize]:
     """Put lines together by task, the tasks that have equally many in one group.
 
-    Args:
-        tasks: Of each line the number of its task.
-        attempts: Of each line the number by which those of one task are ordered.
-
+    `tasks` has the number of each line's task, `attempts` what orders the lines of a task.
     """
     import numpy as np  # late: heavy
 

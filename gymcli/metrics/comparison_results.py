@@ -1,4 +1,4 @@
-"""What is said of two runs, as `gym compare --json` prints it."""
+"""The comparison of two runs, as `gym compare --json` prints it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, kw_only=True):
     num_tasks: int = 0
     """Tasks that have a value in both runs."""
     num_attempts_a: int = 0
-    """Scored attempts of these tasks in run A."""
+    """Scored ones."""
     num_attempts_b: int = 0
     mean_a: float | None = None
     """Mean over these tasks in run A, each task weighing the same."""
@@ -54,7 +54,7 @@ class Difference(msgspec.Struct, kw_only=True):
     difference: Estimate | None = None
     """B - A, with its interval over tasks at the level of the comparison."""
     p_value: float | None = None
-    """Two-sided: how often chance alone gives a difference as large."""
+    """Two-sided."""
     p_adjusted: float | None = None
     """The same by Holm's method, among all slices or all environments; None of the whole."""
     test: TestName | None = None
@@ -62,13 +62,12 @@ class Difference(msgspec.Struct, kw_only=True):
     correlation: float | None = None
     """Of the tasks' means in both runs; None where either has no variance."""
     variance_reduction: float | None = None
-    """What pairing took off the variance of the difference, as a share of it."""
+    """The share of the variance of the difference that pairing removed."""
     num_unpaired_tasks: float | None = None
     """Tasks a run that would give the same error without pairing; None where pairs have none."""
     deciding_interval: Interval | None = None
     """Of level 1 - 2 alpha: the verdict is by its ends."""
     margin: float | None = None
-    """How much worse B may be and still pass."""
     is_equivalent: bool | None = None
     """Whether the 1 - 2 alpha interval lies within plus and minus the margin."""
     p_equivalent: float | None = None
@@ -82,7 +81,7 @@ class Difference(msgspec.Struct, kw_only=True):
     """Attempts a task of either run that would decide so; None where it is decided, no number
     does, or attempts cannot be told from tasks: some task needs two."""
     way_out: str = ""
-    """What would decide, in a sentence; empty where it is decided."""
+    """What would decide; empty where it is decided."""
     num_fixed: int | None = None
     """Tasks whose attempts all fail in A and all pass in B; None without a threshold of success."""
     num_broken: int | None = None
@@ -99,7 +98,6 @@ class RunSide(msgspec.Struct, kw_only=True):
     """One of the two runs, by itself: all its tasks, those without a partner too."""
 
     run: str
-    """Its path, as given."""
     model: str = ""
     num_expected: int | None = None
     """None where it is not known, as of a bare file."""
@@ -124,11 +122,10 @@ class Drift(msgspec.Struct, kw_only=True):
     name: str
     """What differs, such as `verifier version`."""
     a: str = ""
-    """What it is in run A; empty where the name says all."""
+    """Empty where the name says all."""
     b: str = ""
 
     def __str__(self) -> str:
-        """Say it in a few words."""
         of = f"{self.env}: " if self.env else ""
         values = f" {self.a} in A, {self.b} in B" if self.a or self.b else ""
         return f"{of}{self.name}{values}"
@@ -166,7 +163,6 @@ class TaskDifference(msgspec.Struct, kw_only=True):
     """None without a threshold of success."""
     num_passes_b: int | None
     value_a: float
-    """What the metric gives of the task in run A."""
     value_b: float
     difference: float
     change: Change | None
@@ -195,8 +191,8 @@ class Comparison(Difference, kw_only=True):
     unknown: list[str] = []
     """What could not be checked for drift, since a run does not say it."""
     compared: list[Setting] = []
-    """The model, and what else differs and may."""
+    """The model, and other settings that may differ."""
     warnings: list[str] = []
-    """What makes the difference doubtful, one sentence each."""
+    """One sentence each."""
     tasks: list[TaskDifference] = []
-    """Every task, where they were asked for."""
+    """Empty unless they were asked for."""

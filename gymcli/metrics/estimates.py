@@ -1,17 +1,17 @@
-"""The numbers of one environment's attempts, or of several taken together, and what follows."""
+"""The numbers of one environment's attempts, or of several environments', and advice from them."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gymcli.metrics.at_k import METRICS, TaskRewards, values_of_k
+from gymcli.metrics.at_k import METRICS, values_of_k
 from gymcli.metrics.estimators import (
     clustered_standard_error,
     mean_of,
@@ -19,20 +19,12 @@ from gymcli.metrics.estimators import (
     percentile,
     row_means,
     row_sums,
-    standard_error_of,
+    standard_error,
     variance_parts,
 )
 from gymcli.metrics.intervals import interval_of
-from gymcli.metrics.results import (
-    Bounds,
-    Estimate,
-    Latency,
-    Metrics,
-    Percentiles,
-    Variance,
-)
-from gymcli.metrics.tally import EnvironmentPart
-from gymcli.metrics.totals import Totals
+from gymcli.metrics.results import Bounds, Estimate, Latency, Metrics, Percentiles, Variance
+from gymcli.metrics.tally import EnvironmentPart, Totals
 
 __all__ = ["FEW_TASKS", "advice_of", "best_num_attempts", "estimate_of", "summarise"]
 
@@ -49,12 +41,7 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
     """Return the numbers of the environments of these parts taken together.
 
     Tasks are pooled, and every task weighs the same, only where the environments share a best
-    reward that is known; else counts, failures, usage and times are all that can be told.
-
-    Args:
-        parts: One of each environment.
-        level: The share of intervals that contain the true number.
-
+    reward that is known; else the result has counts, failures, usage and times alone.
     """
     metrics = _counts(parts)
     scored = [rewards for part in parts for rewards in part.scored]
@@ -66,22 +53,21 @@ def summarise(parts: Sequence[EnvironmentPart], *, level: float) -> Metrics:
     high = max((float(rewards.max()) for rewards in scored), default=0.0)
     is_bounded = highest is not None and highest > 0.0 and low >= 0.0 and high <= highest
     best = highest if is_bounded else None
-    if low >= 0.0 and not any(part.facts.can_be_negative for part in parts):
-        _add_bounds(metrics, parts, best)
     if scored:
         _add_means(metrics, scored, best=best, level=level)
         _add_curves(metrics, parts, best=best, level=level)
         _add_named_means(metrics, parts, level=level)
+    if low >= 0.0 and not any(part.facts.can_be_negative for part in parts):
+        _add_strict_mean(metrics, parts, best=best, level=level)
+    if scored:
         sizes = [(len(rewards), rewards.shape[1]) for rewards in scored]
         harmonic = metrics.num_clusters / math.fsum(num / size for num, size in sizes)
         metrics.advice = advice_of(metrics, num_attempts=harmonic)
-    if metrics.strict_mean_reward is not None:
-        _add_strict_mean(metrics, parts, metrics.strict_mean_reward, best=best, level=level)
     return metrics
 
 
 def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
-    """Return everything that can be added up whatever the rewards mean."""
+    """Return the counts and sums, which do not depend on the scale of rewards."""
     total = Totals()
     for part in parts:
         total.add(part.totals)
@@ -101,12 +87,12 @@ def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
         coverage=num_scored / num_expected if num_expected else None,
         num_tasks=sum(len(group.rewards) for part in parts for group in part.tasks),
         num_clusters=sum(num_tasks for num_tasks, _ in sizes),
-        failures=_by_name(total.failures),
-        stop_reasons=_by_name(total.stop_reasons),
-        tool_errors=_by_name(total.tool_errors),
-        retries=_by_name(total.retries),
+        failures=dict(sorted(total.failures.items())),
+        stop_reasons=dict(sorted(total.stop_reasons.items())),
+        tool_errors=dict(sorted(total.tool_errors.items())),
+        retries=dict(sorted(total.retries.items())),
         usage=msgspec.structs.asdict(total.usage),
-        cost=total.cost.total,
+        cost=total.cost,
         role_usage={role: use.use for role, use in sorted(total.role_usage.items())},
         latency=Latency(
             total_seconds=_percentiles(total_seconds), model_seconds=_percentiles(model_seconds)
@@ -114,36 +100,6 @@ def _counts(parts: Sequence[EnvironmentPart]) -> Metrics:
         if len(total_seconds)
         else None,
     )
-
-
-def _add_bounds(metrics: Metrics, parts: Sequence[EnvironmentPart], best: float | None) -> None:
-    """Add the strict mean and, where the best reward is known, where the mean may lie.
-
-    With the worst and the best reward for absent attempts these are the bounds of Manski 1989,
-    "Anatomy of the selection problem": whatever became of these attempts, the mean lies between.
-    """
-    metrics.strict_mean_reward = low = _mean_if_absent_got(0.0, metrics, parts)
-    if best is not None and low is not None:
-        high = _mean_if_absent_got(best, metrics, parts)
-        assert high is not None
-        metrics.bounds = Bounds(low=low, high=high)
-
-
-def _mean_if_absent_got(
-    reward: float, metrics: Metrics, parts: Sequence[EnvironmentPart]
-) -> float | None:
-    """Return the mean if every absent attempt had got this reward; None where there are no tasks.
-
-    Where every expected attempt has a record it is known which task each belongs to. Else every
-    expected attempt weighs the same, which is the same number where all tasks have equally many.
-    """
-    if metrics.num_expected is not None and metrics.num_present < metrics.num_expected:
-        rewards = (own.ravel().data for part in parts for own in part.scored)
-        absent = (metrics.num_expected - metrics.num_scored) * reward
-        total = math.fsum(itertools.chain(itertools.chain.from_iterable(rewards), [absent]))
-        return total / metrics.num_expected
-    means = _task_means(parts, reward)
-    return mean_of(means) if len(means) else None
 
 
 def _task_means(parts: Sequence[EnvironmentPart], absent_reward: float) -> Floats:
@@ -161,16 +117,11 @@ def _task_means(parts: Sequence[EnvironmentPart], absent_reward: float) -> Float
 def _add_means(
     metrics: Metrics, scored: Sequence[Floats], *, best: float | None, level: float
 ) -> None:
-    """Add the mean over tasks, that over attempts, and where their variance comes from."""
-    means = _joined([row_means(rewards) for rewards in scored])
-    num_values, num_clusters = metrics.num_scored, metrics.num_clusters
-    macro = _estimate(
-        mean_of(means),
-        standard_error_of(means),
+    macro = estimate_of(
+        _joined([row_means(rewards) for rewards in scored]),
         estimator=_MEAN_OF_TASKS,
+        num_values=metrics.num_scored,
         best=best,
-        num_values=num_values,
-        num_clusters=num_clusters,
         level=level,
     )
     micro = _estimate(
@@ -178,31 +129,32 @@ def _add_means(
         clustered_standard_error(scored),
         estimator="mean of all attempts, errors clustered by task",
         best=best,
-        num_values=num_values,
-        num_clusters=num_clusters,
+        num_values=metrics.num_scored,
+        num_clusters=metrics.num_clusters,
         level=level,
     )
     metrics.estimates |= {"mean_reward": macro, "micro_mean_reward": micro}
     metrics.mean_reward, metrics.standard_error = macro.value, macro.standard_error
     metrics.interval = macro.interval
     metrics.micro_mean_reward, metrics.micro_standard_error = micro.value, micro.standard_error
-    found = variance_parts(scored)
-    metrics.variance = Variance(**found._asdict()) if found else None
+    metrics.variance = variance_parts(scored)
 
 
 def _add_curves(
     metrics: Metrics, parts: Sequence[EnvironmentPart], *, best: float | None, level: float
 ) -> None:
-    """Add what k attempts are worth, for each k, and how many tasks are flaky.
-
-    No task counts for more attempts than it has.
-    """
     groups = [group for part in parts for group in part.tasks if group.num_attempts]
     ks = values_of_k(max(group.num_attempts for group in groups))
     metrics.num_tasks_at_k = {
         str(k): sum(len(group.rewards) for group in groups if group.num_attempts >= k) for k in ks
     }
-    metrics.num_flaky_tasks = _num_flaky(groups)
+    are_flaky = [
+        (num_passes > 0) & (num_passes < group.num_attempts)
+        for group in groups
+        if (num_passes := group.num_passes) is not None
+    ]
+    if len(are_flaky) == len(groups):
+        metrics.num_flaky_tasks = sum(int(own.sum()) for own in are_flaky)
     for metric in METRICS.values():
         curve = {}
         for k in ks:
@@ -225,24 +177,10 @@ def _add_curves(
         setattr(metrics, metric.key, curve or None)
 
 
-def _num_flaky(groups: Sequence[TaskRewards]) -> int | None:
-    """Count the tasks of which some attempts pass and some do not; None without a threshold."""
-    num_flaky = 0
-    for group in groups:
-        num_passes = group.num_passes
-        if num_passes is None:
-            return None
-        num_flaky += int(((num_passes > 0) & (num_passes < group.num_attempts)).sum())
-    return num_flaky
-
-
 def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, level: float) -> None:
-    """Add the means of the numbers that verifiers gave names, over the tasks that have them.
-
-    Nothing says what range they have: those of which all lie between 0 and 1 are taken for shares.
-    """
     metrics.components, metrics.metrics = {}, {}
     for title in sorted({title for part in parts for title in part.named}):
+        # Nothing says what range they have: where all lie between 0 and 1, they are shares.
         own = [values for part in parts for values in part.named.get(title, ())]
         found = metrics.estimates[title] = estimate_of(
             _joined([row_means(values) for values in own]),
@@ -256,57 +194,58 @@ def _add_named_means(metrics: Metrics, parts: Sequence[EnvironmentPart], *, leve
 
 
 def _add_strict_mean(
-    metrics: Metrics,
-    parts: Sequence[EnvironmentPart],
-    value: float,
-    *,
-    best: float | None,
-    level: float,
+    metrics: Metrics, parts: Sequence[EnvironmentPart], *, best: float | None, level: float
 ) -> None:
-    """Add the estimate of the strict mean.
+    """Add the mean with absent attempts as 0 and, where the best reward is known, the bounds.
 
-    Where attempts without a record are absent it is not known which tasks they are of: then it is
-    the mean of all attempts, times the coverage, and so is its error.
+    With the worst and the best reward for absent attempts these are the bounds of Manski 1989,
+    "Anatomy of the selection problem": whatever became of these attempts, the mean lies between.
     """
-    if metrics.num_expected is None or metrics.num_present >= metrics.num_expected:
-        metrics.estimates["strict_mean_reward"] = estimate_of(
+    if metrics.num_expected is not None and metrics.num_present < metrics.num_expected:
+        # Which tasks the attempts without a record are of is not known. So every expected attempt
+        # weighs the same, which is the same number where all tasks have equally many, and the error
+        # is that of the mean of all attempts, times the coverage.
+        rewards = [own.ravel().data for part in parts for own in part.scored]
+        num_absent = metrics.num_expected - metrics.num_scored
+        low, high = (
+            math.fsum(itertools.chain(*rewards, [num_absent * reward])) / metrics.num_expected
+            for reward in (0.0, best or 0.0)
+        )
+        error = metrics.micro_standard_error
+        estimate = _estimate(
+            low,
+            None if error is None else metrics.num_scored / metrics.num_expected * error,
+            estimator="mean of all expected attempts, absent ones as 0, errors clustered by task",
+            best=best,
+            num_values=metrics.num_expected,
+            num_clusters=metrics.num_clusters,
+            level=level,
+        )
+    elif metrics.num_tasks:
+        estimate = estimate_of(
             _task_means(parts, 0.0),
             estimator=f"{_MEAN_OF_TASKS}, absent attempts as 0",
             num_values=metrics.num_present,
             best=best,
             level=level,
         )
+        high = mean_of(_task_means(parts, best or 0.0))
+    else:
         return
-    error = metrics.micro_standard_error
-    coverage = metrics.num_scored / metrics.num_expected
-    metrics.estimates["strict_mean_reward"] = _estimate(
-        value,
-        None if error is None else coverage * error,
-        estimator="mean of all expected attempts, absent ones as 0, errors clustered by task",
-        best=best,
-        num_values=metrics.num_expected,
-        num_clusters=metrics.num_clusters,
-        level=level,
-    )
+    metrics.estimates["strict_mean_reward"] = estimate
+    metrics.strict_mean_reward = estimate.value
+    if best is not None:
+        metrics.bounds = Bounds(low=estimate.value, high=high)
 
 
 def estimate_of(
     values: Floats, *, estimator: str, num_values: int, best: float | None, level: float
 ) -> Estimate:
-    """Return the mean of tasks' values with its interval.
-
-    Args:
-        values: One of each task; at least one.
-        estimator: What the mean is called.
-        num_values: Attempts that the values were made of.
-        best: The top of their range, which begins at 0; None where they have none.
-        level: The share of such intervals that contain the true number.
-
-    """
+    """Return the mean of tasks' values, at least one, with its interval as of `interval_of`."""
     is_within = best is not None and float(values.min()) >= 0.0 and float(values.max()) <= best
     return _estimate(
         mean_of(values),
-        standard_error_of(values),
+        standard_error(values),
         estimator=estimator,
         best=best if is_within else None,
         num_values=num_values,
@@ -325,7 +264,6 @@ def _estimate(
     num_clusters: int,
     level: float,
 ) -> Estimate:
-    """Return a number with its interval; the arguments are those of `interval_of`."""
     interval = interval_of(
         value, error, best=best, num_values=num_values, num_clusters=num_clusters, level=level
     )
@@ -345,32 +283,8 @@ def _joined(arrays: Sequence[Floats]) -> Floats:
 
 def _percentiles(seconds: Floats) -> Percentiles:
     ordered = np.sort(seconds).data
-    p50, p90, p95, p99 = (percentile(ordered, share) for share in (0.50, 0.90, 0.95, 0.99))
-    return Percentiles(p50=p50, p90=p90, p95=p95, p99=p99)
-
-
-def _by_name(counter: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted(counter.items()))
-
-
-def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
-    """Return what follows from the numbers of one environment, a sentence each.
-
-    Args:
-        metrics: The numbers, complete but for the advice.
-        num_attempts: Scored attempts of a task: the harmonic mean.
-
-    """
-    if not metrics.num_clusters:
-        return []
-    return [
-        *_unscored(metrics),
-        *_few_tasks(metrics),
-        *_all_alike(metrics),
-        *_where_to_spend(metrics, num_attempts),
-        *_largest_k(metrics),
-        *_flaky(metrics),
-    ]
+    shares = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+    return Percentiles(**{name: percentile(ordered, share) for name, share in shares.items()})
 
 
 def best_num_attempts(between: float, within: float) -> float:
@@ -382,78 +296,67 @@ def best_num_attempts(between: float, within: float) -> float:
     return math.sqrt(within / between) if between else math.inf
 
 
-def _unscored(metrics: Metrics) -> Iterator[str]:
+def advice_of(metrics: Metrics, *, num_attempts: float) -> list[str]:
+    """Return the advice that complete numbers of one environment lead to, a sentence each.
+
+    `num_attempts` is the harmonic mean of the tasks' scored attempts.
+    """
+    num_tasks = metrics.num_clusters
+    if not num_tasks:
+        return []
+    advice = []
     num_expected = metrics.num_expected or metrics.num_present
     num_absent = num_expected - metrics.num_scored
-    if num_absent <= 0:
-        return
-    text = f"{num_absent:,} of {num_expected:,} attempts are not scored"
-    if metrics.bounds is not None:
-        low, high = metrics.bounds.low, metrics.bounds.high
-        text += f": whatever they would have got, the mean lies in {low:.3f} .. {high:.3f}"
-    yield text
-
-
-def _few_tasks(metrics: Metrics) -> Iterator[str]:
-    if metrics.num_clusters == 1:
-        yield "one task says nothing about others: there is no interval"
-    elif metrics.num_clusters < FEW_TASKS and metrics.interval is not None:
-        yield f"fewer than {FEW_TASKS} tasks: the interval is rough"
-
-
-def _all_alike(metrics: Metrics) -> Iterator[str]:
-    """Return the rule of three (Hanley and Lippman-Hand 1983), exact: 1 - 0.05^(1/n)."""
+    if num_absent > 0:
+        text = f"{num_absent:,} of {num_expected:,} attempts are not scored"
+        if metrics.bounds is not None:
+            low, high = metrics.bounds.low, metrics.bounds.high
+            text += f": whatever they would have got, the mean lies in {low:.3f} .. {high:.3f}"
+        advice.append(text)
+    if num_tasks == 1:
+        advice.append("one task says nothing about others: there is no interval")
+    elif num_tasks < FEW_TASKS and metrics.interval is not None:
+        advice.append(f"fewer than {FEW_TASKS} tasks: the interval is rough")
     rate = (metrics.pass_at_k or {}).get("1")
-    if rate not in (0.0, 1.0):
-        return
-    num_tasks = metrics.num_clusters
-    bound = 1.0 - (1.0 - _RULE_OF_THREE_LEVEL) ** (1.0 / num_tasks)
-    others = "failures" if rate else "passes"
-    tasks = "the only task" if num_tasks == 1 else f"all {num_tasks:,} tasks"
-    yield (
-        f"{tasks} {'passed' if rate else 'failed'} at every attempt: up to {bound:.1%} {others} "
-        "would still fit (rule of three, 95%)"
-    )
+    if rate in (0.0, 1.0):
+        # The rule of three (Hanley and Lippman-Hand 1983), exact: 1 - 0.05^(1/n).
+        bound = 1.0 - (1.0 - _RULE_OF_THREE_LEVEL) ** (1.0 / num_tasks)
+        tasks = "the only task" if num_tasks == 1 else f"all {num_tasks:,} tasks"
+        advice.append(
+            f"{tasks} {'passed' if rate else 'failed'} at every attempt: up to {bound:.1%} "
+            f"{'failures' if rate else 'passes'} would still fit (rule of three, 95%)"
+        )
+    if metrics.variance is not None:
+        advice += _where_to_spend(metrics.variance, num_attempts)
+    elif num_tasks > 1:
+        advice.append(
+            "one attempt of each task: how far attempts of a task differ is not known; "
+            "--repeats 2 would tell"
+        )
+    most = max(map(int, metrics.num_tasks_at_k or {"0": 0}))
+    if most > 1 and metrics.pass_at_k is not None:
+        advice.append(
+            f"pass@{most} takes all attempts of a task, where its variance is largest: "
+            f"trust k up to {most // 2}, or make {2 * most} attempts"
+        )
+    if metrics.num_flaky_tasks:
+        verb = "passes" if metrics.num_flaky_tasks == 1 else "pass"
+        advice.append(
+            f"{metrics.num_flaky_tasks:,} of {num_tasks:,} tasks {verb} at some "
+            "attempts and not at others: gym metrics --by-task lists them"
+        )
+    return advice
 
 
-def _where_to_spend(metrics: Metrics, num_attempts: float) -> Iterator[str]:
-    parts = metrics.variance
-    if parts is None:
-        if metrics.num_clusters > 1:
-            yield (
-                "one attempt of each task: how far attempts of a task differ is not known; "
-                "--repeats 2 would tell"
-            )
-        return
+def _where_to_spend(parts: Variance, num_attempts: float) -> list[str]:
     if parts.intraclass_correlation is None:
-        return
+        return []
     best = best_num_attempts(parts.between, parts.within)
     share = f"{parts.intraclass_correlation:.0%} of the variance lies between tasks"
     most = "no number is too many" if math.isinf(best) else f"about {max(1, round(best))}"
     costs = f"{most} where a task costs as much as an attempt"
     if num_attempts > 2.0 * max(1.0, best):
-        yield f"{share}: take more tasks rather than more attempts of each ({costs})"
-    elif num_attempts < best / 2.0:
-        yield f"{share}: more attempts of each task pay as well as more tasks ({costs})"
-    else:
-        yield f"{share}: more tasks narrow the interval, the attempts of each suffice ({costs})"
-
-
-def _largest_k(metrics: Metrics) -> Iterator[str]:
-    if not metrics.num_tasks_at_k or metrics.pass_at_k is None:
-        return
-    most = max(map(int, metrics.num_tasks_at_k))
-    if most > 1:
-        yield (
-            f"pass@{most} takes all attempts of a task, where its variance is largest: "
-            f"trust k up to {most // 2}, or make {2 * most} attempts"
-        )
-
-
-def _flaky(metrics: Metrics) -> Iterator[str]:
-    if metrics.num_flaky_tasks:
-        verb = "passes" if metrics.num_flaky_tasks == 1 else "pass"
-        yield (
-            f"{metrics.num_flaky_tasks:,} of {metrics.num_clusters:,} tasks {verb} at some "
-            "attempts and not at others: gym metrics --by-task lists them"
-        )
+        return [f"{share}: take more tasks rather than more attempts of each ({costs})"]
+    if num_attempts < best / 2.0:
+        return [f"{share}: more attempts of each task pay as well as more tasks ({costs})"]
+    return [f"{share}: more tasks narrow the interval, the attempts of each suffice ({costs})"]

@@ -11,7 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from gymcli.metrics.results import Variance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 __all__ = [
-    "VarianceParts",
     "clustered_standard_error",
     "mean",
     "mean_of",
@@ -28,29 +29,15 @@ __all__ = [
     "percentile",
     "row_means",
     "row_sums",
+    "row_variances",
     "standard_error",
-    "standard_error_of",
     "sum_of",
     "variance",
-    "variance_of",
     "variance_parts",
 ]
 
 _ROWS_AT_A_TIME = 1 << 13
 """Rows that are Python's floats at a time, which take four times the memory."""
-
-
-class VarianceParts(NamedTuple):
-    """Where the variance of rewards comes from: between tasks, or between attempts of a task."""
-
-    between: float
-    """Variance of the tasks' true means."""
-    within: float
-    """Variance of one attempt around the true mean of its task."""
-    intraclass_correlation: float | None
-    """`between / (between + within)`; None where both are 0."""
-    design_effect: float | None
-    """How many times the variance of as many independent attempts: 1 + (K - 1) * ICC."""
 
 
 def mean(values: Sequence[float]) -> float:
@@ -60,15 +47,17 @@ def mean(values: Sequence[float]) -> float:
     return min(max(rounded, min(values)), max(values))
 
 
-def variance(values: Sequence[float]) -> float:
+def variance(values: Sequence[float] | Floats) -> float:
     """Return the sample variance (n - 1 below the line) of at least two values."""
-    centre = mean(values)
-    # A product, since pow() may round in another way than numpy's square.
-    squares = ((value - centre) * (value - centre) for value in values)
-    return math.fsum(squares) / (len(values) - 1)
+    import numpy as np  # late: heavy
+
+    squares = np.asarray(values, np.float64)
+    squares = squares - mean_of(squares)
+    squares *= squares
+    return sum_of(squares) / (len(squares) - 1)
 
 
-def standard_error(task_means: Sequence[float]) -> float | None:
+def standard_error(task_means: Sequence[float] | Floats) -> float | None:
     """Return the standard error of the mean of task means; None for fewer than two tasks.
 
     sd(task means) / sqrt(G): Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640. With
@@ -99,19 +88,6 @@ def mean_of(values: Floats) -> float:
     return min(max(sum_of(values) / len(values), float(values.min())), float(values.max()))
 
 
-def variance_of(values: Floats) -> float:
-    """Return what `variance` returns, of an array."""
-    squares = values - mean_of(values)
-    squares *= squares
-    return sum_of(squares) / (len(values) - 1)
-
-
-def standard_error_of(task_means: Floats) -> float | None:
-    """Return what `standard_error` returns, of an array."""
-    num_tasks = len(task_means)
-    return math.sqrt(variance_of(task_means) / num_tasks) if num_tasks > 1 else None
-
-
 def row_sums(matrix: Floats) -> Floats:
     """Return the sum of each row, rounded once."""
     import numpy as np  # late: heavy
@@ -127,6 +103,14 @@ def row_means(matrix: Floats) -> Floats:
     """Return the mean of each row of at least one value, as `mean` has it."""
     means: Floats = row_sums(matrix) / matrix.shape[1]
     return means.clip(matrix.min(axis=1), matrix.max(axis=1))
+
+
+def row_variances(matrix: Floats) -> Floats:
+    """Return the sample variance of each row of at least two values."""
+    squares = matrix - row_means(matrix)[:, None]
+    squares *= squares
+    variances: Floats = row_sums(squares) / (matrix.shape[1] - 1)
+    return variances
 
 
 def mean_of_attempts(groups: Sequence[Floats]) -> float:
@@ -154,7 +138,7 @@ def clustered_standard_error(groups: Sequence[Floats]) -> float | None:
     return math.sqrt(total * num_tasks / (num_tasks - 1)) / num_attempts
 
 
-def variance_parts(groups: Sequence[Floats]) -> VarianceParts | None:
+def variance_parts(groups: Sequence[Floats]) -> Variance | None:
     """Split the variance of rewards into tasks and attempts; None where it cannot be told.
 
     It takes two tasks, and a task of two attempts. Miller 2024, arXiv 2411.00640, section 3;
@@ -166,19 +150,17 @@ def variance_parts(groups: Sequence[Floats]) -> VarianceParts | None:
     repeated = [group for group in groups if group.shape[1] > 1]
     if num_tasks < 2 or not repeated:
         return None
-    within = mean_of(np.concatenate([_row_variances(group) for group in repeated]))
+    within = mean_of(np.concatenate([row_variances(group) for group in repeated]))
     means = np.concatenate([row_means(group) for group in groups])
     attempts = num_tasks / math.fsum(len(group) / group.shape[1] for group in groups)
-    between = max(0.0, variance_of(means) - within / attempts)
+    between = max(0.0, variance(means) - within / attempts)
     total = between + within
     if total == 0.0:
-        return VarianceParts(0.0, 0.0, None, None)
+        return Variance(between=0.0, within=0.0, intraclass_correlation=None, design_effect=None)
     correlation = between / total
-    return VarianceParts(between, within, correlation, 1.0 + (attempts - 1.0) * correlation)
-
-
-def _row_variances(matrix: Floats) -> Floats:
-    squares = matrix - row_means(matrix)[:, None]
-    squares *= squares
-    variances: Floats = row_sums(squares) / (matrix.shape[1] - 1)
-    return variances
+    return Variance(
+        between=between,
+        within=within,
+        intraclass_correlation=correlation,
+        design_effect=1.0 + (attempts - 1.0) * correlation,
+    )

@@ -46,7 +46,6 @@ class _UnfitError(Exception):
 
 
 def _kinds(values: tuple[object, ...]) -> str:
-    """Name the kinds of values as people do."""
     names = ((bool, "a truth value"), (_NUMBER, "a number"), (_TEXT, "text"), (dict, "an object"))
     found = [[name for kind, name in names if isinstance(value, kind)] for value in values]
     return " and ".join([*of_value, "a list"][0] for of_value in found)
@@ -143,9 +142,7 @@ FUNCTIONS: Mapping[str, _Function] = {
 def parse_filter(text: str) -> Filter:
     """Read an expression: comparisons, `and`, `or`, `not`, `in`, arithmetic and a few functions.
 
-    Raises:
-        FilterError: The text is no expression; the message names the place in it.
-
+    Raise FilterError where it is none; the message names the place in it.
     """
     return Filter(text, parse_expression(text))
 
@@ -155,26 +152,16 @@ class Filter:
 
     def __init__(self, text: str, expression: Expression) -> None:
         self.text = text
-        """The expression as it was written."""
         self.names = frozenset(expression.names)
         """The names that it reads; those of fields are dotted."""
         self._expression = expression
         self._evaluator = EvalWithCompoundTypes(operators=dict(OPERATORS), names={})
         self._evaluator.functions = {name: one.call for name, one in FUNCTIONS.items()}
 
-    def __repr__(self) -> str:
-        return f"Filter({self.text!r})"
-
     def check(self, known: Collection[str], open_names: Collection[str] = ()) -> None:
-        """Check that every name of the expression exists.
+        """Check that every name is known, or a dotted one whose first part is in `open_names`.
 
-        Args:
-            known: The names of a record.
-            open_names: First parts of dotted names, such as `task`, which any other may follow.
-
-        Raises:
-            FilterError: A name does not exist; the message suggests the most similar one.
-
+        The error suggests the most similar name.
         """
         for name in self._expression.names:
             first, _, rest = name.partition(".")
@@ -182,14 +169,9 @@ class Filter:
                 raise self._unknown(name, known, open_names)
 
     def matches(self, names: Mapping[str, object]) -> bool:
-        """Return whether the expression holds of a record.
+        """Return whether the expression holds of a record's values, None for one that it lacks.
 
-        Args:
-            names: The record's values; None for one that it lacks.
-
-        Raises:
-            FilterError: A name does not exist, or an operator cannot take a value.
-
+        Raise FilterError where a name does not exist, or an operator cannot take a value.
         """
         self._evaluator.names = names
         try:
@@ -228,12 +210,7 @@ class Expression(NamedTuple):
 
 
 def parse_expression(text: str) -> Expression:
-    """Read an expression, which a gate is too.
-
-    Raises:
-        FilterError: The text is no expression; the message names the place in it.
-
-    """
+    """Read an expression, also for a gate; raise FilterError with the place where it is wrong."""
     written = _python_text(text)
     start = len(written) - len(written.lstrip())
     try:
@@ -369,7 +346,6 @@ class _TreeReader:
         return ast.Name(name, ast.Load())
 
     def _place(self, node: ast.expr) -> int:
-        """Return where a node stands in the text, in characters; Python counts bytes."""
         return self._start + len(self._written[: node.col_offset].decode(errors="ignore"))
 
     def _error(self, node: ast.expr, reason: str) -> FilterError:

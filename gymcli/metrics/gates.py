@@ -1,36 +1,218 @@
-"""Gates: what a run has to reach, read from a text such as `pass@1 >= 0.8`, and the verdict."""
+"""Gates: what a run has to reach, read from a text such as `pass@1 >= 0.8`, and the verdict.
+
+First the numbers of a run that gates name, then the gates.
+"""
 
 from __future__ import annotations
 
 import ast
+import builtins
+import difflib
 import math
+import operator
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
-from gymcli.errors import FilterError
+from gymcli import errors
+from gymcli.errors import AttemptError, FilterError, UsageError
+from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison, Difference, Verdict
 from gymcli.metrics.filters import parse_expression
-from gymcli.metrics.gate_numbers import DIFFERENCE, check_name, is_estimate, number_of, part_of
 from gymcli.metrics.intervals import interval_of, normal_quantile
 from gymcli.metrics.planning import CHANCE, Needed
-from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics, Variance
+from gymcli.metrics.results import Estimate, Interval, Metrics, RunMetrics
+from gymcli.types import StopReason, Usage
 
 __all__ = [
+    "DIFFERENCE",
+    "PLAIN_NAMES",
+    "TOOL_FAULTS",
     "Gate",
     "GateOn",
     "GateProblem",
     "GateVerdict",
     "Sign",
     "Threshold",
+    "check_name",
     "judge",
     "needed",
+    "number_of",
+    "numbers",
     "parse_gate",
     "with_differences",
 ]
+
+PLAIN_NAMES = (
+    *("num_expected", "num_present", "num_scored", "num_unscored", "coverage"),
+    *("num_tasks", "num_clusters", "flaky", "standard_error", "cost", "tokens"),
+    *("failures", "tool_errors", "retries"),
+)
+"""Numbers without an interval; `failures` and the two after it are sums over their kinds."""
+
+TOOL_FAULTS = ("unknown_tool", "not_json", "not_an_object", "wrong_arguments", "raised", "timeout")
+"""Kinds of `tool_errors`."""
+
+_MEANS = ("mean_reward", "micro_mean_reward", "strict_mean_reward")
+_AT_K = tuple(metric.name for metric in METRICS.values())
+_IS_AT_K = re.compile(rf"(?:{'|'.join(map(re.escape, _AT_K))})[1-9][0-9]*")
+_PERCENTILES = ("p50", "p90", "p95", "p99")
+_TIMES = tuple(f"latency.{kind}{share}" for kind in ("", "model.") for share in _PERCENTILES)
+_BOUNDS = ("bounds.low", "bounds.high")
+_VARIANCE = tuple(
+    f"variance.{name}" for name in ("between", "within", "intraclass_correlation", "design_effect")
+)
+DIFFERENCE = "difference"
+"""To a baseline."""
+_FIXED_NAMES = (*_MEANS, *PLAIN_NAMES, *_TIMES, *_BOUNDS, *_VARIANCE, DIFFERENCE)
+_OPEN_NAMES = ("components", "metrics", "environment_metrics")
+"""First parts of names whose rest the environment chooses."""
+_COUNTED = ("failures", "stop_reasons", "tool_errors", "retries", "usage")
+"""First parts of names whose rest is a kind that is counted."""
+_KINDS = {
+    "stop_reasons": get_args(StopReason),
+    "tool_errors": TOOL_FAULTS,
+    "usage": Usage.__struct_fields__,
+}
+"""Those of the counted ones that are known beforehand."""
+_MAX_LISTED = 30
+
+
+def is_estimate(name: str) -> bool:
+    """Return whether a number of this name comes with an interval."""
+    is_named = name.partition(".")[0] in _OPEN_NAMES[:2]
+    return is_named or name in (*_MEANS, DIFFERENCE) or _IS_AT_K.fullmatch(name) is not None
+
+
+def check_name(name: str, text: str) -> None:
+    """Check that a run can have a number of this name; the error suggests a similar one."""
+    first, dot, rest = name.partition(".")
+    if name in _FIXED_NAMES or _IS_AT_K.fullmatch(name):
+        return
+    if first in _KINDS and dot and rest not in _KINDS[first]:
+        raise FilterError(f"--gate {text}: {first} has {', '.join(_KINDS[first])}")
+    if dot and rest and first in (*_OPEN_NAMES, *_COUNTED):
+        return
+    known = [*_FIXED_NAMES, *(f"{at}1" for at in _AT_K)]
+    close = difflib.get_close_matches(name, known, n=1)
+    open_names = [f"{first}.NAME" for first in (*_OPEN_NAMES, *_COUNTED)]
+    names = [*_MEANS, *(f"{at}K" for at in _AT_K), *PLAIN_NAMES, *_TIMES, *_BOUNDS, *open_names]
+    hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(names)}"
+    raise FilterError(f'--gate {text}: there is no number "{name}"; {hint}')
+
+
+def part_of(
+    metrics: RunMetrics, *, env: str | None, field: str | None, value: str | None
+) -> Metrics:
+    """Return the numbers of an environment, of a slice of the tasks, or of a slice of its tasks.
+
+    Raise UsageError where the run has no such part.
+    """
+    part: Metrics = metrics
+    if env is not None:
+        part = _picked(metrics.environments, env, "env")
+    if field is not None:
+        name = field.removeprefix("task.")
+        slices = part.slices.get(name) or part.slices.get(f"task.{name}", {})
+        part = _picked(slices, value or "", field)
+    return part
+
+
+def number_of(part: Metrics, name: str) -> Estimate | float:
+    """Return a number by its name; raise UsageError with the reason where there is none."""
+    known = numbers(part)
+    found = known.get(name)
+    if found is not None:
+        return found
+    first, _, rest = name.partition(".")
+    if first in _COUNTED and _can_be_counted(first, rest):
+        return 0.0
+    raise UsageError(_why_missing(part, name, known))
+
+
+def numbers(part: Metrics) -> dict[str, Estimate | float]:
+    """Return every known number that a gate can name, by its name.
+
+    A count of a kind that did not come up is left out too; a gate takes it for 0.
+    """
+    counts = {
+        **{name: getattr(part, name) for name in PLAIN_NAMES if hasattr(part, name)},
+        "flaky": part.num_flaky_tasks,
+        "tokens": part.usage.get("prompt_tokens", 0) + part.usage.get("completion_tokens", 0),
+        **{
+            name: sum(getattr(part, name).values())
+            for name in ("failures", "tool_errors", "retries")
+        },
+    }
+    for first in (*_COUNTED, "environment_metrics"):
+        counts |= {f"{first}.{name}": count for name, count in getattr(part, first).items()}
+    for first, struct in (("bounds", part.bounds), ("variance", part.variance)):
+        if struct is not None:
+            own = msgspec.structs.asdict(struct)
+            counts |= {f"{first}.{name}": value for name, value in own.items()}
+    if part.latency is not None:
+        for share in _PERCENTILES:
+            counts[f"latency.{share}"] = getattr(part.latency.total_seconds, share)
+            counts[f"latency.model.{share}"] = getattr(part.latency.model_seconds, share)
+    plain = {name: float(value) for name, value in counts.items() if value is not None}
+    return {**part.estimates, **plain}
+
+
+def _picked(parts: Mapping[str, Metrics], name: str, field: str) -> Metrics:
+    found = parts.get(name)
+    if found is not None:
+        return found
+    close = difflib.get_close_matches(name, list(parts), n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"there are {_some(parts) or 'none'}"
+    raise UsageError(f"no task has {field}={name}; {hint}")
+
+
+def _can_be_counted(first: str, name: str) -> bool:
+    if first in _KINDS:
+        return name in _KINDS[first]
+    own, foreign = getattr(errors, name, None), getattr(builtins, name, None)
+    return (isinstance(own, type) and issubclass(own, AttemptError)) or (
+        isinstance(foreign, type) and issubclass(foreign, Exception)
+    )
+
+
+def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
+    if name == DIFFERENCE:
+        return "takes --baseline RUN"
+    if name == "cost":
+        return "what it cost is not known of every attempt; gym.toml takes prices"
+    if name in ("coverage", "num_expected"):
+        return "how many attempts were to be made is not known of slices, nor of a file alone"
+    if not part.num_scored:
+        return "nothing is scored"
+    environments = getattr(part, "environments", {})
+    if len(environments) > 1 and part.mean_reward is None and name not in PLAIN_NAMES:
+        return (
+            "the environments have different best rewards, so that there is none of all together; "
+            f"write {name}[env=NAME] for {_some(environments)}"
+        )
+    if _IS_AT_K.fullmatch(name) and part.num_tasks_at_k:
+        of_kind = [one for one in known if one.startswith(name.rstrip("0123456789"))]
+        most = max(map(int, part.num_tasks_at_k))
+        has = f"there are {_some(of_kind)}" if of_kind else "rewards have no threshold of success"
+        return f"the most scored attempts of a task are {most}; {has}"
+    first = name.partition(".")[0]
+    of_kind = [one for one in known if one.startswith(f"{first}.")]
+    close = difflib.get_close_matches(name, of_kind, n=1)
+    if close:
+        return f'there is none of this name; did you mean "{close[0]}"?'
+    return f"there is none of this name; there are {_some(of_kind or known)}"
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _MAX_LISTED} more" if len(listed) > _MAX_LISTED else ""
+    return ", ".join(listed[:_MAX_LISTED]) + more
+
 
 GateOn = Literal["bound", "point"]
 """`bound`: the whole interval has to hold; `point`: the number itself."""
@@ -38,6 +220,13 @@ GateOn = Literal["bound", "point"]
 Sign = Literal[">=", ">", "<=", "<", "=="]
 
 _TURNED: dict[Sign, Sign] = {">=": "<=", ">": "<", "<=": ">=", "<": ">", "==": "=="}
+_TESTS: dict[Sign, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+    "==": operator.eq,
+}
 _SIGNS: dict[type[ast.cmpop], Sign] = {
     ast.GtE: ">=",
     ast.Gt: ">",
@@ -53,13 +242,13 @@ _MAX_ATTEMPTS = 10_000
 
 
 class Threshold(NamedTuple):
-    """`>= 0.8`, say: what stands on the right of a comparison."""
+    """The right side of a comparison, such as `>= 0.8`."""
 
     sign: Sign
     number: float
 
     def turned(self) -> Threshold:
-        """Return the same where the number stood on the left."""
+        """Return the threshold of a comparison whose number stands on the left."""
         return Threshold(_TURNED[self.sign], self.number)
 
     @property
@@ -68,20 +257,11 @@ class Threshold(NamedTuple):
         return self.sign in (">=", ">")
 
     def holds(self, value: float) -> bool:
-        """Say whether a number reaches it."""
-        match self.sign:
-            case ">=":
-                return value >= self.number
-            case ">":
-                return value > self.number
-            case "<=":
-                return value <= self.number
-            case "<":
-                return value < self.number
-        return value == self.number
+        """Return whether a number reaches it."""
+        return _TESTS[self.sign](value, self.number)
 
     def holds_within(self, interval: Interval) -> bool | None:
-        """Say whether all of an interval reaches it, or none of it; None: a part does."""
+        """Return whether all of an interval reaches it, or none of it; None where a part does."""
         low, high = self.holds(interval.low), self.holds(interval.high)
         return low if low == high else None
 
@@ -90,15 +270,14 @@ class Gate(NamedTuple):
     """What one number of a run has to reach."""
 
     text: str
-    """As it was written."""
     name: str
     """Of the number."""
     thresholds: tuple[Threshold, ...]
     """All have to hold; one, or two of a chain such as `0.2 <= mean_reward <= 0.9`."""
     env: str | None = None
-    """The environment whose number it is; None: of all together."""
+    """None: of all environments together."""
     field: str | None = None
-    """The field of the tasks that the run is sliced by for it."""
+    """The field that the tasks are sliced by."""
     value: str | None = None
     """The name of the slice."""
 
@@ -107,7 +286,6 @@ class GateVerdict(msgspec.Struct, kw_only=True):
     """What became of a gate."""
 
     gate: str
-    """As it was written."""
     verdict: Verdict
     value: float
     interval: Interval | None = None
@@ -115,7 +293,6 @@ class GateVerdict(msgspec.Struct, kw_only=True):
     judged_on: Literal["bound", "point", "number"]
     """`number`: it has no interval, and is judged as it is."""
     way_out: str = ""
-    """What would decide it, where it is inconclusive."""
     tasks_needed: int | None = None
     """Tasks that would decide with a chance of 80 %, if the number stays what it is."""
     attempts_needed: int | None = None
@@ -125,15 +302,11 @@ class GateVerdict(msgspec.Struct, kw_only=True):
 def parse_gate(text: str) -> Gate:
     """Read a gate: a name and a number compared, `name[field=value]` for a part of the tasks.
 
-    Raises:
-        FilterError: It is none, or there is no such name; the message says what there is.
-
+    Raise FilterError where it cannot be read, or there is no such name.
     """
     found = _PART.search(text)
     # Blanks in its place keep the places in the rest what they are.
-    rest = (
-        text if found is None else text[: found.start()] + " " * len(found[0]) + text[found.end() :]
-    )
+    rest = _PART.sub(lambda part: " " * len(part[0]), text, count=1)
     try:
         expression = parse_expression(rest)
     except FilterError as error:
@@ -164,14 +337,10 @@ class GateProblem(msgspec.Struct, kw_only=True):
 
 
 def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdict:
-    """Return the verdict on the numbers of a run.
+    """Return the verdict on the numbers of a run; raise UsageError where it has no such number.
 
     On the bound a gate passes where the whole interval of the number holds, and fails where none
     of it does; a number without an interval, such as a count, is judged as it is.
-
-    Raises:
-        UsageError: The run has no such number; the message says why, and which it has.
-
     """
     part = part_of(metrics, env=gate.env, field=gate.field, value=gate.value)
     number = number_of(part, gate.name)
@@ -188,12 +357,10 @@ def judge(gate: Gate, metrics: RunMetrics, *, on: GateOn = "bound") -> GateVerdi
     if on == "point":
         found.verdict = _verdict([t.holds(number.value) for t in gate.thresholds])
     elif number.interval is None:
-        few = number.num_clusters < 2
-        found.way_out = (
-            "one task says nothing of others; two or more have to be scored"
-            if few
-            else "all tasks got the same, so that it has no interval"
-        ) + ", or --gate-on point judges the number itself"
+        reason = "all tasks got the same, so that it has no interval"
+        if number.num_clusters < 2:
+            reason = "one task says nothing of others; two or more have to be scored"
+        found.way_out = f"{reason}, or --gate-on point judges the number itself"
     else:
         found.verdict = _verdict([t.holds_within(number.interval) for t in gate.thresholds])
         if found.verdict == "INCONCLUSIVE":
@@ -229,14 +396,12 @@ def _with(metrics: _Numbers, found: Difference | None) -> _Numbers:
 
 
 def _verdict(held: list[bool | None]) -> Verdict:
-    """Return the verdict of thresholds that hold, do not, or are undecided (None)."""
-    if all(held):
+    if all(held):  # None is undecided
         return "PASS"
     return "FAIL" if any(one is False for one in held) else "INCONCLUSIVE"
 
 
 def _comparison(tree: ast.expr, text: str) -> tuple[str, tuple[Threshold, ...]]:
-    """Return the name of a comparison and what it is compared with."""
     if not isinstance(tree, ast.Compare):
         way_out = "give each condition in a --gate of its own"
         hint = way_out if isinstance(tree, ast.BoolOp) else "write one such as pass@1 >= 0.8"
@@ -244,8 +409,8 @@ def _comparison(tree: ast.expr, text: str) -> tuple[str, tuple[Threshold, ...]]:
     sides = [tree.left, *tree.comparators]
     names = {side.id for side in sides if isinstance(side, ast.Name)}
     thresholds: list[Threshold] = []
-    for left, operator, right in zip(sides, tree.ops, tree.comparators, strict=False):
-        sign = _SIGNS.get(type(operator))
+    for left, compared, right in zip(sides, tree.ops, tree.comparators, strict=False):
+        sign = _SIGNS.get(type(compared))
         if sign is None:
             raise FilterError(f"--gate {text}: compare with >=, >, <=, < or ==")
         first, second = _number(left), _number(right)
@@ -276,7 +441,6 @@ def _number(node: ast.expr) -> float | None:
 
 
 def _parts(inside: str, text: str) -> dict[str, str]:
-    """Read `field=value, env=name`; values may stand in quotes."""
     parts: dict[str, str] = {}
     place = 0
     while place < len(inside):
@@ -296,24 +460,24 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     """Return what would decide a gate that an interval leaves open.
 
     Another run of n tasks has the standard error s/sqrt(n), s being that of one task here, and a
-    number that is less favourable by 0.84 of it (the quantile of the chance); attempts shrink but
-    the part of the variance that lies within tasks (Miller 2024, arXiv 2411.00640, section 5).
-
-    Args:
-        number: The number, with an interval.
-        thresholds: Those of the gate.
-        part: The numbers of the same part, for the variance within tasks.
-
+    number that is less favourable by 0.84 of it (the quantile of the chance); attempts shrink only
+    the part of the variance within tasks (Miller 2024, arXiv 2411.00640, section 5).
     """
     assert number.interval is not None
     level, method = number.interval.level, number.interval.method
     error, num_tasks = number.standard_error or 0.0, number.num_clusters
     attempts = number.num_values / num_tasks
     best = 1.0 if method == "wilson-neff" and number.interval.high <= 1.0 else None
+    lacking = [threshold for threshold in thresholds if not threshold.holds(number.value)]
 
     def is_decided(tasks: int, attempts: float, error: float) -> bool:
-        def at(value: float) -> Interval | None:
-            return interval_of(
+        # Where the number reaches every threshold, each has to hold, with the number moved towards
+        # it by chance; else one that it does not reach has to fail.
+        shift = normal_quantile(CHANCE) * error
+        for threshold in lacking or thresholds:
+            is_away = threshold.is_lower == bool(lacking)
+            value = number.value + shift if is_away else number.value - shift
+            interval = interval_of(
                 value if best is None else min(best, max(0.0, value)),
                 error,
                 best=best,
@@ -321,8 +485,10 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
                 num_clusters=tasks,
                 level=level,
             )
-
-        return _decides(number.value, normal_quantile(CHANCE) * error, thresholds, at)
+            is_sure = interval is not None and threshold.holds_within(interval) == (not lacking)
+            if is_sure == bool(lacking):
+                return is_sure
+        return not lacking
 
     tasks = _fewest(
         lambda n: is_decided(n, attempts, error * math.sqrt(num_tasks / n)),
@@ -331,50 +497,19 @@ def needed(number: Estimate, thresholds: Sequence[Threshold], part: Metrics) -> 
     )
     if tasks is None:
         return Needed(None, None, "the number is so near that no number of tasks would decide")
-    more = _parts_of(number, part)
-    most = None
-    if more is not None:
-        parts = more
+    text, most, parts = f"about {tasks:,} tasks such as these", None, part.variance
+    # How the variance is split is known of the mean reward alone.
+    is_mean = (number.value, number.standard_error) == (part.mean_reward, part.standard_error)
+    if is_mean and parts is not None:
+        between, within = parts.between, parts.within
         most = _fewest(
-            lambda k: is_decided(
-                num_tasks, k, math.sqrt((parts.between + parts.within / k) / num_tasks)
-            ),
+            lambda k: is_decided(num_tasks, k, math.sqrt((between + within / k) / num_tasks)),
             max(2, math.ceil(attempts) + 1),
             _MAX_ATTEMPTS,
         )
-    text = f"about {tasks:,} tasks such as these"
-    if most is not None:
-        text += f", or {most:,} attempts a task,"
+        if most is not None:
+            text += f", or {most:,} attempts a task,"
     return Needed(tasks, most, f"{text} would decide")
-
-
-def _decides(
-    value: float,
-    shift: float,
-    thresholds: Sequence[Threshold],
-    at: Callable[[float], Interval | None],
-) -> bool:
-    """Say whether intervals around a number, moved by chance, leave nothing open.
-
-    Where the number reaches every threshold, each has to hold, with the number moved towards it;
-    else one that it does not reach has to fail.
-    """
-    lacking = [threshold for threshold in thresholds if not threshold.holds(value)]
-    for threshold in lacking or thresholds:
-        is_away = threshold.is_lower == (threshold in lacking)
-        interval = at(value + shift if is_away else value - shift)
-        is_decided = interval is not None and threshold.holds_within(interval) == (not lacking)
-        if lacking and is_decided:
-            return True
-        if not lacking and not is_decided:
-            return False
-    return not lacking
-
-
-def _parts_of(number: Estimate, part: Metrics) -> Variance | None:
-    """Return how the variance of the mean reward is split, where the number is just that mean."""
-    is_mean = (number.value, number.standard_error) == (part.mean_reward, part.standard_error)
-    return part.variance if is_mean else None
 
 
 def _fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | None:
@@ -384,10 +519,4 @@ def _fewest(is_enough: Callable[[int], bool], least: int, most: int) -> int | No
         if high >= most:
             return None
         least, high = high + 1, min(2 * high, most)
-    while least < high:
-        middle = (least + high) // 2
-        if is_enough(middle):
-            high = middle
-        else:
-            least = middle + 1
-    return high
+    return bisect_left(range(high), True, lo=least, key=is_enough)

@@ -43,31 +43,18 @@ def wilson_interval(rate: float, num_trials: float, *, level: float = 0.95) -> R
     spread = rate * (1.0 - rate) / num_trials + (z / (2.0 * num_trials)) ** 2
     half = z / shrink * math.sqrt(max(0.0, spread))
     # Rounding may put an end that equals the rate, or 0, or 1, just beside it.
-    return Range(
-        max(0.0, min(rate, centre - half)),
-        min(1.0, max(rate, centre + half)),
-    )
+    return Range(max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half)))
 
 
 def wilson_effective_interval(
     rate: float, error: float, *, num_clusters: int, num_values: int, level: float = 0.95
 ) -> Range:
-    """Return the Wilson interval on the effective sample size.
+    """Return the Wilson interval on the effective sample size, over at least two clusters.
 
     Korn and Graubard 1998 (effective size, adjusted for the degrees of freedom) with the Wilson
     kernel, as Franco et al. 2019 recommend for clustered samples (PMC6690503). For scores inside
-    (0, 1) it is conservative, since no variance exceeds Bernoulli's.
-
-    Args:
-        rate: The mean, in [0, 1].
-        error: Its standard error.
-        num_clusters: How many independent units there are: tasks, at least two.
-        num_values: How many values there are: attempts; the effective size is never more.
-        level: The share of such intervals that contain the true rate.
-
-    Raises:
-        ValueError: There are fewer than two clusters.
-
+    (0, 1) it is conservative, since no variance exceeds Bernoulli's. The effective size is at most
+    the number of values.
     """
     effective = float(num_clusters)
     if error > 0.0 and 0.0 < rate < 1.0:
@@ -78,13 +65,9 @@ def wilson_effective_interval(
 
 
 def t_interval(centre: float, error: float, *, num_clusters: int, level: float = 0.95) -> Range:
-    """Return centre ± t * error with `num_clusters - 1` degrees of freedom.
+    """Return centre ± t * error with `num_clusters - 1` degrees of freedom; it takes two clusters.
 
     Student 1908, "The probable error of a mean"; over clusters: Miller 2024, arXiv 2411.00640.
-
-    Raises:
-        ValueError: There are fewer than two clusters.
-
     """
     half = student_t_quantile((1.0 + level) / 2.0, num_clusters - 1) * error
     return Range(centre - half, centre + half)
@@ -101,12 +84,12 @@ def interval_of(
 ) -> Interval | None:
     """Return the interval of a mean; None where nothing can be said.
 
-    Wilson's on the effective size where all that it is the mean of lies between 0 and a known best
-    value, else Student's. The value lies in it, and it lies in the range.
+    Wilson's on the effective size where every value lies between 0 and a known best one, else
+    Student's. The mean lies in it, and it lies in the range.
 
     Args:
         value: The mean.
-        error: Its standard error; None: it is not known.
+        error: Its standard error.
         best: The top of the range, which begins at 0; None where there is none.
         num_values: Attempts that the mean was made of.
         num_clusters: Tasks, which are independent of each other.
@@ -140,19 +123,18 @@ def normal_quantile(probability: float) -> float:
 def regularised_incomplete_beta(x: float, a: float, b: float) -> float:
     """Return I_x(a, b), the distribution function of the beta distribution.
 
-    The continued fraction of DLMF 8.17.22 converges quickly below the mean of the distribution;
-    above it the symmetry I_x(a, b) = 1 - I_{1-x}(b, a) (DLMF 8.17.4) is used.
+    The continued fraction 1 + d1/(1 + d2/(1 + ...)) of DLMF 8.17.22, by the method of Lentz 1976,
+    Applied Optics 15(3), as modified by Thompson and Barnett 1986.
     """
     if x <= 0.0:
         return 0.0
     if x >= 1.0:
         return 1.0
-    if x > (a + 1.0) / (a + b + 2.0):
-        return 1.0 - _beta_tail(1.0 - x, b, a)
-    return _beta_tail(x, a, b)
-
-
-def _beta_tail(x: float, a: float, b: float) -> float:
+    # The fraction converges quickly below the mean of the distribution; above it the symmetry
+    # I_x(a, b) = 1 - I_{1-x}(b, a) is used (DLMF 8.17.4).
+    is_above = x > (a + 1.0) / (a + b + 2.0)
+    if is_above:
+        x, a, b = 1.0 - x, b, a
     log_front = (
         math.lgamma(a + b)
         - math.lgamma(a)
@@ -161,17 +143,8 @@ def _beta_tail(x: float, a: float, b: float) -> float:
         + b * math.log1p(-x)
         - math.log(a)
     )
-    return math.exp(log_front) / _continued_fraction(x, a, b)
-
-
-def _continued_fraction(x: float, a: float, b: float) -> float:
-    """Evaluate 1 + d1/(1 + d2/(1 + ...)) of DLMF 8.17.22 by the modified Lentz method.
-
-    Lentz 1976, Applied Optics 15(3), as modified by Thompson and Barnett 1986.
-    """
-    value = numerator = 1.0
-    denominator = 0.0
-    change = 0.0
+    fraction = numerator = 1.0
+    denominator = change = 0.0
     step = 0
     while abs(change - 1.0) > _PRECISION:
         step += 1
@@ -180,15 +153,12 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
             term = -(a + half) * (a + b + half) * x / ((a + step - 1) * (a + step))
         else:
             term = half * (b - half) * x / ((a + step - 1) * (a + step))
-        denominator = 1.0 / _away_from_zero(1.0 + term * denominator)
-        numerator = _away_from_zero(1.0 + term / numerator)
+        denominator = 1.0 / ((1.0 + term * denominator) or _TINY)
+        numerator = (1.0 + term / numerator) or _TINY
         change = numerator * denominator
-        value *= change
-    return value
-
-
-def _away_from_zero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
+        fraction *= change
+    tail = math.exp(log_front) / fraction
+    return 1.0 - tail if is_above else tail
 
 
 def student_t_cdf(value: float, degrees_of_freedom: float) -> float:
@@ -205,15 +175,7 @@ def student_t_cdf(value: float, degrees_of_freedom: float) -> float:
 
 @functools.lru_cache(maxsize=1 << 10)  # a millisecond each, and few are different in a run
 def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
-    """Return the value below which a Student t variable falls with this probability.
-
-    Found by bisection, so it is as exact as the distribution function: 9 digits or more.
-
-    Raises:
-        ValueError: The probability is not strictly between 0 and 1, or there is no degree of
-            freedom.
-
-    """
+    """Return the value below which a Student t variable falls with this probability."""
     if not 0.0 < probability < 1.0 or degrees_of_freedom <= 0.0:
         raise ValueError(
             f"no Student t quantile at probability {probability} with "
@@ -222,6 +184,7 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     if probability < 0.5:
         return -student_t_quantile(1.0 - probability, degrees_of_freedom)
     low, high = 0.0, 1.0
+    # Bisection, since a faster method ends at other last digits of the results.
     while student_t_cdf(high, degrees_of_freedom) < probability:
         low, high = high, 2.0 * high
     while True:

@@ -31,23 +31,15 @@ _CURVES = {
 
 
 class _Row(NamedTuple):
-    """The numbers of a row."""
-
     names: tuple[str, ...]
     """The same object for all rows that have the same ones."""
     values: array[float]
 
 
 class NemoAggregate:
-    """Takes scored rollouts of one environment, and gives the numbers of all that it took.
+    """Takes scored rollouts of one environment, and returns the numbers of all of them.
 
-    Memory holds eight bytes for each number of a row, and some hundred more.
-
-    Args:
-        env: The environment.
-        facts: What is known of it.
-        own: What it computes itself.
-
+    Memory holds eight bytes for each number of a row, and about a hundred more.
     """
 
     def __init__(self, env: str, facts: EnvironmentFacts, own: OwnMetrics | None = None) -> None:
@@ -60,12 +52,7 @@ class NemoAggregate:
         self._stamps: dict[str, JSONObject] = {}
 
     def add(self, row: JSONObject, rollout: Rollout) -> None:
-        """Take an answer of `/verify` that has a reward, and the record that it is.
-
-        Raises:
-            OverflowError: A number is too large.
-
-        """
+        """Take an answer of `/verify` that has a reward, and its record."""
         numbers = _numbers(row)
         names = tuple(numbers)
         names = self._names.setdefault(names, names)
@@ -73,25 +60,36 @@ class NemoAggregate:
         self._rows.append(_Row(names, array("d", numbers.values())))
         self._stamps[rollout.task_id] = {name: row[name] for name in (_INDEX,) if name in row}
         values = [field_of(rollout.task, field) for field in self._aggregator.fields]
-        self._aggregator.add_scored(_line(rollout, self._env), values)
+        line = ScoredLine(
+            env=self._env,
+            task_id=rollout.task_id,
+            attempt=rollout.attempt,
+            reward=rollout.reward or 0.0,
+            components=rollout.components,
+            metrics=rollout.metrics,
+            answer=rollout.answer,
+            usage=rollout.usage,
+        )
+        self._aggregator.add_scored(line, values)
 
     @property
     def warnings(self) -> list[str]:
-        """What could not be computed, and why, once the totals were asked for."""
+        """What could not be computed, and why; complete after `totals`."""
         return self._aggregator.warnings
 
     def totals(self) -> JSONObject:
-        """Return `agent_metrics` and `key_metrics`.
+        """Return `agent_metrics` and `key_metrics`; raise OverflowError where a sum is too large.
 
-        The first are the statistics of all rows, the second the means among them; both have what k
-        attempts are worth, in percent, and what the environment computes itself.
-
-        Raises:
-            RunFileError: An attempt was there twice.
-            OverflowError: Numbers are too large to be added up.
-
+        The first are the statistics of all rows, the second the means among them; both have the
+        curves over k, in percent, and what the environment computes itself.
         """
-        found, rates = _statistics(self._rows), self._rates()
+        metrics = self._aggregator.metrics()
+        rates: dict[str, JSON] = {}
+        for name, key in _CURVES.items():
+            for k, value in (getattr(metrics, name) or {}).items():
+                rates[key.format(k=k)] = 100.0 * value
+        rates |= metrics.environment_metrics
+        found = _statistics(self._rows)
         means = {name: value for name, value in found.items() if name.startswith("mean/")}
         return {"agent_metrics": {**found, **rates}, "key_metrics": {**means, **rates}}
 
@@ -101,17 +99,8 @@ class NemoAggregate:
             own = _statistics(self._rows[row] for row in rows)
             yield {"task_id": task_id, **self._stamps[task_id], **own}
 
-    def _rates(self) -> dict[str, JSON]:
-        metrics = self._aggregator.metrics()
-        rates: dict[str, JSON] = {}
-        for name, key in _CURVES.items():
-            for k, value in (getattr(metrics, name) or {}).items():
-                rates[key.format(k=k)] = None if value is None else 100.0 * value
-        return {**rates, **metrics.environment_metrics}
-
 
 def _statistics(rows: Iterable[_Row]) -> JSONObject:
-    """Return the statistics of every number that rows have."""
     columns: dict[str, array[float]] = {}
     for row in rows:
         for name, value in zip(row.names, row.values, strict=True):
@@ -136,16 +125,3 @@ def _numbers(row: JSONObject) -> dict[str, float]:
         for name, value in found.items()
         if isinstance(value, int | float) and not name.startswith("_ng_")
     }
-
-
-def _line(rollout: Rollout, env: str) -> ScoredLine:
-    return ScoredLine(
-        env=env,
-        task_id=rollout.task_id,
-        attempt=rollout.attempt,
-        reward=rollout.reward or 0.0,
-        components=rollout.components,
-        metrics=rollout.metrics,
-        answer=rollout.answer,
-        usage=rollout.usage,
-    )

@@ -1,4 +1,4 @@
-"""What tasks are worth in two runs, or by two verifiers, and how sure the difference is."""
+"""The values of tasks in two runs, or by two verifiers, and their mean difference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS, Metric, TaskRewards, values_of_k
 from gymcli.metrics.attempts import Attempts, SameSize, rows_by_task
-from gymcli.metrics.estimators import mean_of, row_means, row_sums, sum_of, variance_of
+from gymcli.metrics.estimators import mean_of, row_means, row_sums, row_variances, sum_of, variance
 from gymcli.metrics.intervals import t_interval
 from gymcli.metrics.results import Effect, Estimate, Interval
 from gymcli.metrics.scored_lines import EnvironmentFacts
@@ -36,13 +36,14 @@ __all__ = [
 ]
 
 _PAIRED_DIFFERENCES = "mean of paired task differences"
-_MICRO_DIFFERENCES = "mean of paired attempt differences, errors clustered by task"
+_LEVEL = 0.95
+"""Of the intervals of effects."""
 _ROUNDING = 1e-12
 """Of the largest value: as much as equal means may differ by, or equal differences."""
 
 
 class Measure(NamedTuple):
-    """What is compared, and how a task's value of it comes from those of its attempts."""
+    """What is compared, and how the value of a task comes from its attempts."""
 
     name: str
     """By the names that gates use."""
@@ -51,11 +52,11 @@ class Measure(NamedTuple):
     key: str
     """The name of the component or number; empty for the reward."""
     of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None]
-    """Returns the value of each of some tasks; None where their attempts are too few."""
+    """Returns the value of each task; None where the attempts are too few."""
     scale: Literal["reward", "share", "none"]
-    """What the value lies within: 0 and the best reward, 0 and 1, or nothing that is known."""
+    """The range of the value: 0 to the best reward, 0 to 1, or not known."""
     is_mean: bool
-    """Whether it is the mean of all attempts, so that more of them make it surer."""
+    """Whether it is the mean of all attempts, so that more of them narrow the interval."""
 
     @property
     def needs_threshold(self) -> bool:
@@ -64,23 +65,16 @@ class Measure(NamedTuple):
 
 
 def parse_measure(name: str) -> Measure:
-    """Find what is compared by its name.
-
-    Raises:
-        UsageError: There is no such thing, or it has no value of a task by itself.
-
-    """
+    """Find what is compared by its name; raise UsageError where no task has it by itself."""
     if name == _MEAN_REWARD.name:
         return _MEAN_REWARD
     known = {metric.name: metric for metric in METRICS.values() if not metric.needs_answers}
     found = re.fullmatch(r"([a-z]+[@^])([1-9][0-9]{0,5})", name)
     if found is not None and found[1] in known:
         return _measure_at_k(known[found[1]], int(found[2]))
-    source, _, key = name.partition(".")
-    if key and source == "components":
-        return Measure(name, "components", key, _means, "none", is_mean=True)
-    if key and source == "metrics":
-        return Measure(name, "metrics", key, _means, "none", is_mean=True)
+    for source in ("components", "metrics"):
+        if (key := name.removeprefix(f"{source}.")) not in ("", name):
+            return Measure(name, source, key, _means, "none", is_mean=True)
     at_k = "".join(f"{prefix}K, " for prefix in known)
     raise UsageError(
         f"--metric {name}: cannot be compared task by task; what can: mean_reward, {at_k}"
@@ -108,13 +102,7 @@ def _measure_at_k(metric: Metric, k: int) -> Measure:
 
 
 class PairedAttempts:
-    """The attempts of one environment in two runs; a task has one number in both.
-
-    Args:
-        env: Its name.
-        num_fields: How many fields the tasks are sliced by.
-
-    """
+    """The attempts of one environment in two runs; a task has one number in both."""
 
     def __init__(self, env: str, num_fields: int = 0) -> None:
         self.env = env
@@ -122,15 +110,10 @@ class PairedAttempts:
         self.a = Attempts(env, self.task_numbers)
         self.b = Attempts(env, self.task_numbers)
         self.slices: list[list[str]] = [[] for _ in range(num_fields)]
-        """Of each field, the value that each task has."""
+        """By field, the value of each task."""
 
     def values(self, measure: Measure, threshold: float | None) -> tuple[TaskValues, TaskValues]:
-        """Return what either run gives of each task.
-
-        Raises:
-            RunFileError: An attempt is there twice in one run.
-
-        """
+        """Return the values of each task in either run."""
         return (
             _task_values(self.a, self.a.by_task(), self.a.rewards, measure, threshold),
             _task_values(self.b, self.b.by_task(), self.b.rewards, measure, threshold),
@@ -138,7 +121,7 @@ class PairedAttempts:
 
 
 class TaskValues(NamedTuple):
-    """What one run gives of tasks, each in the place of its number."""
+    """The values of tasks in one run, each in the place of its number."""
 
     value: NDArray[np.float64]
     """nan where the attempts are too few."""
@@ -152,14 +135,8 @@ class TaskValues(NamedTuple):
     """Whether the run has a scored attempt of the task, with what is compared or without."""
 
     def at(self, places: NDArray[np.int64]) -> TaskValues:
-        """Return the same of some tasks only."""
-        return TaskValues(
-            self.value[places],
-            self.num_attempts[places],
-            self.num_passes[places],
-            self.variance[places],
-            self.is_there[places],
-        )
+        """Return some of the tasks."""
+        return TaskValues._make(column[places] for column in self)
 
 
 def _task_values(
@@ -169,7 +146,7 @@ def _task_values(
     measure: Measure,
     threshold: float | None,
 ) -> TaskValues:
-    """Return what tasks are worth by a number of each attempt, nan where it has none."""
+    """Return the values of tasks from a number of each attempt, nan where it has none."""
     num_tasks = len(attempts.task_numbers)
     found = TaskValues(
         np.full(num_tasks, np.nan),
@@ -198,8 +175,7 @@ def _task_values(
             # What pass@1 is the mean of is whether an attempt passes, not its reward.
             counted = passes.astype(np.float64) if measure.needs_threshold else own
         if num_attempts > 1:
-            deviations = counted - row_means(counted)[:, None]
-            found.variance[tasks] = row_sums(deviations**2) / (num_attempts - 1)
+            found.variance[tasks] = row_variances(counted)
     return found
 
 
@@ -227,14 +203,8 @@ def paired_estimate(
 ) -> PairedEstimate:
     """Return the mean of the tasks' differences, of at least one task.
 
-    Args:
-        values_a: What each task is worth in A.
-        values_b: What it is worth in B.
-        num_values: The scores that these were made of.
-        largest: The top of the values' range, which begins at 0; None where they have none.
-        level: The share of such intervals that contain the true difference.
-        estimator: What the estimate is said to be.
-
+    `num_values` counts the scores behind the values; `largest` is the top of their range, which
+    begins at 0, and None where they have none.
     """
     num_tasks = len(values_a)
     noise = _ROUNDING * float(max(np.abs(values_a).max(), np.abs(values_b).max()))
@@ -249,7 +219,7 @@ def paired_estimate(
     )
     spread = 0.0
     if num_tasks > 1:
-        spread = variance_of(differences)
+        spread = variance(differences)
         spread = 0.0 if spread <= noise**2 else spread
         difference.standard_error = math.sqrt(spread / num_tasks)
         if is_sure(difference, level):
@@ -271,7 +241,7 @@ def difference_interval(difference: Estimate, *, largest: float | None, level: f
 
 
 def is_sure(difference: Estimate, level: float) -> bool:
-    """Return whether an interval of two tasks or more says something, though it have no width.
+    """Return whether an interval of two tasks or more says something, though it may have no width.
 
     It does where no task differs at all, or where so many differ by the same that chance would
     hardly give all of them the same sign.
@@ -286,11 +256,11 @@ class RescoredAttempts:
 
     def __init__(self, env: str) -> None:
         self.both = Attempts(env)
-        """Those that have both scores, with the old ones."""
+        """Attempts that have both scores, with the old ones."""
         self.after = array("d")
-        """The new ones."""
+        """Their new scores."""
         self.others = Attempts(env, self.both.task_numbers)
-        """Those that lack one; nan, where it is the old one, or both."""
+        """Attempts that lack a score, with the old ones; nan where there is none."""
         self.others_after = array("d")
 
     def extend(
@@ -308,11 +278,11 @@ class RescoredAttempts:
         self, task_id: str, attempt: int, before: float | None, after: float | None
     ) -> None:
         """Add an attempt that lacks a score."""
-        self.others.extend([task_id], [attempt], [math.nan if before is None else before])
+        self.others.extend([task_id], [attempt], [before])
         self.others_after.append(math.nan if after is None else after)
 
     def add_failures(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Add attempts, by task and number, of which there is no rollout; others are left out."""
+        """Add attempts, by task and number, unless they have a rollout."""
         numbers = self.both.task_numbers
         missing = {
             (numbers.setdefault(task_id, len(numbers)), attempt): task_id
@@ -325,37 +295,18 @@ class RescoredAttempts:
             self.add_unscored(task_id, attempt, None, None)
 
     def means(self) -> tuple[float, float] | None:
-        """Return both mean rewards over the attempts that have both scores; None without any.
-
-        Raises:
-            RunFileError: One of these is there twice.
-
-        """
-        rows = self.both.by_task()
-        if not rows:
-            return None
-        before, after = (
-            mean_of(np.concatenate([row_means(rewards[lines]) for _, lines in rows]))
-            for rewards in (np.asarray(self.both.rewards), np.asarray(self.after))
-        )
-        return before, after
+        """Return both mean rewards over the attempts that have both scores; None without any."""
+        sides = _sides(self.both.by_task(), (self.both.rewards, self.after), _means)
+        return None if sides is None else (mean_of(sides.before), mean_of(sides.after))
 
 
-def reward_effects(
-    scores: RescoredAttempts, facts: EnvironmentFacts, *, level: float = 0.95
-) -> dict[str, Effect]:
+def reward_effects(scores: RescoredAttempts, facts: EnvironmentFacts) -> dict[str, Effect]:
     """Return the effect on every number that rewards alone make, by the names that gates use.
 
     They are `mean_reward`, `micro_mean_reward` and those of `METRICS` over attempts that have
     both scores, and `strict_mean_reward`, which counts what is unscored by one of the verifiers,
     or by both, as 0. Left out are `majority@K`, which takes answers, `pass^1`, which is `pass@1`,
     and `best@1`, which is `mean_reward`.
-
-    Args:
-        scores: The attempts.
-        facts: What is known of the environment.
-        level: Of the intervals.
-
     """
     rows, rewards = scores.both.by_task(), (scores.both.rewards, scores.after)
     columns = [np.asarray(own) for own in (*rewards, scores.others.rewards, scores.others_after)]
@@ -376,19 +327,17 @@ def reward_effects(
     ) -> None:
         if sides is not None:
             found[name] = _effect(
-                paired_estimate(
-                    sides.before,
-                    sides.after,
-                    num_values=2 * int(sides.sizes.sum()) if num_values is None else num_values,
-                    largest=largest,
-                    level=level,
-                    estimator=estimator,
-                )
+                sides.before,
+                sides.after,
+                num_values=2 * int(sides.sizes.sum()) if num_values is None else num_values,
+                largest=largest,
+                estimator=estimator,
             )
 
     means = _sides(rows, rewards, _means)
     add("mean_reward", means)
-    add("micro_mean_reward", means and _by_attempt(means), estimator=_MICRO_DIFFERENCES)
+    estimator = "mean of paired attempt differences, errors clustered by task"
+    add("micro_mean_reward", means and _by_attempt(means), estimator=estimator)
     if not facts.can_be_negative and lowest >= 0.0:
         num_scores = sum(int((~np.isnan(own)).sum()) for own in columns)
         add("strict_mean_reward", _strict_sides(scores, facts, means), num_values=num_scores)
@@ -407,14 +356,11 @@ def reward_effects(
     return found
 
 
-def number_effect(before: Attempts, after: array[float], *, level: float = 0.95) -> Effect:
+def number_effect(before: Attempts, after: array[float]) -> Effect:
     """Return the effect on the mean over tasks of a component or another number.
 
-    Args:
-        before: The attempts with the number by the old verifier; nan where it gave none.
-        after: The numbers of the same attempts by the new one.
-        level: Of the interval.
-
+    `before` are the attempts with the number by the old verifier, nan where it gave none; `after`
+    are the numbers of the same attempts by the new one.
     """
     rows = before.by_task()
     values_before, values_after = sides = [
@@ -431,24 +377,25 @@ def number_effect(before: Attempts, after: array[float], *, level: float = 0.95)
     a, b = (side.at(np.flatnonzero(is_in_both)) for side in sides)
     # What never leaves 0 to 1 is taken for a share, as in `gym metrics`.
     is_share = all(((side.value >= 0.0) & (side.value <= 1.0)).all() for side in (a, b))
-    return _effect(
-        paired_estimate(
-            a.value,
-            b.value,
-            num_values=int(a.num_attempts.sum() + b.num_attempts.sum()),
-            largest=1.0 if is_share else None,
-            level=level,
-        )
+    num_values = int(a.num_attempts.sum() + b.num_attempts.sum())
+    return _effect(a.value, b.value, num_values=num_values, largest=1.0 if is_share else None)
+
+
+def _effect(
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    *,
+    num_values: int,
+    largest: float | None,
+    estimator: str = _PAIRED_DIFFERENCES,
+) -> Effect:
+    found = paired_estimate(
+        before, after, num_values=num_values, largest=largest, level=_LEVEL, estimator=estimator
     )
-
-
-def _effect(found: PairedEstimate) -> Effect:
     return Effect(before=found.mean_a, after=found.mean_b, difference=found.difference)
 
 
 class _Sides(NamedTuple):
-    """What tasks are worth by both verifiers."""
-
     before: NDArray[np.float64]
     after: NDArray[np.float64]
     sizes: NDArray[np.int64]
@@ -457,11 +404,11 @@ class _Sides(NamedTuple):
 
 def _sides(
     rows: Sequence[SameSize],
-    rewards: tuple[Sequence[float], Sequence[float]],
+    rewards: Sequence[Sequence[float]],
     of_tasks: Callable[[TaskRewards], NDArray[np.float64] | None],
     threshold: float | None = None,
 ) -> _Sides | None:
-    """Return what tasks are worth by both verifiers; None where no task has a value."""
+    """Return the values of tasks by both verifiers; None where no task has one."""
     parts = []
     for tasks, lines in rows:
         before, after = (
@@ -493,7 +440,7 @@ def _by_attempt(means: _Sides) -> _Sides:
 def _strict_sides(
     scores: RescoredAttempts, facts: EnvironmentFacts, means: _Sides | None
 ) -> _Sides | None:
-    """Return what tasks are worth where what is not scored counts as 0, from the mean rewards."""
+    """Return the mean rewards of tasks where an attempt without a score counts as 0."""
     both, others = scores.both, scores.others
     num_present = len(both) + len(others)
     is_whole = facts.num_expected is None or num_present >= facts.num_expected

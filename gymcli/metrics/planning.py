@@ -1,4 +1,4 @@
-"""How large a run has to be, from a pilot: what difference so many tasks and attempts detect.
+"""The size that a run needs, from a pilot: what difference a number of tasks and attempts detects.
 
 Miller 2024, "Adding Error Bars to Evals", arXiv 2411.00640, section 5: with n tasks, K attempts of
 each by both models and standard errors over tasks, the smallest difference that a two-sided test
@@ -12,8 +12,8 @@ detects is (z_{alpha/2} + z_beta) * sqrt(v/n), where v is the variance of one ta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -21,7 +21,7 @@ from gymcli.errors import UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.estimators import variance
 from gymcli.metrics.intervals import normal_quantile
-from gymcli.metrics.results import Metrics, TaskMetrics
+from gymcli.metrics.results import Metrics
 
 __all__ = [
     "ASSUMED_CORRELATION",
@@ -36,14 +36,14 @@ __all__ = [
     "plans",
 ]
 
-Design = Literal["paired", "unpaired"]
-
-_DESIGNS: tuple[Design, ...] = ("unpaired", "paired")
+Design = Literal["unpaired", "paired"]
 
 ASSUMED_CORRELATION = 0.5
-"""Of what two models get at the same tasks, where no second run tells: Miller found 0.3 to 0.7."""
+"""Of two models' rewards at the same tasks, without a second run: Miller found 0.3 to 0.7."""
 CHANCE = 0.8
-"""That the number of tasks or attempts that is said to decide does so."""
+"""The power of a plan: that the tasks or attempts that are said to decide do so."""
+_SIGNIFICANCE = 0.05
+"""Of the two-sided test."""
 _SMALLEST_MARGIN = 1e-9
 _NUM_TASKS = (25, 50, 100, 200, 500, 1000, 2000, 5000)
 _NUM_ATTEMPTS = (1, 2, 4, 8, 16)
@@ -59,7 +59,7 @@ class Needed(NamedTuple):
 
 
 class Pilot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan rests on: how much tasks differ, and attempts of a task."""
+    """The variances that a plan rests on."""
 
     num_tasks: int
     between: float
@@ -95,11 +95,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pilot_of(metrics: Metrics) -> Pilot | None:
-    """Return what the numbers of one environment say.
-
-    None where two tasks are not scored, or all attempts got the same: how far they differ is not
-    known then, and no plan rests on it.
-    """
+    """Return the variances of one environment; None without two scored tasks, or without any."""
     error, num_tasks, parts = metrics.standard_error, metrics.num_clusters, metrics.variance
     if error is None or not (error or (parts and parts.within)):
         return None
@@ -111,17 +107,11 @@ def pilot_of(metrics: Metrics) -> Pilot | None:
 def pilot_of_pair(
     first: Mapping[str, float], second: Mapping[str, float], *, runs: tuple[Pilot, Pilot]
 ) -> Pilot:
-    """Return what two runs say together: the correlation too, over the tasks that both have.
+    """Return the variances of two runs and their correlation, over the tasks that both have.
 
     Attempts of one run are independent of the other's, so that the covariance of the task means is
-    that of the true ones. It stays an assumption where fewer than three tasks are shared, or the
-    tasks of a run do not differ.
-
-    Args:
-        first: The mean reward of each task of one run.
-        second: The same of the other run.
-        runs: What each run says by itself.
-
+    that of the true ones. The correlation stays an assumption where fewer than three tasks are
+    shared, or the tasks of a run do not differ. `first` and `second` are mean rewards by task.
     """
     one, other = runs
     within = None if one.within is None or other.within is None else one.within + other.within
@@ -142,12 +132,9 @@ def pilot_of_pair(
 
 
 def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[str, Plan]:
-    """Return a plan for each environment that one pilot, or two paired ones, say enough of.
+    """Return a plan for each environment of one pilot, or of two paired ones.
 
-    Raises:
-        UsageError: There is none, there are more pilots, or the margin is too small.
-        RunFileError: An attempt was scored by two lines.
-
+    Raise UsageError for more pilots, too small a margin, or pilots that say too little.
     """
     if len(pilots) > 2:
         raise UsageError(f"--power: {len(pilots)} runs are given; give one pilot, or two to pair")
@@ -166,7 +153,12 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
         )
     if len(pilots) == 1:
         return {name: plan(found[0][name], margin=margin) for name in shared}
-    first, second = (_task_means(aggregator.task_rows()) for aggregator in pilots)
+    means: list[dict[str, dict[str, float]]] = [{}, {}]
+    for own, aggregator in zip(means, pilots, strict=True):
+        for row in aggregator.task_rows():
+            if row.mean_reward is not None:
+                own.setdefault(row.env, {})[row.task_id] = row.mean_reward
+    first, second = means
     return {
         name: plan(
             pilot_of_pair(first[name], second[name], runs=(found[0][name], found[1][name])),
@@ -176,41 +168,19 @@ def plans(pilots: Sequence[Aggregator], *, margin: float | None = None) -> dict[
     }
 
 
-def _task_means(rows: Iterable[TaskMetrics]) -> dict[str, dict[str, float]]:
-    """Return the mean reward of each task, by environment and task id."""
-    means: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if row.mean_reward is not None:
-            means.setdefault(row.env, {})[row.task_id] = row.mean_reward
-    return means
-
-
-def plan(
-    pilot: Pilot,
-    *,
-    margin: float | None = None,
-    significance: float = 0.05,
-    power: float = 0.8,
-) -> Plan:
-    """Return what runs of several sizes can detect.
-
-    Of a pilot with one attempt a task only that many can be planned: how far attempts of a task
-    differ is not known.
-
-    Args:
-        pilot: What the plan rests on.
-        margin: The difference to be detected, for the tasks that it takes.
-        significance: Of the two-sided test.
-        power: The chance that the difference is detected.
-
-    """
-    quantiles = normal_quantile(1.0 - significance / 2.0) + normal_quantile(power)
+def plan(pilot: Pilot, *, margin: float | None = None) -> Plan:
+    """Return what runs of several sizes can detect; for a margin, also the tasks that it takes."""
+    quantiles = normal_quantile(1.0 - _SIGNIFICANCE / 2.0) + normal_quantile(CHANCE)
     sizes = sorted({*_NUM_TASKS, pilot.num_tasks})
+    # With one attempt a task, how far attempts of a task differ is not known.
     attempts = _NUM_ATTEMPTS if pilot.within is not None else (1,)
     designs: list[Planned] = []
-    for design in _DESIGNS:
+    for design in get_args(Design):
         for num_attempts in attempts:
-            spread = _variance_of_difference(pilot, design, num_attempts)
+            # The variance of the difference of two models at one task.
+            shared = pilot.correlation if design == "paired" else 0.0
+            noise = (pilot.within or 0.0) / num_attempts
+            spread = 2.0 * (pilot.between * (1.0 - shared) + noise)
             needed = None if margin is None else spread * (quantiles / margin) ** 2
             designs.append(
                 Planned(
@@ -220,10 +190,6 @@ def plan(
                     tasks_needed=None if needed is None else max(2, math.ceil(needed)),
                 )
             )
-    return Plan(pilot=pilot, significance=significance, power=power, margin=margin, designs=designs)
-
-
-def _variance_of_difference(pilot: Pilot, design: Design, num_attempts: int) -> float:
-    """Return the variance of the difference of two models at one task."""
-    shared = pilot.correlation if design == "paired" else 0.0
-    return 2.0 * (pilot.between * (1.0 - shared) + (pilot.within or 0.0) / num_attempts)
+    return Plan(
+        pilot=pilot, significance=_SIGNIFICANCE, power=CHANCE, margin=margin, designs=designs
+    )

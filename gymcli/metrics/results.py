@@ -44,7 +44,7 @@ class Estimate(msgspec.Struct, kw_only=True):
 
     value: float
     estimator: str
-    """What was computed, such as `mean of task means`."""
+    """Such as `mean of task means`."""
     num_values: int
     """Attempts that it was computed from."""
     num_clusters: int
@@ -76,9 +76,13 @@ class Variance(msgspec.Struct, kw_only=True):
     """How much of the variance of rewards lies between tasks, how much within them."""
 
     between: float
+    """Of the tasks' true means."""
     within: float
+    """Of one attempt around the true mean of its task."""
     intraclass_correlation: float | None
+    """`between / (between + within)`; None where both are 0."""
     design_effect: float | None
+    """1 + (K - 1) * ICC: the variance over that of as many independent attempts."""
 
 
 class Percentiles(msgspec.Struct, kw_only=True):
@@ -105,7 +109,7 @@ class Metrics(msgspec.Struct, kw_only=True):
     """
 
     num_expected: int | None = None
-    """Attempts that were to be made; None where that is not known."""
+    """None where it is not known."""
     num_present: int = 0
     """Attempts with a record: scored, or failed and not made up for."""
     num_scored: int = 0
@@ -150,11 +154,10 @@ class Metrics(msgspec.Struct, kw_only=True):
     components: dict[str, float] | None = None
     """Mean over tasks of each named reward, where it was given."""
     metrics: dict[str, float] | None = None
-    """Mean over tasks of each number that verifiers gave beside the reward."""
+    """Mean over tasks of each other number of the verifier."""
     failures: dict[str, int] = {}
     """Unscored attempts by the class of their last error."""
     stop_reasons: dict[str, int] = {}
-    """Scored attempts by why they ended."""
     tool_errors: dict[str, int] = {}
     """Tool calls of scored attempts that could not be carried out, by what was wrong."""
     retries: dict[str, int] = {}
@@ -162,9 +165,9 @@ class Metrics(msgspec.Struct, kw_only=True):
     usage: dict[str, int] = {}
     """Tokens of the last try of each attempt counted here; what earlier tries took is not in it."""
     cost: float | None = None
-    """What these tokens of the policy cost; None where that is not known of every attempt."""
+    """Of the policy; None where it is not known of every attempt."""
     role_usage: dict[str, RoleUse] = {}
-    """What models beside the policy took for all attempts counted here, by role."""
+    """Of models other than the policy, by role, for all attempts counted here."""
     latency: Latency | None = None
     """None where no scored attempt recorded its time."""
     estimates: dict[str, Estimate] = {}
@@ -174,9 +177,9 @@ class Metrics(msgspec.Struct, kw_only=True):
     slices: dict[str, dict[str, Metrics]] = {}
     """The same numbers by field of the task and its value, for the fields that were asked for."""
     environment_metrics: dict[str, float] = {}
-    """What the environment itself computes over its groups (`Environment.metrics`)."""
+    """The results of `Environment.metrics`."""
     advice: list[str] = []
-    """What follows from the numbers, one sentence each."""
+    """One sentence each."""
 
 
 class RunMetrics(Metrics, kw_only=True):
@@ -193,7 +196,7 @@ class TaskMetrics(msgspec.Struct, kw_only=True):
     num_scored: int
     num_unscored: int
     num_passes: int | None = None
-    """Attempts that reach the threshold of success; None where there is none."""
+    """None without a threshold of success."""
     mean_reward: float | None = None
     min_reward: float | None = None
     max_reward: float | None = None

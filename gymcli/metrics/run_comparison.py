@@ -1,4 +1,4 @@
-"""Two runs against each other, task by task: how much they differ, how sure that is, a verdict.
+"""Two runs compared task by task: the difference, its interval and the verdict.
 
 A run passes unless it may be worse by the margin, and fails only where it is worse: that no
 difference was found says nothing, since too few tasks find none. Piaggio et al. 2012, "Reporting
@@ -9,16 +9,17 @@ by Miller 2024, arXiv 2411.00640, section 5.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from gymcli.errors import UsageError
 from gymcli.metrics.comparison_results import (
-    Change,
     Comparison,
     Difference,
     RunSide,
@@ -26,7 +27,7 @@ from gymcli.metrics.comparison_results import (
     Unmatched,
     Verdict,
 )
-from gymcli.metrics.estimators import mean_of, variance_of
+from gymcli.metrics.estimators import mean_of, sum_of, variance
 from gymcli.metrics.intervals import normal_quantile, student_t_cdf, student_t_quantile
 from gymcli.metrics.paired_differences import (
     Measure,
@@ -37,7 +38,6 @@ from gymcli.metrics.paired_differences import (
     is_sure,
     paired_estimate,
 )
-from gymcli.metrics.paired_tests import correlation, holm, mcnemar_mid_p, sign_flip
 from gymcli.metrics.planning import CHANCE, Needed
 from gymcli.metrics.results import Bounds, Estimate, Interval
 from gymcli.metrics.scored_lines import EnvironmentFacts
@@ -46,7 +46,22 @@ from gymcli.metrics.slicing import MAX_SLICES, slice_order
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_MARGIN", "Rule", "among", "compare", "doubts", "equivalence_p", "verdict_of"]
+__all__ = [
+    "DEFAULT_MARGIN",
+    "NUM_FLIPS",
+    "Rule",
+    "SignFlip",
+    "among",
+    "coin_tail",
+    "compare",
+    "correlation",
+    "doubts",
+    "equivalence_p",
+    "holm",
+    "mcnemar_mid_p",
+    "sign_flip",
+    "verdict_of",
+]
 
 DEFAULT_MARGIN = 0.02
 """Share of the range of rewards that B may be worse by, where no margin is given."""
@@ -57,9 +72,21 @@ _MAX_TASKS = 1e9
 """Beyond so many no difference is told from none."""
 _FEW_TASKS = 10
 _GOOD_COVERAGE = 0.95
-_CHANGES: tuple[Change, ...] = get_args(Change)
-_NOT_KNOWN = -1
-"""The change of a task without a threshold of success."""
+
+NUM_FLIPS = 100_000
+"""Random flips where there are too many to count them all."""
+
+_NEGLIGIBLE = 1e-18
+_MAX_LISTED = 16
+"""Differences of which all 2^n flips are listed, whatever numbers they are."""
+_MAX_COUNTED_BYTES = 5e8
+"""A limit to the work of counting all flips of whole numbers: about a tenth of a second."""
+_MAX_MULTIPLE = 1 << 20
+"""The largest difference as a multiple of what all of them are multiples of."""
+_STEPS = 1 << 12
+"""The median of differences that are no such multiples, when flips of them are drawn."""
+_MAX_STEPS = 1 << 53
+"""The most of the largest one: a double holds no smaller steps beside it."""
 
 T = TypeVar("T")
 
@@ -86,17 +113,10 @@ def compare(
     fields: Sequence[str] = (),
     with_tasks: bool = False,
 ) -> Comparison:
-    """Compare two runs task by task.
+    """Compare run B with run A task by task, by the attempts of both in each environment.
 
-    Args:
-        environments: The attempts of either run, of each environment; at least one.
-        a: The run that is compared with.
-        b: The run that is judged.
-        facts: What is known of each environment, by its name.
-        measure: What of a task is compared.
-        rule: How the verdict is reached.
-        fields: The fields that `PairedAttempts.slices` are the values of.
-        with_tasks: Whether every task is returned as well.
+    `a` and `b` are what is known of the runs apart from that, `fields` those that
+    `PairedAttempts.slices` has values of; tasks are in the result only `with_tasks`.
 
     Raises:
         UsageError: The metric takes a threshold of success that no environment has, or a field
@@ -131,6 +151,9 @@ def compare(
     found = among(found, rule.level)
     if not _is_one_scale(tasks.best_rewards(facts)):
         whole.verdict, whole.way_out = _verdict_of_all(found)
+    bounds = None
+    if a.bounds and b.bounds and not a.coverage == b.coverage == 1.0:
+        bounds = Bounds(low=b.bounds.low - a.bounds.high, high=b.bounds.high - a.bounds.low)
     comparison = Comparison(
         **{field: getattr(whole, field) for field in whole.__struct_fields__},
         metric=measure.name,
@@ -138,7 +161,7 @@ def compare(
         is_strict=rule.is_strict,
         a=a,
         b=b,
-        bounds=_bounds(a, b),
+        bounds=bounds,
         environments=found,
         unmatched=unmatched,
         tasks=_task_differences(tasks) if with_tasks else [],
@@ -154,21 +177,18 @@ def compare(
 
 
 class _PairedTasks(NamedTuple):
-    """The tasks that have a value in both runs, in columns."""
-
     env: NDArray[np.object_]
     task_id: NDArray[np.object_]
     name: NDArray[np.object_]
-    """What it is called among the tasks of all environments."""
+    """With the environment, where there are several."""
     a: TaskValues
     b: TaskValues
-    change: NDArray[np.int64]
-    """Its place in `_CHANGES`."""
+    change: NDArray[np.object_]
+    """A `Change`; None without a threshold of success."""
     slices: list[NDArray[np.object_]]
-    """Its value of each field."""
+    """By field, the value of each task."""
 
     def at(self, places: NDArray[np.int64]) -> _PairedTasks:
-        """Return some of the tasks."""
         return _PairedTasks(
             self.env[places],
             self.task_id[places],
@@ -180,17 +200,14 @@ class _PairedTasks(NamedTuple):
         )
 
     def lie_within(self, largest: float) -> bool:
-        """Return whether no value of either run is below 0 or above `largest`."""
         both = (self.a.value, self.b.value)
         return all(bool(((own >= 0.0) & (own <= largest)).all()) for own in both)
 
     def best_rewards(self, facts: Mapping[str, EnvironmentFacts]) -> dict[str, float | None]:
-        """Return the best reward of each environment that the tasks are of."""
         return {env: facts[env].max_reward for env in set(self.env.tolist())}
 
 
 def _joined(pairs: Sequence[_PairedTasks]) -> _PairedTasks:
-    """Return the tasks of several environments together."""
     columns = list(zip(*pairs, strict=True))
     env, task_id, name, change = (np.concatenate(columns[place]) for place in (0, 1, 2, 5))
     a, b = (TaskValues(*map(np.concatenate, zip(*columns[place], strict=True))) for place in (3, 4))
@@ -204,13 +221,7 @@ def _paired_tasks(
     measure: Measure,
     unmatched: Unmatched,
 ) -> _PairedTasks:
-    """Pair the tasks of an environment, and count those that are left out.
-
-    Raises:
-        UsageError: The metric takes a threshold of success, and the environment has none.
-        RunFileError: An attempt is there twice in one run.
-
-    """
+    """Pair the tasks of an environment, and count those that are left out."""
     env = attempts.env
     threshold = facts[env].success_threshold if measure.source == "reward" else None
     a, b = attempts.values(measure, threshold)
@@ -219,8 +230,8 @@ def _paired_tasks(
     if len(facts) > 1:
         names = np.array([f"{env}/{task_id}" for task_id in ids], dtype=np.object_)
     only_a, only_b, is_in_both = (
-        a.is_there & ~b.is_there,
-        b.is_there & ~a.is_there,
+        a.is_there > b.is_there,
+        a.is_there < b.is_there,
         a.is_there & b.is_there,
     )
     unmatched.num_only_a += int(only_a.sum())
@@ -242,27 +253,25 @@ def _paired_tasks(
         names[places],
         a,
         b,
-        np.full(len(places), _NOT_KNOWN) if threshold is None else _changes(a, b),
+        np.full(len(places), None) if threshold is None else _changes(a, b),
         [np.array(values, dtype=np.object_)[places] for values in attempts.slices],
     )
 
 
-def _changes(a: TaskValues, b: TaskValues) -> NDArray[np.int64]:
-    """Return what became of each task, by its place in `_CHANGES`."""
+def _changes(a: TaskValues, b: TaskValues) -> NDArray[np.object_]:
     some_pass_a, some_pass_b = a.num_passes > 0, b.num_passes > 0
     all_pass_a, all_pass_b = a.num_passes == a.num_attempts, b.num_passes == b.num_attempts
     is_flaky = (some_pass_a & ~all_pass_a) | (some_pass_b & ~all_pass_b)
     return np.select(
         [is_flaky, some_pass_a & some_pass_b, some_pass_a, some_pass_b],
-        [_CHANGES.index(change) for change in ("flaky", "passed", "broken", "fixed")],
-        _CHANGES.index("failed"),
-    )
+        ["flaky", "passed", "broken", "fixed"],
+        "failed",
+    ).astype(np.object_)
 
 
 def _slices_of(
     tasks: _PairedTasks, field: str, values: NDArray[np.object_]
 ) -> Iterator[tuple[str, _PairedTasks]]:
-    """Yield the tasks with each value of a field, by its name."""
     found, number_of = np.unique(values, return_inverse=True)
     names: list[str] = found.tolist()
     if len(names) > MAX_SLICES:
@@ -275,49 +284,36 @@ def _slices_of(
 
 
 def _task_differences(tasks: _PairedTasks) -> list[TaskDifference]:
-    """Return every task, by environment and id."""
     a, b = tasks.a, tasks.b
-    columns = (tasks.env, tasks.task_id, tasks.change)
-    numbers = (a.num_attempts, b.num_attempts, a.num_passes, b.num_passes, a.value, b.value)
+    columns = {
+        "env": tasks.env,
+        "task_id": tasks.task_id,
+        "num_attempts_a": a.num_attempts,
+        "num_attempts_b": b.num_attempts,
+        "num_passes_a": a.num_passes,
+        "num_passes_b": b.num_passes,
+        "value_a": a.value,
+        "value_b": b.value,
+        "difference": b.value - a.value,
+        "change": tasks.change,
+    }
     found = []
-    for row in zip(*(column.tolist() for column in (*columns, *numbers)), strict=True):
-        env, task_id, change, num_a, num_b, num_passes_a, num_passes_b, value_a, value_b = row
-        is_known = change != _NOT_KNOWN
-        found.append(
-            TaskDifference(
-                env=env,
-                task_id=task_id,
-                num_attempts_a=num_a,
-                num_attempts_b=num_b,
-                num_passes_a=num_passes_a if is_known else None,
-                num_passes_b=num_passes_b if is_known else None,
-                value_a=value_a,
-                value_b=value_b,
-                difference=value_b - value_a,
-                change=_CHANGES[change] if is_known else None,
-            )
-        )
+    for row in zip(*(column.tolist() for column in columns.values()), strict=True):
+        task = TaskDifference(**dict(zip(columns, row, strict=True)))
+        if task.change is None:
+            task.num_passes_a = task.num_passes_b = None
+        found.append(task)
     return sorted(found, key=lambda task: (task.env, task.task_id))
 
 
 def _is_one_scale(best: Mapping[str, float | None]) -> bool:
-    """Return whether a task of one environment weighs the same as one of another, everywhere."""
+    # Whether a task of one environment weighs the same as one of another.
     return len(best) < 2 or (len(set(best.values())) == 1 and None not in best.values())
 
 
 def _difference_of(
     tasks: _PairedTasks, rule: Rule, *, largest: float | None, is_mean: bool, name: str
 ) -> Difference:
-    """Return everything about the difference B - A of these tasks.
-
-    Args:
-        tasks: The tasks.
-        rule: How the verdict is reached.
-        largest: What values lie below, from 0 on; None where that is not known.
-        is_mean: Whether a task's value is the mean of its attempts.
-        name: Of the tasks and the metric, which seeds the flips.
-
-    """
     found = _counted(tasks)
     num_tasks = found.num_tasks
     if not num_tasks:
@@ -349,7 +345,7 @@ def _difference_of(
     found.is_equivalent = deciding is not None and -margin < deciding.low and deciding.high < margin
     found.p_equivalent = equivalence_p(pairs.difference, margin)
     found.correlation = correlation(tasks.a.value, tasks.b.value)
-    unpaired = variance_of(tasks.a.value) + variance_of(tasks.b.value)
+    unpaired = variance(tasks.a.value) + variance(tasks.b.value)
     if unpaired:
         found.variance_reduction = 1.0 - pairs.spread / unpaired
     if pairs.spread:
@@ -361,16 +357,14 @@ def _difference_of(
 
 
 def _counted(tasks: _PairedTasks) -> Difference:
-    """Count tasks, attempts and changes, which takes no scale that all values are on."""
     found = Difference(
         num_tasks=len(tasks.name),
         num_attempts_a=int(tasks.a.num_attempts.sum()),
         num_attempts_b=int(tasks.b.num_attempts.sum()),
     )
-    if (tasks.change != _NOT_KNOWN).all():
+    if None not in tasks.change:
         fixed, broken, flaky = (
-            tasks.name[tasks.change == _CHANGES.index(change)].tolist()
-            for change in ("fixed", "broken", "flaky")
+            tasks.name[tasks.change == change].tolist() for change in ("fixed", "broken", "flaky")
         )
         found.num_fixed, found.num_broken, found.num_flaky = len(fixed), len(broken), len(flaky)
         found.fixed, found.broken, found.flaky = (
@@ -380,7 +374,7 @@ def _counted(tasks: _PairedTasks) -> Difference:
 
 
 def _add_test(found: Difference, tasks: _PairedTasks, pairs: PairedEstimate, name: str) -> None:
-    """Add the p-value, by McNemar's test where each run has one attempt and two kinds of values."""
+    """Add the p-value, by McNemar's test where each run has one attempt and two values occur."""
     sides = (tasks.a, tasks.b)
     is_single = all(bool((side.num_attempts == 1).all()) for side in sides)
     if is_single and len(np.unique([side.value for side in sides])) <= 2:
@@ -418,16 +412,6 @@ def equivalence_p(difference: Estimate, margin: float) -> float | None:
 def _needed(
     tasks: _PairedTasks, pairs: PairedEstimate, margin: float, rule: Rule, *, is_mean: bool
 ) -> Needed:
-    """Return what would decide, for at least two tasks that do not.
-
-    Args:
-        tasks: The tasks.
-        pairs: Their differences.
-        margin: The one in force.
-        rule: How the verdict is reached.
-        is_mean: Whether a task's value is the mean of its attempts.
-
-    """
     difference, spread, num_tasks = pairs.difference.value, pairs.spread, len(pairs.differences)
     to_fail = -difference - (margin if rule.is_strict else 0.0)
     distance = max(difference + margin, to_fail)
@@ -438,7 +422,7 @@ def _needed(
         num = max(num_tasks + 1, math.ceil(-math.log2(1.0 - rule.level)))
         return Needed(num, None, f"{num} tasks that all differ by the same would decide")
     first = (normal_quantile(rule.level) + normal_quantile(CHANCE)) ** 2
-    # Student's t for so many tasks as the normal distribution asks for, or for those there are.
+    # Student's t for as many tasks as the normal distribution asks for, or for the present ones.
     degrees = max(math.ceil(first * spread / distance**2), num_tasks) - 1
     factor = (student_t_quantile(rule.level, degrees) + normal_quantile(CHANCE)) ** 2
     most = max(num_tasks + 1, math.ceil(factor * spread / distance**2))
@@ -452,10 +436,8 @@ def _needed(
 def _with_attempts(
     tasks: _PairedTasks, spread: float, largest_spread: float, num_tasks: int
 ) -> Needed:
-    """Add the attempts a task that make the variance of the tasks' differences small enough.
-
-    It is omega^2 + (sigma_A^2 + sigma_B^2) / K, and only the second part shrinks with K.
-    """
+    # The variance of the tasks' differences is omega^2 + (sigma_A^2 + sigma_B^2) / K, of which only
+    # the second part shrinks with K.
     text = f"about {num_tasks:,} tasks such as these"
     within = [
         mean_of(own) if len(own := side.variance[~np.isnan(side.variance)]) else None
@@ -477,12 +459,12 @@ def _with_attempts(
 
 
 def among(differences: Mapping[T, Difference], level: float) -> dict[T, Difference]:
-    """Return parts of a comparison with p-values adjusted for how many parts there are.
+    """Return parts of a comparison with p-values adjusted for the number of parts.
 
-    A part fails only where its adjusted p-value bears it out: of many parts that did not change
+    A part fails only where its adjusted p-value confirms it: of many parts that did not change
     some look worse by chance. The 1 - 2 alpha interval is below 0 where p < 2 alpha.
     """
-    tested = {part: d.p_value for part, d in differences.items() if d.p_value is not None}
+    tested = {part: own.p_value for part, own in differences.items() if own.p_value is not None}
     adjusted = dict(zip(tested, holm([*tested.values()]), strict=True))
     found = {}
     for part, difference in differences.items():
@@ -497,11 +479,8 @@ def among(differences: Mapping[T, Difference], level: float) -> dict[T, Differen
 
 
 def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, str]:
-    """Return the verdict where there are only those of environments.
-
-    All have to pass, which needs no adjustment (Berger 1982, intersection-union tests); that one
-    fails is borne out by its adjusted p-value already.
-    """
+    # All have to pass, which needs no adjustment (Berger 1982, intersection-union tests); that one
+    # fails is confirmed by its adjusted p-value already.
     verdicts = [found.verdict for found in environments.values()]
     if "FAIL" in verdicts:
         return "FAIL", ""
@@ -509,18 +488,9 @@ def _verdict_of_all(environments: Mapping[str, Difference]) -> tuple[Verdict, st
     return ("INCONCLUSIVE", "; ".join(open_)) if open_ else ("PASS", "")
 
 
-def _bounds(a: RunSide, b: RunSide) -> Bounds | None:
-    """Return where the difference lies whatever the absent attempts would have got."""
-    if (a.coverage == b.coverage == 1.0) or not (a.bounds and b.bounds):
-        return None
-    return Bounds(low=b.bounds.low - a.bounds.high, high=b.bounds.high - a.bounds.low)
-
-
 def doubts(comparison: Comparison, rule: Rule) -> list[str]:
-    """Return what may make the difference another one than it looks, one sentence each."""
-    found = []
-    if text := _coverage(comparison):
-        found.append(text)
+    """Return the warnings about a difference, one sentence each."""
+    found = _coverage(comparison)
     unmatched = comparison.unmatched
     if left_out := unmatched.num_only_a + unmatched.num_only_b:
         found.append(
@@ -545,18 +515,187 @@ def doubts(comparison: Comparison, rule: Rule) -> list[str]:
     return found
 
 
-def _coverage(comparison: Comparison) -> str:
-    """Return that attempts are missing, which may fake a difference; empty where hardly any are."""
+def _coverage(comparison: Comparison) -> list[str]:
     both = comparison.a.coverage, comparison.b.coverage
     known = [one for one in both if one is not None]
     if min(known, default=1.0) >= _GOOD_COVERAGE and (len(known) < 2 or both[0] == both[1]):
-        return ""
+        return []
     one, other = ("unknown" if share is None else f"{share:.1%}" for share in both)
     text = f"coverage is {one} in A and {other} in B: what is missing may fake a difference"
-    if comparison.bounds is None:
-        return text
-    low, high = comparison.bounds.low, comparison.bounds.high
-    return (
-        f"{text}; whatever it would have got, the difference of all mean rewards lies in "
-        f"{low:+.3f} .. {high:+.3f}"
+    if comparison.bounds is not None:
+        low, high = comparison.bounds.low, comparison.bounds.high
+        text += "; whatever it would have got, the difference of all mean rewards lies in "
+        text += f"{low:+.3f} .. {high:+.3f}"
+    return [text]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return each p-value adjusted for the number of tests.
+
+    Holm 1979, "A simple sequentially rejective multiple test procedure": the chance of one false
+    alarm or more stays below alpha, however the tests depend on each other.
+    """
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    by_size = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for rank, place in enumerate(by_size):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
+    """Return the correlation of two rows of values (Pearson 1895); None where one does not vary."""
+    one, other = first - mean_of(first), second - mean_of(second)
+    lengths = math.sqrt(sum_of(one * one)), math.sqrt(sum_of(other * other))
+    if not all(lengths):
+        return None
+    return min(1.0, max(-1.0, sum_of(one * other) / lengths[0] / lengths[1]))
+
+
+def mcnemar_mid_p(num_worse: int, num_better: int) -> float:
+    """Return the two-sided mid-p value of tasks that got worse against tasks that got better.
+
+    McNemar 1947 by the binomial distribution of the discordant pairs, less the chance of just
+    what was observed: Fagerland, Lydersen and Laake 2013, "The McNemar test for binary
+    matched-pairs data", BMC Medical Research Methodology 13:91, since the exact test is too
+    conservative. 1 where as many got worse as better.
+    """
+    if num_worse == num_better:
+        return 1.0
+    at_most, just = coin_tail(num_worse + num_better, min(num_worse, num_better))
+    return min(1.0, 2.0 * at_most - just)
+
+
+def coin_tail(num_tosses: int, most_heads: int) -> tuple[float, float]:
+    """Return the chance of at most that many heads of a fair coin, and of exactly that many."""
+    if 2 * most_heads > num_tosses:
+        above, _ = coin_tail(num_tosses, num_tosses - most_heads - 1)  # as many tails, and more
+        _, just = coin_tail(num_tosses, num_tosses - most_heads)
+        return 1.0 - above, just
+    if most_heads < 0:
+        return 0.0, 0.0
+    log_chance = (
+        math.lgamma(num_tosses + 1)
+        - math.lgamma(most_heads + 1)
+        - math.lgamma(num_tosses - most_heads + 1)
+        - num_tosses * math.log(2.0)
     )
+    term = total = 1.0
+    for heads in range(most_heads, 0, -1):
+        term *= heads / (num_tosses - heads + 1)
+        total += term
+        if term < _NEGLIGIBLE * total:
+            break
+    just = math.exp(log_chance)
+    return just * total, just
+
+
+class SignFlip(NamedTuple):
+    """The result of a sign-flip test."""
+
+    p_value: float
+    is_exact: bool
+    """Whether all flips were counted."""
+
+
+def sign_flip(differences: Sequence[float], *, seed: str) -> SignFlip:
+    """Return the two-sided p-value of the differences' sum: how often flips give one as large.
+
+    If neither run is better, each task's difference may as well be reversed (Fisher 1935, "The
+    Design of Experiments", section 21). All 2^n flips are counted where n is small or the
+    differences are whole multiples of something; else `NUM_FLIPS` are drawn with `seed`, and the
+    observed one is counted among them (Phipson and Smyth 2010). The order of the differences does
+    not matter, nor which run is A.
+    """
+    sizes = sorted(abs(difference) for difference in differences if difference)
+    if len(sizes) <= _MAX_LISTED:
+        return SignFlip(_listed(sizes, abs(math.fsum(differences))), is_exact=True)
+    multiples = _multiples(sizes)
+    whole = multiples or _in_steps(sizes)
+    # Signs are put on by size: what was rounded alike is flipped alike.
+    rounded = dict(zip(sizes, whole, strict=True))
+    observed = sum(
+        rounded[abs(difference)] * (1 if difference > 0.0 else -1)
+        for difference in differences
+        if difference
+    )
+    total = sum(whole)
+    most = (total - abs(observed)) // 2  # the flips to the one side sum up to this or less
+    if multiples is not None and whole[0] == whole[-1]:
+        at_most, _ = coin_tail(len(whole), most // whole[0])
+        return SignFlip(min(1.0, 2.0 * at_most), is_exact=True)
+    if multiples is not None and len(whole) ** 2 * total / 8.0 <= _MAX_COUNTED_BYTES:
+        share = 2 * _count_at_most(whole, most) / (1 << len(whole))
+        return SignFlip(min(1.0, share), is_exact=True)
+    num_as_large = _drawn(whole, most, total - most, seed)
+    return SignFlip((1 + num_as_large) / (1 + NUM_FLIPS), is_exact=False)
+
+
+def _listed(sizes: Sequence[float], observed: float) -> float:
+    sums = [0.0]
+    for size in sizes:
+        sums = [one for sum_ in sums for one in (sum_ + size, sum_ - size)]
+    # Sums that are equal may be rounded to just beside each other.
+    enough = observed - 1e-12 * math.fsum(sizes)
+    return sum(abs(one) >= enough for one in sums) / len(sums)
+
+
+def _multiples(sizes: Sequence[float]) -> list[int] | None:
+    """Return the sizes as the smallest whole numbers in the same proportions; None if none fit.
+
+    Some fit where means are of a few attempts with few rewards. Euclid's algorithm finds what
+    divides all of them; what rounding leaves counts as 0.
+    """
+    largest, divisor = sizes[-1], 0.0
+    for size in dict.fromkeys(reversed(sizes)):
+        if 1e-12 * largest < size < 1e-9 * largest:  # neither a multiple nor nothing
+            return None
+        rest = size
+        while rest > 1e-9 * largest:
+            divisor, rest = rest, math.fmod(divisor, rest)
+            if divisor - rest <= 1e-9 * largest:  # just below a multiple
+                rest = 0.0
+        if divisor * _MAX_MULTIPLE < largest:
+            return None
+    return [round(size / divisor) for size in sizes]
+
+
+def _in_steps(sizes: Sequence[float]) -> list[int]:
+    largest = min(_STEPS * (sizes[-1] / sizes[len(sizes) // 2]), _MAX_STEPS)
+    return [round(size / sizes[-1] * largest) for size in sizes]
+
+
+def _count_at_most(sizes: Sequence[int], most: int) -> int:
+    """Count the subsets of whole numbers whose sum is `most` or less.
+
+    The number of subsets by their sum is the polynomial that is the product of 1 + x^size. All its
+    coefficients stand in one integer, each in a field of n + 1 bits, so that a factor is a shift
+    and a sum, and the sum of fields is the remainder by a field full of ones.
+    """
+    width = len(sizes) + 1
+    counts = 1
+    for size in sizes:
+        counts += counts << (width * size)
+    low = counts & ((1 << (width * (most + 1))) - 1)
+    return low % ((1 << width) - 1)
+
+
+def _drawn(sizes: Sequence[int], low: int, high: int, seed: str) -> int:
+    """Draw flips and count those whose sum on the one side is at most `low` or at least `high`.
+
+    A flip is one random integer with a bit for each size. With the sizes cut into their own bits,
+    "planes", its sum is a few counts of bits.
+    """
+    planes = [
+        (bit, int("".join("01"[size >> bit & 1] for size in sizes), 2))
+        for bit in range(max(sizes).bit_length())
+    ]
+    draw = Random(f"sign_flip:{seed}").getrandbits
+    num_found = 0
+    for flip in map(draw, itertools.repeat(len(sizes), NUM_FLIPS)):
+        sum_ = 0
+        for bit, plane in planes:
+            sum_ += (flip & plane).bit_count() << bit
+        num_found += sum_ <= low or sum_ >= high
+    return num_found

@@ -1,4 +1,4 @@
-"""What metrics read of lines and know beside, and the groups that `Environment.metrics` gets.
+"""The parts of lines that metrics read, and the groups that `Environment.metrics` gets.
 
 Decoding a line as one of these leaves the conversation undecoded, which is most of its bytes.
 """
@@ -32,7 +32,7 @@ _Attempt = Annotated[int, msgspec.Meta(ge=0, le=LAST_ATTEMPT)]
 
 
 class ScoredTiming(msgspec.Struct, kw_only=True, gc=False):
-    """The two times that metrics read of an attempt's `Timing`, in seconds."""
+    """The times of an attempt that metrics read, in seconds."""
 
     model_seconds: float = 0.0
     total_seconds: float = 0.0
@@ -75,14 +75,14 @@ class FailureLine(msgspec.Struct, kw_only=True):
 
 
 class EnvironmentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be known of an environment beside its lines."""
+    """What metrics know of an environment apart from its lines."""
 
     max_reward: float | None = None
     """The best reward that there can be; None: unbounded, relative, chance, or not known."""
     pass_threshold: float | None = None
     """The reward from which an attempt counts as a success; None: `max_reward`."""
     can_be_negative: bool = False
-    """Rewards below 0 are possible, so that 0 is not the worst an absent attempt could have got."""
+    """Rewards below 0 are possible, so that 0 is not the worst for an absent attempt."""
     num_expected: int | None = None
     """The attempts that the run was to make; None where that is not known: a bare file."""
 
@@ -107,7 +107,7 @@ class Group(NamedTuple):
 
     task_id: str
     fields: dict[str, JSON]
-    """What the task row has of the class's `slice_fields`; None for what it lacks."""
+    """The task row's values of the class's `slice_fields`; None for what it lacks."""
     scores: list[AttemptScore]
     """In order of attempt; at least one."""
 
@@ -120,12 +120,7 @@ class OwnMetrics(NamedTuple):
     """Fields of the task rows that it wants."""
 
     def numbers(self, groups: Iterable[Group]) -> dict[str, float]:
-        """Return its numbers by name.
-
-        Raises:
-            GymError: Its code raises, or returns what is no finite number.
-
-        """
+        """Return its numbers; raise GymError where its code does, or one is not finite."""
         from gymcli.errors import boundary  # late: heavy, and few environments get here
 
         wanted = self.slice_fields

@@ -1,4 +1,4 @@
-"""Fields of the task rows that a run is sliced by, and their values as names of slices."""
+"""The fields of task rows that a run is sliced by, and their values as names of slices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FieldValues: TypeAlias = Sequence[str | None]
 """What a task row says of each field, as `field_of` returns it."""
 
 MAX_SLICES = 1000
-"""Values of a field; one with more is no field to slice by, as an id."""
+"""Values of a field; one with more, such as an id, is no field to slice by."""
 NONE = "(none)"
 """The slice of tasks that lack the field, or have null there."""
 
@@ -36,11 +36,8 @@ _METADATA = "verifier_metadata"
 def field_of(task: Mapping[str, object], field: str) -> str | None:
     """Return a field of a task row as JSON text, the same for equal values; None where it lacks it.
 
-    Args:
-        task: The fields of the row, decoded or not (`msgspec.Raw`); those under `verifier_metadata`
-            count as its own.
-        field: Its name, with or without `task.` before it; dots lead into objects.
-
+    The name may have `task.` before it, and dots lead into objects. Fields under
+    `verifier_metadata` count as the row's own.
     """
     path = field.removeprefix(_PREFIX)
     found = _at(task, path)
@@ -57,7 +54,7 @@ def slice_name(value: str | None) -> str:
 
 
 def slice_order(name: str) -> tuple[bool, bool, float, str]:
-    """Return the key to sort slices by: numbers by size, then texts, then what has no value."""
+    """Return the key to sort slices by: numbers by size, then texts, then `NONE`."""
     try:
         number = float(name)
     except ValueError:
@@ -68,12 +65,7 @@ def slice_order(name: str) -> tuple[bool, bool, float, str]:
 
 
 def check_num_slices(field: str, num_slices: int) -> None:
-    """Refuse a field that has too many values.
-
-    Raises:
-        UsageError: It has.
-
-    """
+    """Raise UsageError where a field has too many values."""
     if num_slices > MAX_SLICES:
         raise UsageError(
             f"--by {field}: has more than {MAX_SLICES:,} values; give a field that tasks have in "
@@ -82,7 +74,7 @@ def check_num_slices(field: str, num_slices: int) -> None:
 
 
 def _at(value: object, path: str) -> JSON:
-    """Return what a path leads to; a name with dots in it comes before a way through objects."""
+    # A name with dots in it comes before a path through objects.
     if not isinstance(value, Mapping):
         return None
     if path in value:

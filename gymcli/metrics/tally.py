@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -22,17 +23,17 @@ from gymcli.metrics.scored_lines import (
     ScoredLine,
 )
 from gymcli.metrics.slicing import FieldValues, check_num_slices, slice_name
-from gymcli.metrics.totals import Totals
+from gymcli.types import RoleUse, Usage
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["EnvironmentPart", "EnvironmentTally"]
+__all__ = ["EnvironmentPart", "EnvironmentTally", "Totals"]
 
 
 class EnvironmentPart(NamedTuple):
-    """The attempts of one environment, or those of a slice of its tasks, ready to be counted."""
+    """The attempts of one environment, or of a slice of its tasks, ready to be counted."""
 
     facts: EnvironmentFacts
     totals: Totals
@@ -52,8 +53,103 @@ class EnvironmentPart(NamedTuple):
         return [group.rewards for group in self.tasks if group.num_attempts]
 
 
-class NamedNumbers:
-    """Numbers of which each belongs to a line; not every line has one."""
+class Totals:
+    """The tokens, money and time that attempts took, and how they ended."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.role_usage: dict[str, _RoleTotal] = {}
+        self.retries: Counter[str] = Counter()
+        self.stop_reasons: Counter[str] = Counter()
+        self.tool_errors: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        """Unscored attempts by the class of their last error."""
+        self._costs = array("d")
+
+    @property
+    def cost(self) -> float | None:
+        """The sum; None where it is not known of every attempt, or there is none."""
+        return _sum_of_costs(self._costs)
+
+    def add_scored(self, lines: Sequence[ScoredLine]) -> None:
+        """Add scored attempts."""
+        self.stop_reasons.update([line.stop_reason for line in lines])
+        self._costs.extend([math.nan if line.cost is None else line.cost for line in lines])
+        for line in lines:
+            self.usage.add(line.usage)
+            if line.tool_errors:
+                self.tool_errors.update(line.tool_errors)
+            if line.retries:
+                self.retries.update(line.retries)
+            if line.role_usage:
+                self._add_roles(line.role_usage)
+
+    def add_unscored(self, lines: Iterable[FailureLine]) -> None:
+        """Add attempts that were not scored.
+
+        No failure may be among them whose attempt was scored later: where only its verifier had
+        failed, the scored line has the same tokens.
+        """
+        for line in lines:
+            self.failures[line.error.error_class] += 1
+            self.usage.add(line.usage)
+            if line.cost is not None or line.usage.prompt_tokens or line.usage.completion_tokens:
+                # What failed before an answer cost nothing.
+                self._costs.append(math.nan if line.cost is None else line.cost)
+            self.retries.update(line.retries)
+            self._add_roles(line.role_usage)
+
+    def add(self, other: Totals) -> None:
+        """Add other attempts."""
+        self.usage.add(other.usage)
+        self._costs.extend(other._costs)
+        for role, total in other.role_usage.items():
+            self.role_usage.setdefault(role, _RoleTotal()).add(total)
+        self.retries.update(other.retries)
+        self.stop_reasons.update(other.stop_reasons)
+        self.tool_errors.update(other.tool_errors)
+        self.failures.update(other.failures)
+
+    def _add_roles(self, roles: Mapping[str, RoleUse]) -> None:
+        for role, use in roles.items():
+            self.role_usage.setdefault(role, _RoleTotal()).add_use(use)
+
+
+class _RoleTotal:
+    def __init__(self) -> None:
+        self._counts = RoleUse()
+        self._costs = array("d")
+        self._seconds = array("d")
+
+    @property
+    def use(self) -> RoleUse:
+        return msgspec.structs.replace(
+            self._counts,
+            cost=_sum_of_costs(self._costs),
+            seconds=math.fsum(self._seconds),
+            retries=dict(sorted(self._counts.retries.items())),
+        )
+
+    def add_use(self, use: RoleUse) -> None:
+        self._counts.add(use)
+        self._seconds.append(use.seconds)
+        if use.num_calls or use.cost is not None:
+            self._costs.append(math.nan if use.cost is None else use.cost)
+
+    def add(self, other: _RoleTotal) -> None:
+        self._counts.add(other._counts)
+        self._seconds.extend(other._seconds)
+        self._costs.extend(other._costs)
+
+
+def _sum_of_costs(costs: array[float]) -> float | None:
+    # Rounded once, whatever the order of the lines; nan stands for a cost that is not known.
+    total = math.fsum(costs) if costs else math.nan
+    return None if math.isnan(total) else total
+
+
+class _NamedNumbers:
+    """Numbers of those lines that have one."""
 
     def __init__(self) -> None:
         self.lines = array("i")
@@ -62,27 +158,18 @@ class NamedNumbers:
 
     def of_line(self, line: int) -> float | None:
         place = bisect_left(self.lines, line)
-        is_there = place < len(self.lines) and self.lines[place] == line
-        return self.values[place] if is_there else None
+        has_one = place < len(self.lines) and self.lines[place] == line
+        return self.values[place] if has_one else None
 
 
 class EnvironmentTally:
     """The numbers of one environment's attempts.
 
-    Args:
-        name: The environment.
-        facts: What is known of it.
-        fields: The fields of the task rows that come with its lines.
-        by: Those of them that the numbers are sliced by.
-
+    Each line comes with the values of `fields` of its task row; the numbers are sliced by `by`.
     """
 
     def __init__(
-        self,
-        name: str,
-        facts: EnvironmentFacts,
-        fields: Sequence[str] = (),
-        by: Sequence[str] = (),
+        self, name: str, facts: EnvironmentFacts, fields: Sequence[str] = (), by: Sequence[str] = ()
     ) -> None:
         self.name = name
         self.facts = facts
@@ -91,27 +178,22 @@ class EnvironmentTally:
         self._fields = {field: Texts() for field in fields}
         self._total_seconds = array("d")
         self._model_seconds = array("d")
-        self._components: defaultdict[str, NamedNumbers] = defaultdict(NamedNumbers)
-        self._metrics: defaultdict[str, NamedNumbers] = defaultdict(NamedNumbers)
+        self._named: defaultdict[str, _NamedNumbers] = defaultdict(_NamedNumbers)
+        """By `components.NAME` and `metrics.NAME`."""
         self._totals = Totals()
         self._totals_of: dict[str, dict[str, Totals]] = {field: {} for field in by}
         """By field and the name of the slice."""
         self._failures: dict[tuple[str, int], FailureLine] = {}
-        """By task and attempt, those that were made up for among them."""
+        """By task and attempt, also of attempts that were scored later."""
         self._values_of_failed: dict[str, FieldValues] = {}
         """By task, where a failure came with them."""
-        self._groups: list[SameSize] | None = None
-        self._unscored: list[FailureLine] | None = None
 
     def __len__(self) -> int:
-        """Return how many scored attempts there are."""
         return len(self._attempts)
 
     def add_scored(self, lines: Sequence[ScoredLine], values: Sequence[FieldValues] = ()) -> None:
-        """Count scored attempts; `values` has for each what its task row says of the fields.
-
-        Column by column: a loop for each takes a third of the time of one loop for all.
-        """
+        """Count scored attempts; `values` has for each what its task row says of the fields."""
+        # Column by column: a loop for each takes a third of the time of one loop for all.
         first = len(self._attempts)
         self._attempts.extend(
             [line.task_id for line in lines],
@@ -122,44 +204,42 @@ class EnvironmentTally:
         self._model_seconds.extend([line.timing.model_seconds for line in lines])
         self._answers.extend([line.answer for line in lines])
         self._totals.add_scored(lines)
-        _add_named(self._components, first, [line.components for line in lines])
-        _add_named(self._metrics, first, [line.metrics for line in lines])
+        for kind in ("components", "metrics"):
+            for number, line in enumerate(lines, first):
+                for name, value in (getattr(line, kind) or {}).items():
+                    own = self._named[f"{kind}.{name}"]
+                    own.lines.append(number)
+                    own.values.append(value)
         for place, (field, column) in enumerate(self._fields.items()):
             column.extend([of_line[place] for of_line in values])
             if field in self._totals_of:
                 self._add_to_slices(field, [of_line[place] for of_line in values], lines)
-        self._groups = self._unscored = None
 
     def add_failure(self, line: FailureLine, values: FieldValues | None = None) -> None:
         """Keep a failure in place of an earlier one of the same attempt."""
         self._failures[line.task_id, line.attempt] = line
         if values is not None:
             self._values_of_failed[line.task_id] = values
-        self._unscored = None
 
     def unscored(self) -> list[FailureLine]:
         """Return the last failure of each attempt that was not scored, by task id and attempt."""
-        if self._unscored is None:
-            attempts, scored = self._attempts, set[tuple[int, int]]()
-            numbers = {attempts.task_numbers.get(task_id, -1) for task_id, _ in self._failures}
-            if numbers - {-1}:
-                lines = zip(attempts.tasks, attempts.attempts, strict=True)
-                scored = {line for line in lines if line[0] in numbers}
-            self._unscored = [
-                self._failures[task_id, attempt]
-                for task_id, attempt in sorted(self._failures)
-                if (attempts.task_numbers.get(task_id, -1), attempt) not in scored
-            ]
-        return self._unscored
+        attempts, scored = self._attempts, set[tuple[int, int]]()
+        numbers = {attempts.task_numbers.get(task_id, -1) for task_id, _ in self._failures}
+        if numbers - {-1}:
+            lines = zip(attempts.tasks, attempts.attempts, strict=True)
+            scored = {line for line in lines if line[0] in numbers}
+        return [
+            self._failures[task_id, attempt]
+            for task_id, attempt in sorted(self._failures)
+            if (attempts.task_numbers.get(task_id, -1), attempt) not in scored
+        ]
 
     def part(self) -> EnvironmentPart:
-        """Return all attempts.
+        """Return all attempts; raise RunFileError where two lines scored one of them."""
+        import numpy as np  # late: heavy
 
-        Raises:
-            RunFileError: An attempt was scored by two lines.
-
-        """
-        return self._part(None, self._by_task(), self._totals, self.unscored(), self.facts)
+        lines, groups = np.arange(len(self)), self._attempts.by_task()
+        return self._part(lines, groups, self._totals, self.unscored(), self.facts)
 
     def slices(self, field: str) -> dict[str, EnvironmentPart]:
         """Return the attempts by the value of a field; how many were expected is not known."""
@@ -173,7 +253,7 @@ class EnvironmentTally:
         parts = {}
         for name in {**totals, **failed}:
             own = [number for number, known in enumerate(names) if known == name]
-            lines = np.flatnonzero(np.isin(numbers, own)).astype(np.int32)
+            lines = np.flatnonzero(np.isin(numbers, own))
             groups = [
                 group._replace(lines=lines[group.lines])
                 for group in rows_by_task(tasks[lines], attempts[lines])
@@ -184,29 +264,30 @@ class EnvironmentTally:
         return parts
 
     def groups(self) -> Iterator[Group]:
-        """Yield the scored attempts of each task that has any, one after another.
-
-        Raises:
-            RunFileError: An attempt was scored by two lines.
-
-        """
+        """Yield the scored attempts of each task that has any, one after another."""
         task_ids, attempts = list(self._attempts.task_numbers), self._attempts
         answers = self._answers.known()
         fields = {name: (column.known(), column) for name, column in self._fields.items()}
-        for group in self._by_task():
-            for task, lines in zip(group.tasks.tolist(), group.lines, strict=True):
-                own: list[int] = lines.tolist()
-                scores = [
-                    AttemptScore(
-                        attempts.attempts[line],
-                        attempts.rewards[line],
-                        _named_of(self._components, line),
-                        _named_of(self._metrics, line),
-                        answers[self._answers.numbers[line]],
+        for group in attempts.by_task():
+            for task, lines in zip(group.tasks.tolist(), group.lines.tolist(), strict=True):
+                scores = []
+                for line in lines:
+                    named: dict[str, dict[str, float]] = {"components": {}, "metrics": {}}
+                    for title, numbers in self._named.items():
+                        if (value := numbers.of_line(line)) is not None:
+                            kind, _, name = title.partition(".")
+                            named[kind][name] = value
+                    scores.append(
+                        AttemptScore(
+                            attempts.attempts[line],
+                            attempts.rewards[line],
+                            answer=answers[self._answers.numbers[line]],
+                            **named,
+                        )
                     )
-                    for line in own
-                ]
-                texts = {name: known[c.numbers[own[0]]] for name, (known, c) in fields.items()}
+                texts = {
+                    name: known[own.numbers[lines[0]]] for name, (known, own) in fields.items()
+                }
                 yield Group(
                     task_ids[task],
                     {
@@ -217,12 +298,7 @@ class EnvironmentTally:
                 )
 
     def task_rows(self) -> Iterator[TaskMetrics]:
-        """Yield the numbers of each task that has a record.
-
-        Raises:
-            RunFileError: An attempt was scored by two lines.
-
-        """
+        """Yield the numbers of each task that has a record."""
         threshold = self.facts.success_threshold
         num_absent = Counter(line.task_id for line in self.unscored())
         for group in self.groups():
@@ -252,9 +328,9 @@ class EnvironmentTally:
     def _add_to_slices(
         self, field: str, values: Sequence[str | None], lines: Sequence[ScoredLine]
     ) -> None:
-        lines_of: dict[str | None, list[ScoredLine]] = {}
+        lines_of: defaultdict[str | None, list[ScoredLine]] = defaultdict(list)
         for value, line in zip(values, lines, strict=True):
-            lines_of.setdefault(value, []).append(line)
+            lines_of[value].append(line)
         totals = self._totals_of[field]
         for value, own in lines_of.items():
             name = slice_name(value)
@@ -266,123 +342,67 @@ class EnvironmentTally:
     def _failed_by_slice(self, field: str) -> dict[str, list[FailureLine]]:
         """Return the unscored attempts by slice.
 
-        Where its task is known by what came with a failure, else by a scored attempt, else nowhere.
+        What came with a failure says which, else a scored attempt of its task, else nothing does.
         """
-        place = list(self._fields).index(field)
-        column, attempts = self._fields[field], self._attempts
-        failed = {line.task_id for line in self.unscored()}
-        tasks = {attempts.task_numbers.get(task_id, -1): task_id for task_id in failed}
-        lines = zip(attempts.tasks, column.numbers, strict=True) if failed else ()
-        numbers = {tasks[task]: number for task, number in lines if task in tasks}
-        known = column.known()
+        place, unscored = list(self._fields).index(field), self.unscored()
+        column, known = self._fields[field], self._fields[field].known()
+        failed = {line.task_id for line in unscored}
+        tasks = {self._attempts.task_numbers.get(task_id, -1): task_id for task_id in failed}
+        lines = zip(self._attempts.tasks, column.numbers, strict=True) if failed else ()
+        texts = {tasks[task]: known[number] for task, number in lines if task in tasks}
         found: dict[str, list[FailureLine]] = {}
-        for line in self.unscored():
+        for line in unscored:
             own = self._values_of_failed.get(line.task_id)
-            value = own[place] if own is not None else known[numbers.get(line.task_id, 0)]
+            value = texts.get(line.task_id) if own is None else own[place]
             found.setdefault(slice_name(value), []).append(line)
         return found
 
-    def _by_task(self) -> list[SameSize]:
-        if self._groups is None:
-            self._groups = self._attempts.by_task()
-        return self._groups
-
     def _part(
         self,
-        lines: NDArray[np.int32] | None,
+        lines: NDArray[np.intp],
         groups: Sequence[SameSize],
         scored: Totals,
         unscored: Sequence[FailureLine],
         facts: EnvironmentFacts,
     ) -> EnvironmentPart:
-        """Return the numbers of these lines, put together by task; None: of all lines."""
         import numpy as np  # late: heavy
 
         totals = Totals()
         totals.add(scored)
         totals.add_unscored(unscored)
-        num_absent, never_scored = self._absent(groups, unscored)
-        tasks = self._rewards(groups, facts)
-        if never_scored:
-            tasks.append(TaskRewards(np.zeros((len(never_scored), 0)), facts.success_threshold))
-            num_absent.append(np.array(never_scored, np.int32))
-        total, model = np.asarray(self._total_seconds), np.asarray(self._model_seconds)
-        if lines is not None:
-            total, model = total[lines], model[lines]
-        is_timed = total > 0.0  # 0 is "not recorded", as in rollouts of others
-        if not is_timed.all():  # no copy as a rule: it would be a tenth of all that is held
-            total, model = total[is_timed], model[is_timed]
-        named = {
-            f"{kind}.{name}": found
-            for kind, own in (("components", self._components), ("metrics", self._metrics))
-            for name, numbers in own.items()
-            if (found := self._by_task_of(numbers, lines))
-        }
-        return EnvironmentPart(facts, totals, tasks, num_absent, total, model, named)
-
-    def _rewards(self, groups: Sequence[SameSize], facts: EnvironmentFacts) -> list[TaskRewards]:
-        import numpy as np  # late: heavy
-
         rewards, answers = np.asarray(self._attempts.rewards), np.asarray(self._answers.numbers)
-        has_answers = any(answers[group.lines].any() for group in groups)
-        task_ids: list[str] = []
-        found = []
+        has_answers = bool(answers[lines].any())
+        task_ids = list(self._attempts.task_numbers)
+        failed = Counter(line.task_id for line in unscored)
+        tasks, num_absent = [], []
         for group in groups:
-            seeds: list[str] = []
-            if has_answers and may_draw(group.lines.shape[1]):
-                task_ids = task_ids or list(self._attempts.task_numbers)
-                seeds = [f"{self.name}/{task_ids[task]}" for task in group.tasks.tolist()]
-            own = answers[group.lines] if has_answers else None
-            found.append(TaskRewards(rewards[group.lines], facts.success_threshold, own, seeds))
-        return found
-
-    def _absent(
-        self, groups: Sequence[SameSize], unscored: Sequence[FailureLine]
-    ) -> tuple[list[NDArray[np.int32]], list[int]]:
-        """Count the unscored attempts of each task by group, and of each task that is in none."""
-        import numpy as np  # late: heavy
-
-        counts = Counter(line.task_id for line in unscored)
-        numbers = self._attempts.task_numbers
-        num_absent = np.zeros(len(numbers), np.int32)
-        for task_id, count in counts.items():
-            if task_id in numbers:
-                num_absent[numbers[task_id]] = count
-        by_group = [num_absent[group.tasks] for group in groups]
-        for group in groups:
-            num_absent[group.tasks] = 0
-        never_scored = [
-            count
-            for task_id, count in counts.items()
-            if task_id not in numbers or num_absent[numbers[task_id]]
-        ]
-        return by_group, never_scored
-
-    def _by_task_of(
-        self, numbers: NamedNumbers, lines: NDArray[np.int32] | None
-    ) -> list[NDArray[np.float64]]:
-        import numpy as np  # late: heavy
-
-        own, values = np.asarray(numbers.lines), np.asarray(numbers.values)
-        if lines is not None:
+            ids = [task_ids[task] for task in group.tasks.tolist()]
+            num_absent.append(np.array([failed.pop(task_id, 0) for task_id in ids], np.int32))
+            needs_seeds = has_answers and may_draw(group.lines.shape[1])
+            tasks.append(
+                TaskRewards(
+                    rewards[group.lines],
+                    facts.success_threshold,
+                    answers[group.lines] if has_answers else None,
+                    [f"{self.name}/{task_id}" for task_id in ids] if needs_seeds else (),
+                )
+            )
+        if failed:  # tasks of which no attempt is scored
+            tasks.append(TaskRewards(np.zeros((len(failed), 0)), facts.success_threshold))
+            num_absent.append(np.array([*failed.values()], np.int32))
+        total, model = (
+            np.asarray(self._total_seconds)[lines],
+            np.asarray(self._model_seconds)[lines],
+        )
+        is_timed = total > 0.0  # 0 is "not recorded", as in rollouts of others
+        named = {}
+        for title, numbers in self._named.items():
+            own, values = np.asarray(numbers.lines), np.asarray(numbers.values)
             is_in = np.isin(own, lines)
             own, values = own[is_in], values[is_in]
-        groups = rows_by_task(np.asarray(self._attempts.tasks)[own], own)
-        return [values[group.lines] for group in groups]
-
-
-def _add_named(
-    named: Mapping[str, NamedNumbers], first: int, of_lines: Sequence[Mapping[str, float] | None]
-) -> None:
-    """Add the named numbers of lines from `first` on; most runs have none."""
-    if not any(of_lines):
-        return
-    for line, values in enumerate(of_lines, first):
-        for name, value in (values or {}).items():
-            named[name].lines.append(line)
-            named[name].values.append(value)
-
-
-def _named_of(named: Mapping[str, NamedNumbers], line: int) -> dict[str, float]:
-    found = {name: numbers.of_line(line) for name, numbers in named.items()}
-    return {name: value for name, value in found.items() if value is not None}
+            by_task = rows_by_task(np.asarray(self._attempts.tasks)[own], own)
+            if by_task:
+                named[title] = [values[group.lines] for group in by_task]
+        return EnvironmentPart(
+            facts, totals, tasks, num_absent, total[is_timed], model[is_timed], named
+        )

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from gymcli.metrics.attempts import Attempts
-from gymcli.metrics.estimators import mean, standard_error, variance
+from gymcli.metrics.estimators import mean, row_variances, standard_error, variance
 from gymcli.metrics.paired_differences import (
     RescoredAttempts,
     number_effect,
@@ -549,7 +549,7 @@ class _VerifierNoise:
         for means, one in zip(self._task_means, by_repeat, strict=True):
             means.append(one)
         self._task_variances.append(variance(by_repeat))
-        self._rollout_variances.extend(map(variance, whole))
+        self._rollout_variances.extend(row_variances(np.array(whole)).tolist())
 
     def describe(self, agreement: EnvironmentAgreement) -> None:
         """Fill in the numbers of an environment."""

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from gymcli.data.export_source import ExportSource
-from gymcli.data.exporters import COMPLETIONS, EXPORTERS
+from gymcli.data.exporters import COMPLETIONS, EXPORTERS, ExportSource
 from gymcli.metrics.filters import parse_filter
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.run_index import RunIndex

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gymcli.data.export_tables import COLUMNS, JSON_COLUMNS
+from gymcli.data.exporters import COLUMNS, JSON_COLUMNS
 from gymcli.errors import MissingPackageError
 from gymcli.types import Message
 from tests.data.exporting import export

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcli.data.tables import local_rows
+from gymcli.data.pulling import local_rows
 from gymcli.errors import UsageError
 
 
@@ -120,7 +120,7 @@ def test_local_rows_refuse_a_file_that_is_not_there(name):
 READ = """
 import resource, sys
 from pathlib import Path
-from gymcli.data.tables import local_rows
+from gymcli.data.pulling import local_rows
 from gymcli.errors import UsageError
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 try:

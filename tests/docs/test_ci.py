@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from gymcli.commands.ci import CiOptions
-from gymcli.metrics.gate_numbers import PLAIN_NAMES, check_name
-from gymcli.metrics.gates import parse_gate
+from gymcli.metrics.gates import PLAIN_NAMES, check_name, parse_gate
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.reporting.markdown import MAX_CHARACTERS

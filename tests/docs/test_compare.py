@@ -9,8 +9,7 @@ from scipy.stats import binom
 
 from gymcli.commands.compare import EXIT_CODES
 from gymcli.metrics.comparison_results import Change, Comparison, DriftKind, TestName
-from gymcli.metrics.paired_tests import NUM_FLIPS
-from gymcli.metrics.run_comparison import DEFAULT_MARGIN, compare, doubts
+from gymcli.metrics.run_comparison import DEFAULT_MARGIN, NUM_FLIPS, compare, doubts
 from gymcli.metrics.slicing import MAX_SLICES
 from gymcli.runner.paired_runs import compare_runs
 from tests.commands.running import gym, gym_line

@@ -9,7 +9,7 @@ import pytest
 from gymcli import data
 from gymcli.commands.data import app
 from gymcli.data.maps import TRANSFORMS, RowMap
-from gymcli.data.tables import local_rows
+from gymcli.data.pulling import local_rows
 from gymcli.errors import UsageError
 from tests.commands.running import gym
 from tests.docs.pages import missing_lines, page, shown_commands, table_rows, write_blocks

@@ -5,8 +5,7 @@ import re
 import msgspec
 import pytest
 
-from gymcli.data.export_tables import COLUMNS, JSON_COLUMNS
-from gymcli.data.exporters import EXPORTERS
+from gymcli.data.exporters import COLUMNS, EXPORTERS, JSON_COLUMNS
 from tests.commands.running import gym
 from tests.docs.pages import blocks, missing_lines, page, shown_commands, table_rows
 

@@ -3,10 +3,10 @@
 import re
 
 from bench.coverage import SCENARIOS, Scenario, observe, table
-from gymcli.metrics.aggregate import aggregate
 from gymcli.metrics.results import Estimate
 from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
 from tests.docs.pages import page, table_rows
+from tests.metrics.aggregating import aggregate
 
 TEXT = page("statistics.md")
 

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError
-from gymcli.metrics.aggregate import Aggregator, aggregate
+from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.intervals import wilson_effective_interval
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine, ScoredTiming
 from gymcli.types import ErrorRecord, RoleUse, Usage
+from tests.metrics.aggregating import aggregate
 
 UNIT = {"quiz": EnvironmentFacts(max_reward=1.0)}
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from gymcli.metrics.aggregate import aggregate
 from gymcli.metrics.at_k import pass_at_k, pass_hat_k
 from gymcli.metrics.estimates import advice_of, best_num_attempts, estimate_of
 from gymcli.metrics.intervals import interval_of, wilson_effective_interval
 from gymcli.metrics.results import Bounds, Interval, Metrics, Variance
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.types import LARGEST, ErrorRecord
+from tests.metrics.aggregating import aggregate
 
 UNIT = {"quiz": EnvironmentFacts(max_reward=1.0)}
 

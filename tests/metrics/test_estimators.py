@@ -9,6 +9,7 @@ import scipy.stats
 import statsmodels.api
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from gymcli.metrics.estimators import (
     clustered_standard_error,
@@ -21,7 +22,6 @@ from gymcli.metrics.estimators import (
     standard_error,
     sum_of,
     variance,
-    variance_of,
     variance_parts,
 )
 
@@ -119,7 +119,7 @@ def test_variance_parts_by_hand():
 def test_variance_parts_without_any_variance_have_no_correlation():
     parts = variance_parts(groups_of([[1.0, 1.0], [1.0, 1.0]]))
 
-    assert parts == (0.0, 0.0, None, None)
+    assert astuple(parts) == (0.0, 0.0, None, None)
 
 
 @pytest.mark.parametrize("tasks", [[[1.0, 0.0]], [[1.0], [0.0]]])
@@ -131,7 +131,8 @@ def test_variance_parts_need_two_tasks_and_two_attempts(tasks):
 def test_arrays_have_the_numbers_of_sequences(values):
     array = np.array(values)
 
-    assert (mean_of(array), variance_of(array)) == (mean(values), variance(values))
+    assert mean_of(array) == mean(values)
+    assert variance(array) == variance(values)
     assert sum_of(array) == math.fsum(values)
 
 
@@ -159,7 +160,7 @@ def test_mean_of_attempts_weighs_each_attempt_alike(tasks):
 def test_variance_of_values_that_hardly_differ():
     values = [1e8 + 0.25, 1e8, 1e8 + 0.5]
 
-    assert variance(values) == variance_of(np.array(values)) == 0.0625
+    assert variance(values) == 0.0625
 
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)

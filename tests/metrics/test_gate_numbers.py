@@ -6,11 +6,11 @@ import pytest
 
 from gymcli.environment.tool import ToolFault
 from gymcli.errors import FilterError, UsageError
-from gymcli.metrics.aggregate import aggregate
-from gymcli.metrics.gate_numbers import PLAIN_NAMES, TOOL_FAULTS, check_name, number_of, numbers
+from gymcli.metrics.gates import PLAIN_NAMES, TOOL_FAULTS, check_name, number_of, numbers
 from gymcli.metrics.results import Bounds, Latency, Percentiles, RunMetrics, Variance
 from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
 from gymcli.types import Usage
+from tests.metrics.aggregating import aggregate
 
 TIMES = Percentiles(p50=1.0, p90=2.0, p95=3.0, p99=4.0)
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import FilterError, UsageError
-from gymcli.metrics.aggregate import aggregate
 from gymcli.metrics.comparison_results import Comparison, Difference, RunSide
 from gymcli.metrics.gates import GateVerdict, Threshold, judge, needed, parse_gate, with_differences
 from gymcli.metrics.results import Estimate, Interval, RunMetrics
 from gymcli.metrics.scored_lines import EnvironmentFacts, ScoredLine
+from tests.metrics.aggregating import aggregate
 
 TURNED = {">=": "<", ">": "<=", "<": ">=", "<=": ">"}
 

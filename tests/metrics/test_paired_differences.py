@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.metrics.aggregate import Aggregator, aggregate
+from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.at_k import TaskRewards
 from gymcli.metrics.attempts import Attempts
 from gymcli.metrics.intervals import t_interval
@@ -21,6 +21,7 @@ from gymcli.metrics.paired_differences import (
 )
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.types import ErrorRecord
+from tests.metrics.aggregating import aggregate
 from tests.metrics.paired_tasks import compared, paired
 
 BEST = EnvironmentFacts(max_reward=1.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from gymcli.metrics.paired_tests import (
+from gymcli.metrics.run_comparison import (
     NUM_FLIPS,
     coin_tail,
     correlation,

@@ -74,11 +74,11 @@ def test_what_failures_took_is_added_where_they_were_not_made_up_for():
     )
     for _ in range(2):
         assert tally.part().totals.usage.prompt_tokens == 10
-        assert tally.part().totals.cost.total is None
+        assert tally.part().totals.cost is None
     tally.add_scored([ScoredLine(task_id="b", reward=1.0, cost=0.25)])
 
     assert tally.part().totals.usage.prompt_tokens == 3
-    assert tally.part().totals.cost.total == 0.75
+    assert tally.part().totals.cost == 0.75
 
 
 def test_groups_have_each_task_with_its_scores_in_order_of_attempt():

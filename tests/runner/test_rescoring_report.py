@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError
-from gymcli.metrics.aggregate import aggregate
 from gymcli.metrics.scored_lines import ScoredLine
 from gymcli.mock import MockServer
 from gymcli.rollout.line_scoring import Rescored
@@ -24,6 +23,7 @@ from gymcli.runner.rescoring import Rescoring
 from gymcli.runner.rescoring_report import Repeats
 from gymcli.types import AttemptKey
 from tests.commands.running import FLAKY, lines_of, write_sums
+from tests.metrics.aggregating import aggregate
 from tests.runner.collecting import collect_all
 from tests.runner.test_roles import JUDGED, collected, endpoint_of, write_rows
 

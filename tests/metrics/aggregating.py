@@ -1,0 +1,13 @@
+"""The numbers of a run from its lines, for tests."""
+
+from gymcli.metrics.aggregate import Aggregator
+
+
+def aggregate(scored, failures=(), *, facts=None, level=0.95):
+    """Return the numbers of scored and failed lines."""
+    aggregator = Aggregator(facts)
+    for line in scored:
+        aggregator.add_scored(line)
+    for failure in failures:
+        aggregator.add_failure(failure)
+    return aggregator.metrics(level=level)
