@@ -133,7 +133,6 @@ def _say(text: str) -> None:
 
 
 def _end_stopped(run: _Run) -> NoReturn:
-    """Exit after a signal at which the run was killed before it printed how it ended."""
     saved = f"what was recorded is saved in {run.directory}" if run.directory else "nothing began"
     word, code = (
         ("interrupted", _INTERRUPTED) if run.cause == signal.SIGINT else ("terminated", _TERMINATED)
@@ -186,7 +185,6 @@ class _Run:
         self._stopped_at = -_STOP_SECONDS
 
     def wait(self) -> None:
-        """Wait until the process ends; pass signals on, and kill it when their time is over."""
         looked_at = time.monotonic()
         while not self._has_ended():
             left = _TICK_SECONDS if self._ends is None else self._ends - time.monotonic()
@@ -203,11 +201,9 @@ class _Run:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether the process or its supervisor was stopped until a moment ago."""
         return time.monotonic() - self._stopped_at < _STOP_SECONDS
 
     def death(self) -> Death:
-        """Return how the process died."""
         stack = _end_of_stack(self.directory)
         if stack.startswith(_BLOCKED):
             return Death("code of an environment blocked it for too long", stack)
@@ -233,7 +229,6 @@ class _Run:
             return True
 
     def _pass_on(self, number: signal.Signals) -> None:
-        """Send a signal to the run, and limit the time that it may take to end."""
         now = time.monotonic()
         before = self._last.get(number, -_REPEAT_SECONDS)
         if now - before < _REPEAT_SECONDS:

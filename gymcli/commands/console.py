@@ -21,8 +21,8 @@ __all__ = [
     "LOGGER",
     "UNSAFE",
     "SafeStream",
+    "announce",
     "display_of",
-    "flush_results",
     "guard_descriptors",
     "harmless",
     "hide",
@@ -43,7 +43,6 @@ __all__ = [
 
 LOGGER = logging.getLogger(__name__)
 """Logs what is printed to stderr as well; --verbose leaves it out."""
-
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -225,12 +224,9 @@ def hide(secrets: Iterable[str]) -> None:
 
 
 def scrubbed(text: str, stream: TextIO | None = None) -> str:
-    """Return a text without the secrets that a stream hides: before it is cut, or goes elsewhere.
+    """Return a text without the secrets that a stream, or else stderr, hides.
 
-    Args:
-        text: The text.
-        stream: The stream; None: stderr.
-
+    A text is scrubbed before it is cut, since a part of a secret is not found.
     """
     scrubber = getattr(sys.stderr if stream is None else stream, "scrubber", NOTHING_SECRET)
     assert isinstance(scrubber, Scrubber)
@@ -268,8 +264,9 @@ def result(text: str = "") -> None:
     _print(text, results())
 
 
-def flush_results() -> None:
-    """Send what was printed so far to the reader of stdout."""
+def announce(address: str) -> None:
+    """Print the address of a server to stdout at once."""
+    result(address)
     results().flush()
 
 
@@ -306,16 +303,17 @@ def _print(text: str, stream: TextIO) -> None:
     stream.write(shown + "\n")
 
 
-def print_json(data: bytes, *, indent: int = 2) -> None:
-    """Print encoded JSON to stdout; what a terminal would obey is escaped as JSON escapes it.
+def print_json(value: object, *, indent: int = 2) -> None:
+    """Print a value as JSON to stdout; what a terminal would obey is escaped as JSON escapes it.
 
     Args:
-        data: The encoded value.
+        value: The value; bytes are JSON already.
         indent: Spaces of each level; 0 prints one line.
 
     """
     import msgspec  # late: heavy
 
+    data = value if isinstance(value, bytes) else msgspec.json.encode(value)
     text = UNSAFE.sub(_json_escaped, msgspec.json.format(data, indent=indent or -1).decode())
     if "utf" not in (results().encoding or "utf-8").lower():
         text = _NOT_ASCII.sub(_json_escaped, text)

@@ -53,14 +53,14 @@ def merge(
         with whole_file(out) as file:
             num_rollouts = merging.write_rollouts(file)
         if json:
-            print_json(msgspec.json.encode({"file": str(out), "num_rollouts": num_rollouts}))
+            print_json({"file": str(out), "num_rollouts": num_rollouts})
         else:
             result(f"rollouts      {num_rollouts}")
             result(f"files         {out}")
         return
     metrics = merging.write_run(out, env=env)
     if json:
-        print_json(msgspec.json.encode({"run": str(out), **msgspec.to_builtins(metrics)}))
+        print_json({"run": str(out), **msgspec.to_builtins(metrics)})
         return
     print_summary(metrics)
     result(f"files         {out}")

@@ -67,7 +67,6 @@ class _Interrupter:
         self.handled_at: dict[int, float] = {}
 
     def is_repeated(self, number: int) -> bool:
-        """Return whether a signal of this kind came a moment ago, and remember this one."""
         now = time.monotonic()
         before = self.handled_at.get(number, -_REPEAT_SECONDS)
         if now - before < _REPEAT_SECONDS:
