@@ -76,7 +76,6 @@ Exit codes:
 _WARNING_LOGGERS = ("gymcli.environment.time_limit", "gymcli.rollout", "gymcli.runner.run_writer")
 """Only their warnings are printed; the command itself prints what the rest of gymcli logs."""
 
-_CLOSED_OUTPUT = 141
 _SYSTEM_ERRORS: dict[int, type[GymError]] = {
     **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM), UsageError),
     **dict.fromkeys((errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO), RunError),
@@ -153,7 +152,7 @@ def _ending() -> Iterator[None]:
         raise typer.Exit(code) from error
     except BrokenPipeError as error:
         # The reader has left (gym metrics | head), which needs no message.
-        raise typer.Exit(_CLOSED_OUTPUT) from error
+        raise typer.Exit(141) from error
 
 
 @contextmanager

@@ -34,7 +34,6 @@ _FINISHED_PATIENCE = 10.0
 _STOP_SECONDS = 5.0
 """A process that dies as blocked so soon after it was stopped was not: its clock ran on."""
 _MAX_DEATHS = 3
-_UNUSABLE, _TERMINATED, _INTERRUPTED = 4, 143, 130
 _BLOCKED = "Timeout ("
 """How faulthandler begins what it writes about a blocked process."""
 _MAX_STACK_CHARACTERS = 2000
@@ -134,22 +133,19 @@ def _say(text: str) -> None:
 
 def _end_stopped(run: _Run) -> NoReturn:
     saved = f"what was recorded is saved in {run.directory}" if run.directory else "nothing began"
-    word, code = (
-        ("interrupted", _INTERRUPTED) if run.cause == signal.SIGINT else ("terminated", _TERMINATED)
-    )
+    word, code = ("interrupted", 130) if run.cause == signal.SIGINT else ("terminated", 143)
     _say(f"{word}: {saved}; go on with: {run.command}")
     sys.exit(code)
 
 
 def _end_dead(run: _Run, death: Death) -> NoReturn:
-    """Exit where another start would not help."""
     where = f"; the stack is in {run.directory}/{STACK_FILE}" if death.stack else ""
     _say(
         f"error: the run died {_MAX_DEATHS} times without a new record, the last time: {death.how}"
         f"{where}; mend the environment or its task, or lower --concurrency where memory is short, "
         f"and go on with: {run.command}"
     )
-    sys.exit(_UNUSABLE)
+    sys.exit(4)
 
 
 class _Run:
@@ -266,7 +262,6 @@ class _Run:
 
 
 def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals | None:
-    """Wait for one of these blocked signals; return None when the time is over."""
     if sys.platform == "darwin":
         # It has no sigtimedwait, and drops a pending SIGCHLD, so the caller polls.
         pending = signal.sigpending() & awaited

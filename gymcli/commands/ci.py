@@ -72,11 +72,7 @@ class CiOptions(GateOptions):
 class CiRequest:
     """What the options ask for, checked before any work is done.
 
-    Args:
-        options: The options.
-        inputs: Runs and files that must not be written over.
-        is_json: Whether stdout is to hold JSON.
-
+    `inputs` are runs and files that must not be written over; `is_json`: stdout is to hold JSON.
     """
 
     def __init__(

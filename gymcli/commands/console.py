@@ -64,14 +64,8 @@ class SafeStream:
     """A text stream that writes whole lines, scrubbed and harmless, to another one.
 
     A line waits for its newline, or for a flush, so that a secret that is written piece by piece is
-    found too. A stream that fails once is not written any more.
-
-    Args:
-        beneath: Where the text goes.
-        scrubber: Takes the secrets out.
-        is_display: Let escape sequences through: for a live display, which writes no model text.
-        is_needed: Raise the first failure; else what cannot be written is dropped.
-
+    found too. `is_display` lets escape sequences through, for a live display, which writes no model
+    text. A stream that fails once is not written any more; `is_needed` raises that failure.
     """
 
     def __init__(
@@ -110,13 +104,7 @@ class SafeStream:
             self.write(line)
 
     def flush(self) -> None:
-        """Write what was held back, and flush the stream beneath.
-
-        Raises:
-            OutputError: The stream is needed and cannot be written.
-            BrokenPipeError: Its reader has left.
-
-        """
+        """Write what was held back, and flush the stream beneath."""
         with self._lock:
             held, self._held = self._held, ""
             self._write(held, flushes=True)
@@ -304,12 +292,9 @@ def _print(text: str, stream: TextIO) -> None:
 
 
 def print_json(value: object, *, indent: int = 2) -> None:
-    """Print a value as JSON to stdout; what a terminal would obey is escaped as JSON escapes it.
+    """Print a value, or bytes that are JSON already; `indent` 0 prints one line.
 
-    Args:
-        value: The value; bytes are JSON already.
-        indent: Spaces of each level; 0 prints one line.
-
+    What a terminal would obey is escaped as JSON escapes it.
     """
     import msgspec  # late: heavy
 

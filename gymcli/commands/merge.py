@@ -16,8 +16,6 @@ from gymcli.secrets import scrubber_of
 
 __all__ = ["merge"]
 
-_ROLLOUTS_ALONE = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-
 
 def merge(
     runs: Annotated[
@@ -45,7 +43,7 @@ def merge(
     from gymcli.runner.merging import Merging
 
     merging = Merging(runs, warn=warn, scrubber=scrubber_of((), os.environ))
-    if out.name.endswith(_ROLLOUTS_ALONE):
+    if out.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
         from gymcli.data.output import whole_file  # late: a run needs none of it
 
         if out.exists():

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress"]
 
-_BAR_WIDTH = 30
-
 
 class Progress:
     """Counts the outcomes of a collection and shows them on stderr while the block lasts.
@@ -139,7 +137,7 @@ class Progress:
         from rich.text import Text
 
         head = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=self.num_left, completed=self.num_ended, width=_BAR_WIDTH)
+        bar = ProgressBar(total=self.num_left, completed=self.num_ended, width=30)
         head.add_row(bar, *map(Text, self._pace()))
         below = Text("  ".join(self._quality()) or "waiting for the first answers")
         return Group(head, below)

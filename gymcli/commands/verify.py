@@ -32,7 +32,6 @@ from gymcli.reporting.formatting import legible, share
 from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 
 if TYPE_CHECKING:
-    from gymcli.metrics.results import Effect
     from gymcli.runner.judges import Judges
     from gymcli.runner.ray_driver import RayEngine
     from gymcli.runner.rescoring_report import (
@@ -321,21 +320,18 @@ def _print_environment(env: str, flips: EnvironmentFlips, *, has_several: bool) 
         if not has_several:
             result()
         head = (one_line(env, _MAX_NAME), "before", "after", "change", "95 %", "tasks")
-        print_table(head, [_effect_row(name, effect) for name, effect in flips.effects.items()])
-
-
-def _effect_row(name: str, effect: Effect) -> list[str]:
-    difference = effect.difference
-    interval = None if difference is None else difference.interval
-    ends = () if interval is None else (interval.low, interval.high)
-    return [
-        one_line(name, _MAX_NAME),
-        legible(effect.before),
-        legible(effect.after),
-        "-" if difference is None else legible(difference.value, "+"),
-        " .. ".join([legible(end, "+") for end in ends]) or "-",
-        "-" if difference is None else f"{difference.num_clusters:,}",
-    ]
+        rows = []
+        for name, effect in flips.effects.items():
+            cells = [one_line(name, _MAX_NAME), legible(effect.before), legible(effect.after)]
+            if effect.difference is None:
+                rows.append([*cells, "-", "-", "-"])
+                continue
+            interval = effect.difference.interval
+            ends = () if interval is None else (interval.low, interval.high)
+            between = " .. ".join([legible(end, "+") for end in ends]) or "-"
+            num_tasks = f"{effect.difference.num_clusters:,}"
+            rows.append([*cells, legible(effect.difference.value, "+"), between, num_tasks])
+        print_table(head, rows)
 
 
 def _shown(reward: float | None) -> str:

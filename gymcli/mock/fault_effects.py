@@ -109,9 +109,6 @@ HUGE = 4 * 2**20
 UNKNOWN_FINISH = "mock_unknown"
 UNKNOWN_TOOL = "mock_unknown_tool"
 
-_NUMBER_FAULTS = ("empty-choices", "null-content")
-"""The only wrong content that an answer of one number can have."""
-
 
 def with_content_fault(
     answer: MockAnswer, fault: str | None, about: ParsedRequest
@@ -124,7 +121,8 @@ def with_content_fault(
     """
     if fault is None or fault not in CONTENT_FAULTS:
         return answer, fault or answer.fault
-    has_room = about.format.events is not None or fault in _NUMBER_FAULTS
+    # An answer of one number can have no other wrong content.
+    has_room = about.format.events is not None or fault in ("empty-choices", "null-content")
     changed = _wrong(answer, fault, about.request) if has_room and answer.body is None else None
     return (answer, answer.fault) if changed is None else (changed, fault)
 
@@ -191,8 +189,6 @@ _WRONG_CALLS: dict[str, Callable[[str, str], tuple[str, str | JSONObject]]] = {
 }
 
 
-_MISSING = 64
-"""Bytes that are announced and never come."""
 _INTERIM = {
     "interim-100": b"HTTP/1.1 100 Continue\r\n\r\n",
     "interim-103": b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n",
@@ -220,7 +216,7 @@ async def deliver(
     data = _half_json(answer) if fault == "half-json" else b"".join(answer.pieces)
     length = None if answer.is_stream else len(data)
     if fault == "wrong-length":
-        length = len(data) + _MISSING
+        length = len(data) + 64  # bytes that never come
     elif fault in ("reset-body", "stall-body"):
         data = data[: len(data) // 2]
     response = web.StreamResponse(status=answer.status, headers=answer.headers)

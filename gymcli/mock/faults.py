@@ -114,8 +114,6 @@ STATUS_FAULTS: tuple[str, ...] = get_args(StatusFault)
 DELIVERY_FAULTS: tuple[str, ...] = get_args(DeliveryFault)
 CONTENT_FAULTS: tuple[str, ...] = get_args(ContentFault)
 _KINDS: tuple[str, ...] = get_args(FaultKind)
-_KINDS_OF_BODIES = ("500-once", "500-always", "403-always")
-"""Kinds that are drawn once for a body, not again for each of its requests."""
 
 
 class FaultRule(NamedTuple):
@@ -138,24 +136,27 @@ class FaultRule(NamedTuple):
             raise UsageError(f'--fault {spec}: no fault "{kind}"; {hint}')
         if at and not match:
             raise UsageError(f"--fault {spec}: the text after @ is missing")
-        rate = _number(text) if equals else 1.0
-        if rate is None or rate > 1:
-            raise UsageError(f"--fault {spec}: the rate must be a number from 0 to 1")
+        wrong = f"--fault {spec}: the rate must be a number from 0 to 1"
+        rate = _number(text, wrong) if equals else 1.0
+        if rate > 1:
+            raise UsageError(wrong)
         return cls(kind, rate, match)
 
     @property
     def is_of_body(self) -> bool:
-        """Whether it is drawn once for a body."""
-        return self.kind in _KINDS_OF_BODIES
+        """Whether it is drawn once for a body, not again for each of its requests."""
+        return self.kind in ("500-once", "500-always", "403-always")
 
 
-def _number(text: str) -> float | None:
-    """Return a finite number that is not negative; None for any other text."""
+def _number(text: str, wrong: str) -> float:
+    """Return a finite number that is not negative; `wrong` is the message for any other text."""
     try:
         number = float(text)
     except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+        number = -1.0
+    if not (math.isfinite(number) and number >= 0):
+        raise UsageError(wrong)
+    return number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,14 +234,10 @@ class Latency(NamedTuple):
             close = difflib.get_close_matches(name, _SHAPES, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"use {_FORMS}"
             raise UsageError(f'--latency {spec}: no distribution "{name}"; {hint}')
-        numbers = []
-        for text in rest.split(":") if colon else [name]:
-            number = _number(text)
-            if number is None:
-                raise UsageError(
-                    f'--latency {spec}: "{text}" is no number of seconds; use {_FORMS}'
-                )
-            numbers.append(number)
+        numbers = [
+            _number(text, f'--latency {spec}: "{text}" is no number of seconds; use {_FORMS}')
+            for text in (rest.split(":") if colon else [name])
+        ]
         if not colon:
             return cls((numbers[0],))
         _, names = _SHAPES[name]
@@ -279,12 +276,9 @@ class Outage(NamedTuple):
             return cls()
         seconds = None
         if lasts not in (None, "for-ever"):
-            seconds = _number(lasts.removesuffix("s"))
-            if seconds is None:
-                raise UsageError(f"--down-for {lasts}: expected 20s or for-ever")
+            wrong = f"--down-for {lasts}: expected 20s or for-ever"
+            seconds = _number(lasts.removesuffix("s"), wrong)
         if after.endswith("r") and after[:-1].isascii() and after[:-1].isdigit():
             return cls(None, int(after[:-1]), seconds)
-        after_seconds = _number(after.removesuffix("s"))
-        if after_seconds is None:
-            raise UsageError(f"--down-after {after}: expected 5s or 100r")
-        return cls(after_seconds, None, seconds)
+        wrong = f"--down-after {after}: expected 5s or 100r"
+        return cls(_number(after.removesuffix("s"), wrong), None, seconds)

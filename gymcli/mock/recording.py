@@ -115,12 +115,7 @@ class LineFile:
             raise self.failure
 
 
-_KEPT_REFUSALS = (400, 413, 422)
-"""Statuses that every retry of the request would get."""
-_KEPT = ("Content-Type", "Retry-After")
-"""Headers that are passed on."""
 _TIMEOUT = aiohttp.ClientTimeout(total=900, sock_connect=30)
-_MAX_NOTE = 80
 
 
 class Recorder:
@@ -193,8 +188,8 @@ class Recorder:
             return _unreachable(self.secrets.text(f"{type(error).__name__}: {error}"))
         except ModelError as error:
             return _unreachable(str(error))
-        if answer.status in (200, *_KEPT_REFUSALS):
-            text = self.secrets.text(last_user_text(request))[:_MAX_NOTE]
+        if answer.status in (200, 400, 413, 422):  # a retry would get them, too
+            text = self.secrets.text(last_user_text(request))[:80]
             line = ScriptLine(
                 request=conversation_digest(request),
                 note=f"turn {num_turns(request)} after {text!r}",
@@ -211,7 +206,8 @@ class Recorder:
         ) as response:
             # Endpoints repeat the key in their refusals.
             text = self.secrets.text((await response.read()).decode("utf-8", "replace"))
-            headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
+            kept = ("Content-Type", "Retry-After")
+            headers = {name: response.headers[name] for name in kept if name in response.headers}
             return MockAnswer(status=response.status, body=text, headers=headers)
 
 

@@ -53,8 +53,6 @@ from gymcli.types import JSON_ERRORS, JSONObject
 
 __all__ = ["MockServer", "Received"]
 
-_DYING = "down"
-"""The fault that is logged for the request that triggers the outage."""
 _MAX_TEXT = 200
 """Characters of the last user text that are logged."""
 
@@ -79,15 +77,11 @@ class MockServer:
     `behaviour`, `latency` and `faults` may be changed between requests.
 
     Args:
-        behaviour: Answers the requests.
-        host: Where it listens.
         port: 0 picks a free one.
         latency: Seconds before every answer, or their distribution.
         keeps_requests: Whether `requests` holds what arrived; a benchmark needs none of it.
         models: The names that are served; empty: every name.
-        api_key: The key that requests need.
         seed: Faults and latency depend on it and on the requests alone.
-        faults: Which requests meet which fault.
         max_in_flight: More requests at once are refused with 429.
         requests_per_minute: More requests are refused with 429.
         outage: When the endpoint dies.
@@ -201,7 +195,7 @@ class MockServer:
             stats.max_in_flight = max(stats.max_in_flight, stats.in_flight)
         try:
             if stats.num_requests - 1 == self._outage.after_requests:
-                exchange.fault = _DYING
+                exchange.fault = "down"
                 await self.site.fall(self._outage.seconds)
                 return web.Response()
             return await self._answer(request, wire_format, exchange, is_admitted=is_admitted)

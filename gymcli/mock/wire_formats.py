@@ -132,14 +132,8 @@ def _read_pooled(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
     return [Message(role="user", content=msgspec.convert(body["input"], str))], ("input",)
 
 
-_PIECE = 16
-"""Characters of one streamed delta."""
-_MAX_PIECES = 1024
-"""Deltas of one text; a longer text has longer ones."""
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Chat's finish reasons in the words of `incomplete_details`."""
-_COMPLETE = ("stop", "tool_calls", "function_call")
-"""Chat's finish reasons of a completed response; any other makes it incomplete."""
 
 
 def _chat_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
@@ -260,7 +254,8 @@ def _streamed_text(item: JSONObject) -> tuple[str, str]:
 def _responses_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
     usage = usage_of(answer, about)
     word = _finish_reason(answer)
-    reason = None if word in _COMPLETE or word is None else _INCOMPLETE.get(word, word)
+    is_complete = word is None or word in ("stop", "tool_calls", "function_call")
+    reason = None if is_complete else _INCOMPLETE.get(word or "", word)
     return {
         "id": f"resp_mock_{about.turn}",
         "object": "response",
@@ -356,7 +351,7 @@ def _call_id(answer: MockAnswer, about: ParsedRequest, index: int) -> str:
 
 
 def _pieces(text: str) -> list[str]:
-    size = max(_PIECE, -(-len(text) // _MAX_PIECES))
+    size = max(16, -(-len(text) // 1024))  # a long text has longer deltas, not more than 1024
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
@@ -364,12 +359,6 @@ def _event(payload: JSONObject) -> bytes:
     kind = payload.get("type")
     name = f"event: {kind}\n".encode() if isinstance(kind, str) else b""
     return name + b"data: " + msgspec.json.encode(payload) + b"\n\n"
-
-
-_TOKEN = 4
-"""Characters of a token, as in the usage."""
-_MAX_TOP_LOGPROBS = 20
-"""OpenAI's limit."""
 
 
 def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
@@ -384,10 +373,10 @@ def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
     if not is_asked or answer.logprobs is not None or not answer.text:
         return answer
     wanted = params.get("top_logprobs")
-    num_top = min(wanted, _MAX_TOP_LOGPROBS) if isinstance(wanted, int) else 0
+    num_top = min(wanted, 20) if isinstance(wanted, int) else 0  # OpenAI's limit
     content: list[JSONObject] = []
-    for start in range(0, len(answer.text), _TOKEN):
-        token = answer.text[start : start + _TOKEN]
+    for start in range(0, len(answer.text), 4):  # characters of a token, as in the usage
+        token = answer.text[start : start + 4]
         encoded = token.encode("utf-8", "replace")
         first = _logprob(token, -(zlib.crc32(encoded) % 1000 + 1) / 1000)
         others = [_logprob(f"{token}{rank}", -1.0 - rank) for rank in range(1, num_top)]
@@ -411,18 +400,16 @@ class WireFormat(NamedTuple):
     """None: it does not stream, since an answer is one number."""
 
 
-_CHAT = WireFormat("chat", _read_chat, _chat_body, _chat_events)
-_RESPONSES = WireFormat("responses", _read_responses, _responses_body, _responses_events)
-_SCORE = WireFormat("score", _read_pair, _score_body)
-_POOLING = WireFormat("pooling", _read_pooled, _pooling_body)
-_CLASSIFY = WireFormat("classify", _read_pooled, _classify_body)
-
 FORMATS = {
-    "/v1/chat/completions": _CHAT,
-    "/v1/responses": _RESPONSES,
+    "/v1/chat/completions": WireFormat("chat", _read_chat, _chat_body, _chat_events),
+    "/v1/responses": WireFormat("responses", _read_responses, _responses_body, _responses_events),
     # vLLM has some of these under /v1 and some not.
-    **dict.fromkeys(("/score", "/v1/score"), _SCORE),
-    **dict.fromkeys(("/pooling", "/v1/pooling"), _POOLING),
-    **dict.fromkeys(("/classify", "/v1/classify"), _CLASSIFY),
+    **dict.fromkeys(("/score", "/v1/score"), WireFormat("score", _read_pair, _score_body)),
+    **dict.fromkeys(
+        ("/pooling", "/v1/pooling"), WireFormat("pooling", _read_pooled, _pooling_body)
+    ),
+    **dict.fromkeys(
+        ("/classify", "/v1/classify"), WireFormat("classify", _read_pooled, _classify_body)
+    ),
 }
 """By the path of the request."""
