@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -126,13 +127,11 @@ def verify(
             out=out,
             engine=on_ray,
         )
-        tell = paced_message()
+        tell = paced_message(math.inf if quiet else 5.0)
         try:
             if repeat is None:
                 report = rescoring.run(
-                    watch=None
-                    if quiet
-                    else lambda found: tell(
+                    watch=lambda found: tell(
                         f"{found.num_rescored:,} rescored, {found.num_changed:,} changed"
                     )
                 )
@@ -144,8 +143,7 @@ def verify(
                         "stopped starts anew"
                     )
                 repeats = rescoring.repeat(
-                    repeat,
-                    watch=None if quiet else lambda found: tell(f"{found.num_scores:,} scores"),
+                    repeat, watch=lambda found: tell(f"{found.num_scores:,} scores")
                 )
         finally:
             for text in rescoring.warnings:
