@@ -16,24 +16,9 @@ from typing import Annotated, cast
 import typer
 import typer.core
 
-from gymcli.commands import (
-    check,
-    collect,
-    compare,
-    data,
-    envs,
-    export,
-    init,
-    merge,
-    metrics,
-    mock,
-    report,
-    serve,
-    show,
-    verify,
-    view,
-)
-from gymcli.commands.collect_output import TYPED
+from gymcli.commands.check import check
+from gymcli.commands.collect import TYPED, collect
+from gymcli.commands.compare import compare
 from gymcli.commands.console import (
     LOGGER,
     guard_descriptors,
@@ -43,12 +28,24 @@ from gymcli.commands.console import (
     results_apart,
     scrubbed,
 )
+from gymcli.commands.data import app as data_app
+from gymcli.commands.envs import envs
+from gymcli.commands.export import export
+from gymcli.commands.init import init
+from gymcli.commands.merge import merge
+from gymcli.commands.metrics import metrics
+from gymcli.commands.mock import mock
+from gymcli.commands.report import report
+from gymcli.commands.serve import serve
+from gymcli.commands.show import show
 from gymcli.commands.signals import (
     exit_at_signals,
     exit_despite_threads,
     interrupt_of,
     raise_at_signals,
 )
+from gymcli.commands.verify import verify
+from gymcli.commands.view import view
 from gymcli.errors import (
     BudgetReachedError,
     GymError,
@@ -76,14 +73,9 @@ Exit codes:
   143  terminated; what was done is saved
 """
 
-_WARNING_LOGGERS = (
-    "gymcli.environment.time_limit",
-    "gymcli.rollout",
-    "gymcli.runner.run_writer",
-)
+_WARNING_LOGGERS = ("gymcli.environment.time_limit", "gymcli.rollout", "gymcli.runner.run_writer")
 """Only their warnings are printed; the command itself prints what the rest of gymcli logs."""
 
-_CLOSED_OUTPUT = 141
 _SYSTEM_ERRORS: dict[int, type[GymError]] = {
     **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM), UsageError),
     **dict.fromkeys((errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO), RunError),
@@ -96,14 +88,12 @@ class _Group(typer.core.TyperGroup):
     """Ends every command the same way: an error of ours is one message and an exit code."""
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
-        """Accept the options that every command has behind its name, too."""
         context = cast("typer.Context", ctx)
         context.meta[TYPED] = list(args)
         with _ending():
             return super().parse_args(context, _with_common_first(args))
 
     def invoke(self, ctx: object) -> object:
-        """Run the command."""
         context = cast("typer.Context", ctx)
         with _ending(), _unencodable(context.meta[TYPED]):
             result: object = super().invoke(context)
@@ -114,7 +104,6 @@ class _Command(typer.core.TyperCommand):
     """Runs with a stdout for results only; `sys.exit` in an environment is an error."""
 
     def invoke(self, ctx: object) -> object:
-        """Run the command."""
         with results_apart():
             try:
                 result: object = super().invoke(cast("typer.Context", ctx))
@@ -125,12 +114,7 @@ class _Command(typer.core.TyperCommand):
 
 @contextmanager
 def _unencodable(args: list[str]) -> Iterator[None]:
-    """Name the argument that is not UTF-8 where a command fails because of it.
-
-    Raises:
-        UsageError: An argument is not UTF-8.
-
-    """
+    """Name the argument that is not UTF-8 where a command fails because of it."""
     try:
         yield
     except UnicodeEncodeError as error:
@@ -145,7 +129,6 @@ def _unencodable(args: list[str]) -> Iterator[None]:
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """Turn what ends a command into a message and an exit code."""
     try:
         try:
             with _system_errors():
@@ -169,7 +152,7 @@ def _ending() -> Iterator[None]:
         raise typer.Exit(code) from error
     except BrokenPipeError as error:
         # The reader has left (gym metrics | head), which needs no message.
-        raise typer.Exit(_CLOSED_OUTPUT) from error
+        raise typer.Exit(141) from error
 
 
 @contextmanager
@@ -214,23 +197,14 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("collect")(collect.collect)
-app.command("verify")(verify.verify)
-app.command("metrics")(metrics.metrics)
-app.command("compare")(compare.compare)
-app.command("merge")(merge.merge)
-app.command("export")(export.export)
-app.command("envs")(envs.envs)
-app.command("show")(show.show)
-app.command("view")(view.view)
-app.command("report")(report.report)
-app.command("init")(init.init)
-app.command("check")(check.check)
-app.command("mock")(mock.mock)
-app.command("serve")(serve.serve)
-for command in (*app.registered_commands, *data.app.registered_commands):
+for function in (
+    *(collect, verify, metrics, compare, merge, export, envs, show, view, report, init, check),
+    *(mock, serve),
+):
+    app.command()(function)
+for command in (*app.registered_commands, *data_app.registered_commands):
     command.cls = _Command
-app.add_typer(data.app, name="data")
+app.add_typer(data_app, name="data")
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -253,28 +227,27 @@ def common(
 ) -> None:
     """Run language models through environments and score what they did."""
     # Without a handler, Python would print warnings to stderr by itself.
-    handlers: list[logging.Handler] = [_StderrHandler() if verbose else _WarningHandler()]
+    handlers: list[logging.Handler] = [_StderrHandler(is_verbose=verbose)]
     if log_file is not None:
         try:
             handlers.append(_FileHandler(log_file, encoding="utf-8"))
         except OSError as error:
             raise typer.BadParameter(f"{log_file}: {error.strerror}") from error
-    context.with_resource(_logging_to(handlers))
+    is_brief = not verbose and log_file is None
+    context.with_resource(_logging_to(handlers, logging.WARNING if is_brief else logging.DEBUG))
 
 
 class _StderrHandler(logging.Handler):
     """Prints what the command does not print itself, without breaking a live display."""
 
+    def __init__(self, *, is_verbose: bool) -> None:
+        super().__init__()
+        self.is_verbose = is_verbose
+
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name != LOGGER.name:
+        if self.is_verbose and record.name != LOGGER.name:
             message(self.format(record))
-
-
-class _WarningHandler(logging.Handler):
-    """Prints what a user should know at once of environments and endpoints."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith(_WARNING_LOGGERS):
+        elif not self.is_verbose and record.name.startswith(_WARNING_LOGGERS):
             message(f"warning: {' '.join(record.getMessage().split())}")
 
 
@@ -303,41 +276,38 @@ class _Formatter(logging.Formatter):
 
 
 @contextmanager
-def _logging_to(handlers: list[logging.Handler]) -> Iterator[None]:
-    """Send the log of gymcli to these handlers while a command runs."""
+def _logging_to(handlers: list[logging.Handler], level: int) -> Iterator[None]:
     logger = logging.getLogger("gymcli")
-    level = logger.level
-    is_brief = all(isinstance(handler, _WarningHandler) for handler in handlers)
-    logger.setLevel(logging.WARNING if is_brief else logging.DEBUG)
+    before = logger.level
+    logger.setLevel(level)
     for handler in handlers:
         handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.setLevel(before)
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()
 
 
 def main(supervised: Supervised | None = None) -> None:
-    """Run the command line.
-
-    Args:
-        supervised: The link to the supervisor that forked this process, if there is one.
-
-    """
+    """Run the command line; `supervised` links to the supervisor that forked this process."""
     raise_at_signals()
     guard_descriptors()
     make_safe(os.environ)
     code = 1  # a traceback, which Python prints
     try:
-        with _interrupts():
+        try:
             if supervised is not None:
                 supervised.end_with_supervisor()
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, supervised.signals)
             app(obj=supervised)
+        except KeyboardInterrupt as error:  # before or after the command itself
+            text, code = interrupt_of(error)
+            message(text)
+            sys.exit(code)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         main_thread = threading.main_thread()
@@ -349,14 +319,3 @@ def main(supervised: Supervised | None = None) -> None:
         if supervised is not None:
             exit_at_signals(code)
             supervised.tell(Tag.FINISHED, str(code))
-
-
-@contextmanager
-def _interrupts() -> Iterator[None]:
-    """Exit at a signal that arrives before or after the command itself."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        text, code = interrupt_of(error)
-        message(text)
-        sys.exit(code)

@@ -34,7 +34,6 @@ _FINISHED_PATIENCE = 10.0
 _STOP_SECONDS = 5.0
 """A process that dies as blocked so soon after it was stopped was not: its clock ran on."""
 _MAX_DEATHS = 3
-_UNUSABLE, _TERMINATED, _INTERRUPTED = 4, 143, 130
 _BLOCKED = "Timeout ("
 """How faulthandler begins what it writes about a blocked process."""
 _MAX_STACK_CHARACTERS = 2000
@@ -133,24 +132,20 @@ def _say(text: str) -> None:
 
 
 def _end_stopped(run: _Run) -> NoReturn:
-    """Exit after a signal at which the run was killed before it printed how it ended."""
     saved = f"what was recorded is saved in {run.directory}" if run.directory else "nothing began"
-    word, code = (
-        ("interrupted", _INTERRUPTED) if run.cause == signal.SIGINT else ("terminated", _TERMINATED)
-    )
+    word, code = ("interrupted", 130) if run.cause == signal.SIGINT else ("terminated", 143)
     _say(f"{word}: {saved}; go on with: {run.command}")
     sys.exit(code)
 
 
 def _end_dead(run: _Run, death: Death) -> NoReturn:
-    """Exit where another start would not help."""
     where = f"; the stack is in {run.directory}/{STACK_FILE}" if death.stack else ""
     _say(
         f"error: the run died {_MAX_DEATHS} times without a new record, the last time: {death.how}"
         f"{where}; mend the environment or its task, or lower --concurrency where memory is short, "
         f"and go on with: {run.command}"
     )
-    sys.exit(_UNUSABLE)
+    sys.exit(4)
 
 
 class _Run:
@@ -186,7 +181,6 @@ class _Run:
         self._stopped_at = -_STOP_SECONDS
 
     def wait(self) -> None:
-        """Wait until the process ends; pass signals on, and kill it when their time is over."""
         looked_at = time.monotonic()
         while not self._has_ended():
             left = _TICK_SECONDS if self._ends is None else self._ends - time.monotonic()
@@ -203,11 +197,9 @@ class _Run:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether the process or its supervisor was stopped until a moment ago."""
         return time.monotonic() - self._stopped_at < _STOP_SECONDS
 
     def death(self) -> Death:
-        """Return how the process died."""
         stack = _end_of_stack(self.directory)
         if stack.startswith(_BLOCKED):
             return Death("code of an environment blocked it for too long", stack)
@@ -233,7 +225,6 @@ class _Run:
             return True
 
     def _pass_on(self, number: signal.Signals) -> None:
-        """Send a signal to the run, and limit the time that it may take to end."""
         now = time.monotonic()
         before = self._last.get(number, -_REPEAT_SECONDS)
         if now - before < _REPEAT_SECONDS:
@@ -271,7 +262,6 @@ class _Run:
 
 
 def _next_signal(awaited: set[signal.Signals], seconds: float) -> signal.Signals | None:
-    """Wait for one of these blocked signals; return None when the time is over."""
     if sys.platform == "darwin":
         # It has no sigtimedwait, and drops a pending SIGCHLD, so the caller polls.
         pending = signal.sigpending() & awaited

@@ -6,16 +6,13 @@ import importlib.util
 import keyword
 import sys
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import gymcli
 from gymcli.environment.registry import Registry, generated_lines
 from gymcli.errors import UsageError
 
-__all__ = ["NewFiles", "Pattern", "create"]
-
-Pattern = Literal["single-step", "multi-step", "multi-turn", "judge", "game"]
-"""The kinds of environments to begin with; each is a file in gymcli/checks/templates."""
+__all__ = ["NewFiles", "create"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -29,8 +26,8 @@ class NewFiles(NamedTuple):
     class_name: str
 
 
-def create(name: str, pattern: Pattern, folder: Path) -> NewFiles:
-    """Write NAME.py, test_NAME.py and NAME.jsonl into a folder.
+def create(name: str, pattern: str, folder: Path) -> NewFiles:
+    """Write NAME.py, test_NAME.py and NAME.jsonl into a folder, from the templates of a pattern.
 
     Raises:
         UsageError: The name cannot be used, one of the files is there already, or the folder

@@ -15,7 +15,7 @@ from gymcli.commands.console import (
     result,
     scrubbed,
 )
-from gymcli.commands.options import JsonOption, key_values
+from gymcli.commands.options import JsonOption, OwnEnvArgOption, key_values
 from gymcli.errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def check(
     tasks: Annotated[
         Path | None, typer.Option(help="Check with these tasks, not with those that ship.")
     ] = None,
-    env_arg: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the environment.")
-    ] = None,
+    env_arg: OwnEnvArgOption = None,
     limit: Annotated[int, typer.Option(min=1, help="Play only so many tasks of each.")] = 100,
     json: JsonOption = False,
 ) -> None:
@@ -49,8 +47,6 @@ def check(
     The oracle must get the top reward, and must not: silence, an echo, other tasks' answers.
     Guessers stay at chance; scores repeat; tools, prompts and judges hold what they promise.
     """
-    import msgspec
-
     from gymcli.checks.checks import CheckReport
     from gymcli.checks.checks import check as check_one
     from gymcli.checks.subject import Finding
@@ -82,7 +78,7 @@ def check(
             finding.text = scrubbed(finding.text)  # it may quote an error
             finding.frames = [scrubbed(frame) for frame in finding.frames]
     if json:
-        print_json(msgspec.json.encode(reports[0] if len(reports) == 1 else reports))
+        print_json(reports[0] if len(reports) == 1 else reports)
     elif len(reports) == 1:
         _print_one(reports[0])
     else:
@@ -92,7 +88,6 @@ def check(
 
 
 def _print_one(report: CheckReport) -> None:
-    """Print a line for each check."""
     result(f"{report.env} {report.version}: {report.num_tasks} tasks ({report.tasks})")
     for finding in report.findings:
         status = "FAILED" if finding.status == "failed" else finding.status
@@ -101,7 +96,6 @@ def _print_one(report: CheckReport) -> None:
 
 
 def _print_all(reports: list[CheckReport]) -> None:
-    """Print a line for each environment, then what failed and what was skipped."""
     print_table((*_HEAD, "result"), [_row(report) for report in reports])
     for report in reports:
         for finding in report.failures:
@@ -117,7 +111,6 @@ def _print_all(reports: list[CheckReport]) -> None:
 
 
 def _row(report: CheckReport) -> tuple[str, ...]:
-    """Return the row of an environment: mean rewards, the best guess, and what failed."""
     found = {finding.check: finding for finding in report.findings}
     means = [_number(found.get(name), "mean") for name in _HEAD[2:6]]
     guesses = found["guessing"].numbers if "guessing" in found else {}
@@ -147,7 +140,6 @@ def _print_frames(finding: Finding) -> None:
 
 
 def _shown(finding: Finding) -> str:
-    """Return a finding in one line, with the first tasks that fail."""
     ids = finding.task_ids[:_MAX_IDS]
     more = ", ..." if len(finding.task_ids) > _MAX_IDS else ""
     shown = one_line(finding.text)

@@ -23,14 +23,7 @@ if TYPE_CHECKING:
     from gymcli.metrics.results import RunMetrics
     from gymcli.reporting.run_report import RunReport
 
-__all__ = [
-    "STDOUT",
-    "CiOptions",
-    "CiRequest",
-    "GateOptions",
-    "MarkdownOption",
-    "write_comparison",
-]
+__all__ = ["STDOUT", "CiOptions", "CiRequest", "GateOptions", "MarkdownOption", "write_comparison"]
 
 STDOUT = Path("-")
 """In the place of a file: it is printed."""
@@ -69,8 +62,7 @@ class CiOptions(GateOptions):
     ] = None
     markdown: MarkdownOption = None
     csv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the numbers as a table; - prints it."),
+        Path | None, typer.Option(metavar="FILE", help="Write the numbers as a table; - prints it.")
     ] = None
     baseline: Annotated[
         Path | None, typer.Option(metavar="RUN", help="A run that it is compared with.")
@@ -80,21 +72,14 @@ class CiOptions(GateOptions):
 class CiRequest:
     """What the options ask for, checked before any work is done.
 
-    Args:
-        options: The options.
-        inputs: Runs and files that must not be written over.
-        is_json: Whether stdout is to hold JSON.
-
-    Raises:
-        UsageError: A gate cannot be read, a file cannot be written, or two go to one place.
-
+    `inputs` are runs and files that must not be written over; `is_json`: stdout is to hold JSON.
     """
 
     def __init__(
         self, options: GateOptions, *, inputs: Iterable[Path] = (), is_json: bool = False
     ) -> None:
         files = options if isinstance(options, CiOptions) else CiOptions()
-        self.gates: Sequence[Gate] = ()
+        self.gates: list[Gate] = []
         self._gate_on = options.gate_on
         self._junit, self._markdown, self._csv = files.junit, files.markdown, files.csv
         self._baseline = files.baseline
@@ -212,12 +197,7 @@ class CiRequest:
     def write(
         self, reports: Sequence[RunReport], *, env: str | None = None, by_task: bool = False
     ) -> None:
-        """Write the files, each whole or not at all.
-
-        Raises:
-            UsageError: One of them cannot be written, or a run not be read.
-
-        """
+        """Write the files, each whole or not at all."""
         runs = [report.run for report in reports]
         if self._junit is not None:
             _write_junit(self._junit, reports, env)
@@ -232,13 +212,7 @@ class CiRequest:
             _write(self._csv, table(reports, clean=_clean), runs)
 
     def end(self, reports: Sequence[RunReport]) -> None:
-        """End with the exit code of the gates.
-
-        Raises:
-            UsageError: One of them could not be judged.
-            typer.Exit: One of them does not hold.
-
-        """
+        """End with the exit code of the gates."""
         num_problems = sum(len(report.problems) for report in reports)
         if num_problems:
             raise UsageError(
@@ -253,12 +227,7 @@ class CiRequest:
 
 
 def write_comparison(path: Path, comparison: Comparison) -> None:
-    """Write a comparison of two runs in Markdown.
-
-    Raises:
-        UsageError: The file cannot be written.
-
-    """
+    """Write a comparison of two runs in Markdown."""
     from gymcli.reporting.markdown import comparison_markdown
 
     runs = [comparison.a.run, comparison.b.run]
@@ -281,8 +250,7 @@ def _write_junit(path: Path, reports: Sequence[RunReport], env: str | None) -> N
             result(file.getvalue().decode().rstrip("\n"))
             return
         inputs = (file for report in reports for file in _files_of(Path(report.run)))
-        target = stack.enter_context(whole_file(path, inputs=inputs))
-        write_junit(runs, target, clean=_clean)
+        write_junit(runs, stack.enter_context(whole_file(path, inputs=inputs)), clean=_clean)
 
 
 def _write(path: Path, text: str, runs: Sequence[str]) -> None:
@@ -297,7 +265,7 @@ def _write(path: Path, text: str, runs: Sequence[str]) -> None:
 
 
 def _files_of(run: Path) -> list[Path]:
-    """Return the files of a run directory, or a file alone: what must not be written over."""
+    """Return what must not be written over."""
     from gymcli.store.manifest import MANIFEST
     from gymcli.store.rollout_files import FAILURES, GENERATIONS, METRICS, ROLLOUTS, VERDICTS
 
@@ -308,7 +276,6 @@ def _files_of(run: Path) -> list[Path]:
 
 
 def _check_target(option: str, path: Path, needed: Iterable[Path]) -> None:
-    """Refuse a file that cannot be written or is an input, before anything is sent."""
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {path.parent}")
     if not path.exists():

@@ -5,25 +5,31 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
-from gymcli.commands.collect_output import (
-    RunResult,
-    end_run,
-    resume_command,
-    show_plan,
-    start_text,
+from gymcli.commands.console import (
+    LOGGER,
+    harmless,
+    hide,
+    message,
+    one_line,
+    print_json,
+    result,
+    warn,
 )
-from gymcli.commands.console import LOGGER, hide, message, warn
 from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
+    EnvArgOption,
+    RoleParamOption,
     check_cluster_options,
     check_parameters,
     check_role_parameters,
@@ -36,31 +42,67 @@ from gymcli.commands.options import (
     with_expanded_options,
 )
 from gymcli.commands.signals import run_async, stop_at_signals
+from gymcli.commands.summary import print_summary
 from gymcli.errors import (
     BudgetReachedError,
     EngineError,
     FatalEndpointError,
     GymError,
     InterruptedRunError,
+    RunError,
     UsageError,
 )
 from gymcli.runner.run_options import RowOptions, RunOptions
 from gymcli.store.supervised import Supervised, Tag
 
 if TYPE_CHECKING:
+    from gymcli.metrics.aggregate import Aggregator
+    from gymcli.metrics.results import RunMetrics
     from gymcli.models.endpoint import Endpoint
+    from gymcli.reporting.run_report import RunReport
     from gymcli.runner.collection import Collection
 
-__all__ = ["GARBAGE_THRESHOLD", "collect"]
+__all__ = ["GARBAGE_THRESHOLD", "TYPED", "collect", "missing_coverage"]
 
-_CAUSES = (InterruptedRunError, BudgetReachedError, FatalEndpointError, EngineError)
-"""What stops a run before all is done; the numbers of its records are printed all the same."""
+TYPED = "gymcli.typed"
+"""The key of a command's context under which the arguments stand as they were typed."""
 GARBAGE_THRESHOLD = 50_000
 """New objects between two runs of the garbage collector, 700 by default. An attempt under way has
-some hundred objects that live until it ends: with 4,000 in flight, to look at them again and again
+some hundred objects that live until it ends: with 4,000 in flight, looking at them again and again
 takes a third of the CPU."""
 _SPARE_FILES = 128
-"""Open files beside the connections: the run's, those of Python, of its workers and their pipes."""
+"""Open files beyond the connections: the run's, those of Python, of its workers and their pipes."""
+_MAX_FAILURES = 3
+"""Failures of an author's code that are shown with their place."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class PolicyOptions:
+    """Which model is asked, and where."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(help="A model's name, a name in gym.toml, local, local:PATH.gguf, or oracle."),
+    ] = None
+    base_url: Annotated[
+        list[str] | None,
+        typer.Option(help="The endpoint, such as http://127.0.0.1:8000/v1; repeated: replicas."),
+    ] = None
+    api_key_env: Annotated[
+        str | None, typer.Option(help="The environment variable that holds the key.")
+    ] = None
+    dialect: Annotated[
+        Literal["chat", "responses"] | None, typer.Option(help="The wire format; else chat.")
+    ] = None
+
+
+@dataclasses.dataclass(kw_only=True)
+class SamplingOptions:
+    """Request parameters that have an option of their own."""
+
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None
 
 
 @with_expanded_options
@@ -80,23 +122,8 @@ def collect(
             "AGENT=ENV, which says what an agent_ref means."
         ),
     ] = None,
-    env_arg: Annotated[
-        list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="A model's name, a name in gym.toml, local, local:PATH.gguf, or oracle."),
-    ] = None,
-    base_url: Annotated[
-        list[str] | None,
-        typer.Option(help="The endpoint, such as http://127.0.0.1:8000/v1; repeated: replicas."),
-    ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="The environment variable that holds the key.")
-    ] = None,
-    dialect: Annotated[
-        Literal["chat", "responses"] | None, typer.Option(help="The wire format; else chat.")
-    ] = None,
+    env_arg: EnvArgOption = None,
+    policy: PolicyOptions,
     role: Annotated[
         list[str] | None,
         typer.Option(
@@ -104,14 +131,9 @@ def collect(
             help="A model beside the policy: a name in gym.toml, URL#MODEL, local, or oracle.",
         ),
     ] = None,
-    role_param: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role."),
-    ] = None,
+    role_param: RoleParamOption = None,
     run_options: RunOptions,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one answer.")] = None,
+    sampling: SamplingOptions,
     seed: Annotated[
         int | None, typer.Option(help="Seed of environments and requests, by task and attempt.")
     ] = None,
@@ -141,17 +163,17 @@ def collect(
     from gymcli.runner.collection import Collection
 
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
-    inputs = [*map(Path, tasks), *filter(None, [run_options.out])]
-    ci = CiRequest(ci_options, inputs=inputs, is_json=json)
-    sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-    params: dict[str, object] = {k: v for k, v in sampling.items() if v is not None}
+    ci = CiRequest(
+        ci_options, inputs=[*map(Path, tasks), *filter(None, [run_options.out])], is_json=json
+    )
+    params: dict[str, object] = {k: v for k, v in vars(sampling).items() if v is not None}
     params |= parameters(param or ())
-    name, endpoint = _endpoint(model, base_url, api_key_env, dialect)
+    name, endpoint = _endpoint(policy)
     hide(endpoint.secrets if endpoint is not None else ())
     check_parameters(params, endpoint)
-    sources, defaults = roles(role or ()), resolved_roles()
+    sources, (default_roles, missing_roles) = roles(role or ()), resolved_roles()
     params_by_role = role_params(role_param or ())
-    check_role_parameters(params_by_role, {**defaults.sources, **sources})
+    check_role_parameters(params_by_role, {**default_roles, **sources})
     supervised = context.find_object(Supervised)
     if supervised is not None and supervised.directory is not None:
         run_options = dataclasses.replace(run_options, out=Path(supervised.directory), fresh=False)
@@ -164,8 +186,8 @@ def collect(
         params=params,
         seed=seed,
         roles=sources,
-        default_roles=defaults.sources,
-        missing_roles=defaults.missing,
+        default_roles=default_roles,
+        missing_roles=missing_roles,
         role_params=params_by_role,
         **vars(run_options),
         **vars(row_options),
@@ -174,13 +196,13 @@ def collect(
         collection = Collection(tasks, options, supervised=supervised, notify=message)
         go_back()
         if dry_run:
-            show_plan(collection, is_json=json)
+            _show_plan(collection, is_json=json)
             return
-        command = resume_command(context, collection)
+        command = _resume_command(context, collection)
         gc.set_threshold(GARBAGE_THRESHOLD)
         found = run_async(_run(collection, command, go_back, is_quiet=quiet))
         go_back()
-        end_run(context, collection, found, ci, min_coverage=min_coverage, is_json=json)
+        _end_run(context, collection, found, ci, min_coverage=min_coverage, is_json=json)
 
 
 @contextmanager
@@ -197,26 +219,17 @@ def _same_directory() -> Iterator[Callable[[], None]]:
         os.close(descriptor)
 
 
-def _endpoint(
-    model: str | None, base_url: list[str] | None, api_key_env: str | None, dialect: str | None
-) -> tuple[str, Endpoint | None]:
-    """Find where the model is asked, from options, gym.toml and environment variables."""
+def _endpoint(policy: PolicyOptions) -> tuple[str, Endpoint | None]:
     from gymcli.models.endpoint import SCALAR_DIALECTS
     from gymcli.models.local_model import parse_local
     from gymcli.models.settings import load_settings, resolve_endpoint
 
+    model = policy.model
     if model is not None and (model == "oracle" or parse_local(model) is not None):
-        if base_url or api_key_env or dialect:
+        if policy.base_url or policy.api_key_env or policy.dialect:
             raise UsageError(f"--model {model} takes no --base-url, --api-key-env or --dialect")
         return model, None
-    endpoint = resolve_endpoint(
-        model,
-        base_url=base_url,
-        api_key_env=api_key_env,
-        dialect=dialect,
-        settings=load_settings(),
-        environ=os.environ,
-    )
+    endpoint = resolve_endpoint(**vars(policy), settings=load_settings(), environ=os.environ)
     if endpoint.dialect in SCALAR_DIALECTS:
         raise UsageError(
             f"--model {endpoint.model}: is a reward model ({endpoint.dialect}), which cannot be "
@@ -225,18 +238,17 @@ def _endpoint(
     return endpoint.model, endpoint
 
 
+class _RunResult(NamedTuple):
+    aggregator: Aggregator
+    metrics: RunMetrics
+    cause: GymError | None
+    """What stopped the run before all was done."""
+
+
 async def _run(
     collection: Collection, command: str, go_back: Callable[[], None], *, is_quiet: bool
-) -> RunResult:
-    """Run the collection under a progress display, then measure what is on disk.
-
-    Args:
-        collection: What is run.
-        command: The command that resumes it; for the supervisor.
-        go_back: Returns to the working directory, once no environment runs any more.
-        is_quiet: Print nothing meanwhile.
-
-    """
+) -> _RunResult:
+    """Run the collection under a progress display, then measure what is on disk."""
     import msgspec
 
     from gymcli.commands.progress import Progress
@@ -246,40 +258,35 @@ async def _run(
     async with collection:
         if collection.supervised is not None:
             collection.supervised.tell(Tag.COMMAND, command)
-        for text in (*collection.warnings, *filter(None, [_allow_open_files(collection)])):
-            if is_quiet:
-                LOGGER.warning(text)
-            else:
-                warn(text)
+        for text in filter(None, [*collection.warnings, _allow_open_files(collection)]):
+            (LOGGER.warning if is_quiet else warn)(text)
         if not is_quiet:
-            message(start_text(collection))
-        scales = {record.max_reward for record in collection.manifest.environments.values()}
-        num_environments = len(collection.manifest.environments)
-        has_one_scale = num_environments == 1 or (len(scales) == 1 and None not in scales)
+            message(_start_text(collection))
+        environments = collection.manifest.environments
+        scales = {record.max_reward for record in environments.values()}
+        has_one_scale = len(environments) == 1 or (len(scales) == 1 and None not in scales)
+        progress = Progress(collection.num_left, is_quiet=is_quiet, has_one_scale=has_one_scale)
         try:
-            with Progress(
-                collection.num_left, is_quiet=is_quiet, has_one_scale=has_one_scale
-            ) as progress:
+            with progress:
                 async with progress.ticking(), aclosing(collection.run()) as records:
                     with stop_at_signals(collection.stopping):
                         async for record in records:
                             progress.add(record)
-        except _CAUSES as error:
+        # What stops a run before all is done; the numbers of its records are printed all the same.
+        except (InterruptedRunError, BudgetReachedError, FatalEndpointError, EngineError) as error:
             cause = error
-        go_back()
+        go_back()  # no environment runs any more
         assert collection.path is not None
         aggregator = measure(collection.path, env=collection.options.env)
         metrics = aggregator.metrics()
         is_stopped = cause is not None and collection.num_left > 0
         collection.finish(msgspec.json.encode(metrics), None if is_stopped else time.time())
-    return RunResult(aggregator, metrics, cause)
+    return _RunResult(aggregator, metrics, cause)
 
 
 def _allow_open_files(collection: Collection) -> str | None:
-    """Raise the limit of open files as far as a run needs; return a warning if that fails.
-
-    An attempt may have a connection to each model, and to the server that its environment is.
-    """
+    """Raise the limit of open files as far as a run needs; return a warning if that fails."""
+    # An attempt may have a connection to each model, and to the server that its environment is.
     options = collection.options
     models = (options.endpoint, *options.roles.values())
     num_places = sum(not isinstance(model, str | None) for model in models)
@@ -291,4 +298,243 @@ def _allow_open_files(collection: Collection) -> str | None:
     return (
         f"--concurrency {options.concurrency} may need {needed} open files, and {allowed} are "
         f"allowed here: raise that (ulimit -n {needed}) or lower --concurrency"
+    )
+
+
+def _show_plan(collection: Collection, *, is_json: bool) -> None:
+    """Print what would be done, and the body of the first request."""
+    import msgspec
+
+    collection.check_existing_run()
+    for text in collection.warnings:
+        warn(text)
+    manifest, options = collection.manifest, collection.options
+    if is_json:
+        request = msgspec.Raw(_first_body(collection)) if collection.num_expected else None
+        plan = {
+            "tasks": manifest.tasks,
+            "num_tasks": manifest.num_tasks,
+            "shard": manifest.shard or None,
+            "repeats": options.repeats,
+            "num_expected": collection.num_expected,
+            "num_scored": collection.num_scored,
+            "num_left": collection.num_left,
+            "environments": list(manifest.environments),
+            "model": manifest.model,
+            "base_url": options.endpoint.base_url if options.endpoint else None,
+            "run": str(collection.path),
+        }
+        print_json({"plan": plan, "request": request})
+        return
+    files = ", ".join(f"{file['path']} ({file['num_rows']} rows)" for file in manifest.tasks)
+    result(f"tasks         {files}")
+    repeats = f", {options.repeats} of each" if options.repeats > 1 else ""
+    result(f"attempts      {collection.num_expected} of {manifest.num_tasks} tasks{repeats}")
+    if manifest.shard:
+        result(f"shard         {manifest.shard}")
+    if collection.num_scored:
+        result(f"scored        {collection.num_scored}, left {collection.num_left}")
+    result(f"environments  {', '.join(manifest.environments)}")
+    place = options.endpoint.base_url if options.endpoint else "in this machine"
+    result(f"model         {manifest.model} ({place})")
+    result(f"run           {collection.path}")
+    if collection.num_expected:
+        result()
+        result("the first request, which is not sent:")
+        print_json(_first_body(collection))
+
+
+def _first_body(collection: Collection) -> bytes:
+    from gymcli.models.client import Client
+    from gymcli.models.endpoint import Endpoint
+    from gymcli.runner.identity import emulates_tools
+
+    options = collection.options
+    endpoint = options.endpoint or Endpoint(
+        base_url="http://127.0.0.1",
+        model=collection.manifest.model,
+        emulate_tools=emulates_tools(options),
+    )
+    return Client(endpoint, concurrency=1).payload(run_async(collection.first_request()))
+
+
+def _start_text(collection: Collection) -> str:
+    path, num_expected = collection.path, collection.num_expected
+    failed = ""
+    if num_failed := collection.num_left_failed - collection.num_crashed:
+        failed += f", {num_failed} failed before and stay so (--no-retry)"
+    if collection.num_crashed:
+        failed += f", {collection.num_crashed} crashed before and stay so (--retry-crashed)"
+    if not num_expected:
+        return f"{path}: no task is in shard {collection.manifest.shard}; nothing to do"
+    if not collection.num_left:
+        if failed:
+            return f"{path}: {collection.num_scored} attempts are scored already{failed}"
+        return f"{path}: all {num_expected} attempts are scored already"
+    done = f" ({collection.num_scored} are scored already)" if collection.num_scored else ""
+    attempts = "1 attempt" if collection.num_left == 1 else f"{collection.num_left} attempts"
+    return f"{path}: {attempts} to go{done}{failed}"
+
+
+def _end_run(
+    context: typer.Context,
+    collection: Collection,
+    found: _RunResult,
+    ci: CiRequest,
+    *,
+    min_coverage: float,
+    is_json: bool,
+) -> None:
+    """Print the numbers and the verdicts, write the files, and end with the exit code.
+
+    Of several errors one is raised: what stopped the run, else that too little is scored, else that
+    a file cannot be written or a gate not be judged.
+    """
+    cause, metrics = found.cause, found.metrics
+    error: GymError | None
+    if collection.num_crashed:
+        num = collection.num_crashed
+        attempts = "1 attempt is" if num == 1 else f"{num} attempts are"
+        warn(
+            f"{attempts} not tried again, since the process of the run died with it; "
+            f"{collection.path}/failures.jsonl says how; try again with: "
+            f"{_resume_command(context, collection)} --retry-crashed"
+        )
+    if not context.params.get("quiet"):
+        _show_failures(found.aggregator)
+    if cause is not None:
+        error = _explained(collection, cause, _resume_command(context, collection))
+    else:
+        command = _resume_command(context, collection, without=("--no-retry",))
+        error = missing_coverage(collection, metrics, min_coverage, command)
+    reports = []
+    if collection.num_scored or not isinstance(cause, FatalEndpointError | EngineError):
+        if not ci.is_empty:
+            reports = [_report(collection, found, ci, error)]
+        if not ci.prints_file:
+            _show(collection, metrics, ci.as_json(reports), is_json=is_json)
+        ci.show(reports, is_json=is_json)
+        try:
+            ci.write(reports, env=collection.options.env)
+        except UsageError as unwritten:
+            if error is None:
+                raise
+            warn(str(unwritten))
+    if error is not None:
+        raise error from cause
+    ci.end(reports)
+
+
+def _report(
+    collection: Collection, found: _RunResult, ci: CiRequest, error: GymError | None
+) -> RunReport:
+    """Judge the run by its gates; where they name fields, count it again, sliced by these."""
+    from gymcli.runner.measure import measure
+
+    assert collection.path is not None
+    env, fields = collection.options.env, ci.fields()
+    aggregator, metrics = found.aggregator, found.metrics
+    if fields:
+        try:
+            aggregator = measure(collection.path, env=env, by=fields)
+            metrics = aggregator.metrics()
+        except UsageError as too_many:  # values of a field; there are no slices to judge then
+            warn(str(too_many))
+    incomplete = "" if error is None else str(error).partition(";")[0]
+    return ci.report(
+        collection.path, aggregator, metrics, env=env, by=fields, incomplete=incomplete
+    )
+
+
+def _show(
+    collection: Collection, metrics: RunMetrics, more: Mapping[str, object], *, is_json: bool
+) -> None:
+    import msgspec
+
+    if is_json:
+        report = {"run": harmless(str(collection.path)), **msgspec.to_builtins(metrics), **more}
+        print_json(report)
+        return
+    print_summary(metrics)
+    if collection.num_outages:
+        seconds = f"{collection.outage_seconds:.1f} s in all"
+        result(f"outages       {collection.num_outages} of an endpoint, {seconds}")
+    if collection.num_without_logprobs:
+        result(f"logprobs      missing from {collection.num_without_logprobs} answers")
+    result(f"time          {collection.manifest.seconds:.1f} s")
+    result(f"files         {collection.path}")
+
+
+def _show_failures(aggregator: Aggregator) -> None:
+    errors = [error for error in aggregator.errors() if error.frames]
+    counts = Counter((error.error_class, error.frames[-1]) for error in errors)
+    for (name, frame), num in counts.most_common(_MAX_FAILURES):
+        first = next(e for e in errors if (e.error_class, e.frames[-1]) == (name, frame))
+        attempts = "1 attempt" if num == 1 else f"{num} attempts"
+        message(f"{attempts} failed with {name}: {one_line(first.message)}")
+        for place in first.frames:
+            message(f"  at {one_line(place)}")
+
+
+def _explained(collection: Collection, cause: GymError, command: str) -> GymError:
+    if isinstance(cause, InterruptedRunError):
+        go_on = f"; go on with: {command}" if collection.num_left else ""
+        text = f"{cause}: {collection.scored_text}{go_on}"
+    elif isinstance(cause, BudgetReachedError):
+        go_on = f"; go on, with more where it was too little: {command}"
+        text = f"{cause}{go_on if collection.num_left else ''}"
+    elif collection.num_scored:
+        text = f"{cause}; go on with: {command}"
+    else:
+        text = str(cause)
+    return type(cause)(text)
+
+
+def _resume_command(
+    context: typer.Context, collection: Collection, *, without: Iterable[str] = ()
+) -> str:
+    """Return the command that resumes a run: what was typed, without `--fresh`."""
+    is_fresh = bool(context.params.get("fresh"))  # a restart leaves it out of the options
+    dropped = {*without, *(("--fresh", "--out") if is_fresh else ())}
+    options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
+    with_value = {name for option in options for name in option.opts if name.startswith("-")}
+    kept: list[str] = []
+    rest: list[str] = list(context.meta[TYPED])
+    while rest and rest[0] != "--":
+        size = 2 if rest[0] in with_value else 1
+        if rest[0].partition("=")[0] not in dropped:
+            kept += rest[:size]
+        del rest[:size]
+    if is_fresh:
+        kept += ["--out", str(collection.path)]
+    return " ".join(map(_quoted, ["gym", *kept, *rest]))
+
+
+def _quoted(argument: str) -> str:
+    """Quote for a shell, in one line and with nothing that a terminal would obey."""
+    if argument.isprintable():
+        return shlex.quote(argument)
+    escaped = (
+        character
+        if character.isprintable() and character not in "\\'"
+        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+        for character in argument
+    )
+    return f"$'{''.join(escaped)}'"
+
+
+def missing_coverage(
+    collection: Collection, metrics: RunMetrics, min_coverage: float, command: str
+) -> RunError | None:
+    """Return the error with exit code 4 where too little of the plan is scored."""
+    # The run may hold other attempts as well; what the files lack no longer counts.
+    num_scored = min(collection.num_scored, metrics.num_scored)
+    num_expected = collection.num_expected
+    if not num_expected or (num_scored and num_scored / num_expected >= min_coverage):
+        return None
+    failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
+    return RunError(
+        f"{num_scored} of {num_expected} attempts are scored, less than --min-coverage "
+        f"{min_coverage:g} (failed: {failures}); {collection.path}/failures.jsonl says why; try "
+        f"them again with: {command}"
     )

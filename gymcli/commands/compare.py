@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.ci import MarkdownOption
+from gymcli.commands.ci import STDOUT, MarkdownOption, write_comparison
 from gymcli.commands.console import harmless, one_line, print_json, print_table, result, warn
-from gymcli.commands.options import JsonOption
+from gymcli.commands.options import JsonOption, LineEnvOption
+from gymcli.errors import UsageError
+from gymcli.metrics.at_k import METRICS
 from gymcli.reporting.formatting import between, number, p_value, share, signed
 
 if TYPE_CHECKING:
@@ -21,13 +23,13 @@ __all__ = ["EXIT_CODES", "compare"]
 
 EXIT_CODES = {"PASS": 0, "FAIL": 3, "INCONCLUSIVE": 5}
 """By verdict."""
-
 _WIDTH = 100
 _INDENT = 14
 _MAX_NAME = 20
 _MAX_SETTING = 36
 _MAX_TASK = 40
 _NUM_NAMED = 5
+_AT_K = ", ".join(f"{metric.name}K" for metric in METRICS.values() if not metric.needs_answers)
 _TESTS = {
     "mcnemar-mid-p": "McNemar mid-p",
     "sign-flip-exact": "all sign flips",
@@ -41,8 +43,7 @@ def compare(
     metric: Annotated[
         str,
         typer.Option(
-            help="What to compare: mean_reward, pass@K, pass^K, avg@K, best@K, components.NAME or "
-            "metrics.NAME."
+            help=f"What to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME."
         ),
     ] = "mean_reward",
     margin: Annotated[
@@ -60,9 +61,7 @@ def compare(
     allow_drift: Annotated[
         bool, typer.Option("--allow-drift", help="Compare runs that were not made alike.")
     ] = False,
-    env: Annotated[
-        str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
-    ] = None,
+    env: LineEnvOption = None,
     by_task: Annotated[bool, typer.Option("--by-task", help="A line for every task.")] = False,
     markdown: MarkdownOption = None,
     json: JsonOption = False,
@@ -73,10 +72,6 @@ def compare(
     these tasks cannot tell, and how many would is printed. Runs with other prompts, verifiers,
     options or tasks are refused.
     """
-    import msgspec
-
-    from gymcli.commands.ci import STDOUT, write_comparison
-    from gymcli.errors import UsageError
     from gymcli.metrics.run_comparison import Rule
     from gymcli.runner.paired_runs import compare_runs
     from gymcli.store.rollout_files import torn_line_warning
@@ -103,7 +98,7 @@ def compare(
     for side in (comparison.a, comparison.b):
         side.run = harmless(side.run)  # a name that is no Unicode cannot stand in JSON
     if json:
-        print_json(msgspec.json.encode(comparison))
+        print_json(comparison)
     elif markdown != STDOUT:
         _print_comparison(comparison)
     if markdown is not None:
@@ -112,14 +107,20 @@ def compare(
 
 
 def _print_comparison(comparison: Comparison) -> None:
-    """Print what is compared, the differences, what they rest on, and last the verdict."""
     _print_runs(comparison)
     result()
-    _print_differences(comparison)
+    environments = comparison.environments
+    if len(environments) > 1:
+        parts: dict[str, Difference] = {"all": comparison, **environments}
+    else:
+        parts = {next(iter(environments), "all"): comparison}
+    _print_parts(comparison.metric, parts, comparison.level)
+    for field, slices in comparison.slices.items():
+        result()
+        _print_parts(field, slices, comparison.level)
     result()
     _print_grounds(comparison)
-    _print_changes(comparison)
-    _print_unmatched(comparison)
+    _print_counts(comparison)
     if comparison.tasks:
         result()
         _print_tasks(comparison.tasks)
@@ -128,7 +129,6 @@ def _print_comparison(comparison: Comparison) -> None:
 
 
 def _print_runs(comparison: Comparison) -> None:
-    sides = (("A", comparison.a), ("B", comparison.b))
     head = ("", "tasks", "scored", "coverage", "mean reward", "strict mean")
     rows = [
         (
@@ -139,7 +139,7 @@ def _print_runs(comparison: Comparison) -> None:
             number(side.mean_reward),
             number(side.strict_mean_reward),
         )
-        for letter, side in sides
+        for letter, side in (("A", comparison.a), ("B", comparison.b))
     ]
     print_table(head, rows)
     result()
@@ -149,52 +149,26 @@ def _print_runs(comparison: Comparison) -> None:
         result(f"{_short(setting.name, 13):14}{both}")
 
 
-def _print_differences(comparison: Comparison) -> None:
-    """Print a table of the whole and the environments, and one of each field's slices."""
-    environments = comparison.environments
-    if len(environments) > 1:
-        parts: dict[str, Difference] = {"all": comparison, **environments}
-    else:
-        parts = {next(iter(environments), "all"): comparison}
-    _print_parts(comparison.metric, parts, comparison.level)
-    for field, slices in comparison.slices.items():
-        result()
-        _print_parts(field, slices, comparison.level)
-
-
 def _print_parts(title: str, parts: Mapping[str, Difference], level: float) -> None:
     is_adjusted = len(parts) > 1
-    head = [
-        _short(title, _MAX_NAME),
-        "tasks",
-        "A",
-        "B",
-        "B - A",
-        f"{100 * level:g} %",
-        "p",
-        *(["p (Holm)"] if is_adjusted else []),
-        "verdict",
-    ]
-    print_table(head, [_row(name, found, is_adjusted) for name, found in parts.items()])
-
-
-def _row(name: str, found: Difference, is_adjusted: bool) -> list[str]:
-    difference = found.difference
-    return [
-        _short(name, _MAX_NAME),
-        f"{found.num_tasks:,}",
-        number(found.mean_a),
-        number(found.mean_b),
-        signed(None if difference is None else difference.value),
-        between(None if difference is None else difference.interval, "+.3f"),
-        p_value(found.p_value),
-        *([p_value(found.p_adjusted)] if is_adjusted else []),
-        found.verdict,
-    ]
+    head = [_short(title, _MAX_NAME), "tasks", "A", "B", "B - A", f"{100 * level:g} %", "p"]
+    rows = []
+    for name, found in parts.items():
+        difference = found.difference
+        row = [
+            _short(name, _MAX_NAME),
+            f"{found.num_tasks:,}",
+            number(found.mean_a),
+            number(found.mean_b),
+            signed(None if difference is None else difference.value),
+            between(None if difference is None else difference.interval, "+.3f"),
+            p_value(found.p_value),
+        ]
+        rows.append([*row, *([p_value(found.p_adjusted)] if is_adjusted else []), found.verdict])
+    print_table([*head, *(["p (Holm)"] if is_adjusted else []), "verdict"], rows)
 
 
 def _print_grounds(comparison: Comparison) -> None:
-    """Print the test, what pairing gained, and whether the runs are equivalent."""
     if comparison.test is not None:
         result(f"{'test':14}{_TESTS[comparison.test]}: {_p_is(comparison.p_value)}")
     if comparison.correlation is not None and comparison.variance_reduction is not None:
@@ -210,19 +184,14 @@ def _print_grounds(comparison: Comparison) -> None:
         result(f"{'equivalent':14}{is_equivalent}, within ±{comparison.margin:g}{p}")
 
 
-def _print_changes(comparison: Comparison) -> None:
-    """Print which tasks are fixed, broken and flaky."""
-    if comparison.num_fixed is None:
-        return
-    for name, count, ids in (
-        ("fixed", comparison.num_fixed, comparison.fixed),
-        ("broken", comparison.num_broken, comparison.broken),
-        ("flaky", comparison.num_flaky, comparison.flaky),
-    ):
-        result(f"{name:14}{_counted(count or 0, ids)}")
-
-
-def _print_unmatched(comparison: Comparison) -> None:
+def _print_counts(comparison: Comparison) -> None:
+    if comparison.num_fixed is not None:
+        for name, count, ids in (
+            ("fixed", comparison.num_fixed, comparison.fixed),
+            ("broken", comparison.num_broken or 0, comparison.broken),
+            ("flaky", comparison.num_flaky or 0, comparison.flaky),
+        ):
+            result(f"{name:14}{_counted(count, ids)}")
     unmatched = comparison.unmatched
     for name, count, ids in (
         ("only in A", unmatched.num_only_a, unmatched.only_a),
@@ -244,7 +213,6 @@ def _counted(count: int, names: Sequence[str]) -> str:
 
 
 def _print_tasks(tasks: Sequence[TaskDifference]) -> None:
-    """Print a line for every task, the largest losses first."""
     has_several = len({task.env for task in tasks}) > 1
     rows = [
         (
@@ -270,30 +238,25 @@ def _print_verdict(comparison: Comparison) -> None:
             f"{'decided by':14}the {100 * deciding.level:g} % interval, "
             f"{between(deciding, '+.3f')}: above {worst:g} it passes, else below {fails} it fails"
         )
-    _print_sentence(f"{comparison.verdict}: {_reason(comparison)}")
-
-
-def _reason(comparison: Comparison) -> str:
-    margin, deciding = comparison.margin, comparison.deciding_interval
     if comparison.way_out:
-        return comparison.way_out
-    if margin is None:
-        return "the environments are judged one by one"
-    if comparison.verdict == "FAIL":
-        return f"B is worse {f'by more than {margin:g}' if comparison.is_strict else 'than A'}"
-    if deciding is not None and deciding.low > 0.0:
-        return "B is better than A"
-    return f"B is not worse by {margin:g} or more"
+        reason = comparison.way_out
+    elif margin is None:
+        reason = "the environments are judged one by one"
+    elif comparison.verdict == "FAIL":
+        reason = f"B is worse {f'by more than {margin:g}' if comparison.is_strict else 'than A'}"
+    elif deciding is not None and deciding.low > 0.0:
+        reason = "B is better than A"
+    else:
+        reason = f"B is not worse by {margin:g} or more"
+    _print_sentence(f"{comparison.verdict}: {reason}")
 
 
 def _print_sentence(text: str) -> None:
-    """Print a sentence in as many lines as it takes."""
     for line in textwrap.wrap(text, _WIDTH, subsequent_indent=" " * _INDENT):
         result(line)
 
 
 def _short(text: str, max_characters: int) -> str:
-    """Cut a text as it will be shown."""
     return one_line(harmless(text), max_characters)
 
 

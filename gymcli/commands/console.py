@@ -21,8 +21,8 @@ __all__ = [
     "LOGGER",
     "UNSAFE",
     "SafeStream",
+    "announce",
     "display_of",
-    "flush_results",
     "guard_descriptors",
     "harmless",
     "hide",
@@ -43,7 +43,6 @@ __all__ = [
 
 LOGGER = logging.getLogger(__name__)
 """Logs what is printed to stderr as well; --verbose leaves it out."""
-
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -65,14 +64,8 @@ class SafeStream:
     """A text stream that writes whole lines, scrubbed and harmless, to another one.
 
     A line waits for its newline, or for a flush, so that a secret that is written piece by piece is
-    found too. A stream that fails once is not written any more.
-
-    Args:
-        beneath: Where the text goes.
-        scrubber: Takes the secrets out.
-        is_display: Let escape sequences through: for a live display, which writes no model text.
-        is_needed: Raise the first failure; else what cannot be written is dropped.
-
+    found too. `is_display` lets escape sequences through, for a live display, which writes no model
+    text. A stream that fails once is not written any more; `is_needed` raises that failure.
     """
 
     def __init__(
@@ -111,13 +104,7 @@ class SafeStream:
             self.write(line)
 
     def flush(self) -> None:
-        """Write what was held back, and flush the stream beneath.
-
-        Raises:
-            OutputError: The stream is needed and cannot be written.
-            BrokenPipeError: Its reader has left.
-
-        """
+        """Write what was held back, and flush the stream beneath."""
         with self._lock:
             held, self._held = self._held, ""
             self._write(held, flushes=True)
@@ -225,12 +212,9 @@ def hide(secrets: Iterable[str]) -> None:
 
 
 def scrubbed(text: str, stream: TextIO | None = None) -> str:
-    """Return a text without the secrets that a stream hides: before it is cut, or goes elsewhere.
+    """Return a text without the secrets that a stream, or else stderr, hides.
 
-    Args:
-        text: The text.
-        stream: The stream; None: stderr.
-
+    A text is scrubbed before it is cut, since a part of a secret is not found.
     """
     scrubber = getattr(sys.stderr if stream is None else stream, "scrubber", NOTHING_SECRET)
     assert isinstance(scrubber, Scrubber)
@@ -268,8 +252,9 @@ def result(text: str = "") -> None:
     _print(text, results())
 
 
-def flush_results() -> None:
-    """Send what was printed so far to the reader of stdout."""
+def announce(address: str) -> None:
+    """Print the address of a server to stdout at once."""
+    result(address)
     results().flush()
 
 
@@ -306,16 +291,14 @@ def _print(text: str, stream: TextIO) -> None:
     stream.write(shown + "\n")
 
 
-def print_json(data: bytes, *, indent: int = 2) -> None:
-    """Print encoded JSON to stdout; what a terminal would obey is escaped as JSON escapes it.
+def print_json(value: object, *, indent: int = 2) -> None:
+    """Print a value, or bytes that are JSON already; `indent` 0 prints one line.
 
-    Args:
-        data: The encoded value.
-        indent: Spaces of each level; 0 prints one line.
-
+    What a terminal would obey is escaped as JSON escapes it.
     """
     import msgspec  # late: heavy
 
+    data = value if isinstance(value, bytes) else msgspec.json.encode(value)
     text = UNSAFE.sub(_json_escaped, msgspec.json.format(data, indent=indent or -1).decode())
     if "utf" not in (results().encoding or "utf-8").lower():
         text = _NOT_ASCII.sub(_json_escaped, text)

@@ -10,21 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gymcli.commands.console import message, one_line, print_json, print_table, result, warn
-from gymcli.commands.options import JsonOption, key_values, with_expanded_options
+from gymcli.commands.options import EnvArgOption, JsonOption, key_values, with_expanded_options
 from gymcli.errors import TasksError, UsageError
 from gymcli.runner.run_options import IdFieldOption, PromptOption, RowOptions
 from gymcli.secrets import REDACTED, scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.data.statistics import Spread, Statistics
-    from gymcli.data.task_files import GeneratedComparison
-    from gymcli.store.tasks import RowProblem
 
 __all__ = ["app", "warn_of_redacted"]
 
 _SPREAD_COLUMNS = ("mean", "standard_deviation", "min", "median", "p90", "p99", "max")
 _MAX_TOOLS = 10
 
+_FilesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
+    ),
+]
 _OutOption = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="The file to write (.gz, .zst); else rows are printed."),
@@ -32,14 +36,7 @@ _OutOption = Annotated[
 
 
 def _write_rows(lines: Iterable[bytes], out: Path | None, *, inputs: Iterable[Path] = ()) -> None:
-    """Print rows, each a line of JSON, or write them to a file that is none of `inputs`.
-
-    Keys in use are taken out of a file, and a warning says of how many rows.
-
-    Raises:
-        UsageError: The file cannot be written.
-
-    """
+    """Print rows, each a line of JSON, or write them, without keys, to a file not of `inputs`."""
     from gymcli.data.output import whole_file
 
     if out is None:
@@ -91,32 +88,21 @@ def generate(
         if num is not None or seed is not None or out is not None:
             raise UsageError("--check compares with what ships: it takes no -n, --seed or -o")
         names = envs or [name for name in Registry.names() if shipped_tasks(name)]
-        _print_comparisons([compare_generated(name) for name in names], is_json=json)
+        comparisons = [compare_generated(name) for name in names]
+        if json:
+            print_json(comparisons)
+        else:
+            for one in comparisons:
+                status = "ok" if one.difference is None else f"FAILED {one_line(one.difference)}"
+                result(f"{one.env}: {one.num_rows} rows: {status}")
+        if any(one.difference is not None for one in comparisons):
+            raise typer.Exit(3)
         return
     if json:
         raise UsageError("--json is for --check; rows are JSON already")
     if envs is None or len(envs) != 1:
         raise UsageError("name one environment (gym envs lists them), or compare with --check")
     _write_rows(generated_rows(envs[0], num, seed=seed or 0), out)
-
-
-def _print_comparisons(comparisons: list[GeneratedComparison], *, is_json: bool) -> None:
-    """Print how generated rows compare with the shipped ones.
-
-    Raises:
-        typer.Exit: They differ for an environment; exit code 3.
-
-    """
-    import msgspec
-
-    if is_json:
-        print_json(msgspec.json.encode(comparisons))
-    else:
-        for one in comparisons:
-            status = "ok" if one.difference is None else f"FAILED {one_line(one.difference)}"
-            result(f"{one.env}: {one.num_rows} rows: {status}")
-    if any(one.difference is not None for one in comparisons):
-        raise typer.Exit(3)
 
 
 def pull(
@@ -133,8 +119,7 @@ def pull(
         str | None, typer.Option(help="Branch, tag or commit of the data set.")
     ] = None,
     map_file: Annotated[
-        Path | None,
-        typer.Option("--map", help="YAML file that says how columns become fields."),
+        Path | None, typer.Option("--map", help="YAML file that says how columns become fields.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
     skip_bad: Annotated[
@@ -192,19 +177,8 @@ def render(
     _write_rows(lines, out, inputs=[Path(file)] if prompt is None else [Path(file), prompt])
 
 
-def stats(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
-        ),
-    ],
-    prompt: PromptOption = None,
-    json: JsonOption = False,
-) -> None:
+def stats(files: _FilesArgument, prompt: PromptOption = None, json: JsonOption = False) -> None:
     """Describe task files: how many, how long, how many turns, tools, images, which values."""
-    import msgspec
-
     from gymcli.data.statistics import describe_tasks
 
     found = describe_tasks(files, prompt=prompt)
@@ -213,7 +187,7 @@ def stats(
     if found.num_wrong:
         warn(f"{found.num_wrong} rows are wrong and not counted; gym data validate says why")
     if json:
-        print_json(msgspec.json.encode(found))
+        print_json(found)
         return
     _print_statistics(found)
 
@@ -239,8 +213,8 @@ def _print_statistics(found: Statistics) -> None:
 
 
 def _row(name: str, spread: Spread) -> tuple[str, ...]:
-    numbers = (f"{getattr(spread, key):.10g}" for key in _SPREAD_COLUMNS[2:])
     means = (f"{spread.mean:.2f}", f"{spread.standard_deviation:.2f}")
+    numbers = (f"{getattr(spread, key):.10g}" for key in _SPREAD_COLUMNS[2:])
     return (name.replace("_", " "), str(spread.num), *means, *numbers)
 
 
@@ -250,20 +224,13 @@ def _counts(counts: dict[str, int]) -> str:
 
 @with_expanded_options
 def validate(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE", help="JSONL files (.gz, .zst), or an environment for its own tasks."
-        ),
-    ],
+    files: _FilesArgument,
     *,
     env: Annotated[
         str | None,
         typer.Option(help="Check fields and tools; the environment of rows that name none."),
     ] = None,
-    env_arg: Annotated[
-        list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
-    ] = None,
+    env_arg: EnvArgOption = None,
     row_options: RowOptions,
     json: JsonOption = False,
 ) -> None:
@@ -275,18 +242,17 @@ def validate(
 
     from gymcli.data.task_files import validate as validate_files
 
-    found = validate_files(
-        files,
-        env=env,
-        env_args=key_values("--env-arg", env_arg or ()),
-        **vars(row_options),
-    )
+    env_args = key_values("--env-arg", env_arg or ())
+    found = validate_files(files, env=env, env_args=env_args, **vars(row_options))
     for text in found.warnings:
         warn(text)
     if json:
-        problems = [_located(problem, found.files) for problem in found.problems]
+        problems = [
+            {"place": one.place, **_location(one.place, found.files), "reason": one.reason}
+            for one in found.problems
+        ]
         report = {**msgspec.to_builtins(found), "problems": problems}
-        print_json(msgspec.json.encode(report))
+        print_json(report)
     else:
         for problem in found.problems:
             result(str(problem))
@@ -298,12 +264,11 @@ def validate(
         raise typer.Exit(2)
 
 
-def _located(problem: RowProblem, files: list[str]) -> dict[str, str | int | None]:
-    file, line = problem.place, None
-    if file not in files:
-        file, _, number = file.rpartition(":")
-        line = int(number)
-    return {"place": problem.place, "file": file, "line": line, "reason": problem.reason}
+def _location(place: str, files: list[str]) -> dict[str, str | int | None]:
+    if place in files:
+        return {"file": place, "line": None}
+    file, _, line = place.rpartition(":")
+    return {"file": file, "line": int(line)}
 
 
 app = typer.Typer(
@@ -311,8 +276,5 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-app.command("validate")(validate)
-app.command("render")(render)
-app.command("generate")(generate)
-app.command("stats")(stats)
-app.command("pull")(pull)
+for command in (validate, render, generate, stats, pull):
+    app.command()(command)

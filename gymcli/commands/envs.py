@@ -12,6 +12,9 @@ from gymcli.errors import EnvironmentImportError, UsageError
 
 __all__ = ["envs"]
 
+_FILTERS = ("structure", "capability", "domain", "task_type", "verification")
+"""The properties by which environments are chosen, each by the option of its name."""
+
 
 def envs(
     name: Annotated[
@@ -31,25 +34,17 @@ def envs(
     json: JsonOption = False,
 ) -> None:
     """List the environments, or describe one."""
-    import msgspec
-
     from gymcli.environment.registry import Registry, describe
 
-    given = {
-        "structure": structure,
-        "capability": capability,
-        "domain": domain,
-        "task_type": task_type,
-        "verification": verification,
-    }
-    wanted = {column: text for column, text in given.items() if text is not None}
+    given = (structure, capability, domain, task_type, verification)
+    wanted = {name: text for name, text in zip(_FILTERS, given, strict=True) if text is not None}
     registry = Registry((name,) if name else ())
     if name is not None:
         if wanted:
             raise UsageError(f"options choose from the list of all; leave {name} out")
         found = describe(registry.find(name))
         if json:
-            print_json(msgspec.json.encode(found))
+            print_json(found)
             return
         for key, value in found.items():
             result(f"{key.replace('_', ' '):16}{_shown(value)}")
@@ -61,29 +56,17 @@ def envs(
         except EnvironmentImportError as error:
             described.append({"name": known, "description": "", "error": scrubbed(str(error))})
     for column, text in wanted.items():
-        described = _chosen(described, column, text)
+        values = sorted({str(one[column]) for one in described if column in one})
+        described = [
+            one for one in described if text.casefold() in str(one.get(column, "")).casefold()
+        ]
+        if not described:
+            what = f"{column.replace('_', ' ')} {text!r}"
+            raise UsageError(f"no environment has the {what}: {', '.join(values)}")
     if json:
-        print_json(msgspec.json.encode(described))
+        print_json(described)
         return
-    _print_table(described)
-
-
-def _chosen(described: list[dict[str, object]], column: str, text: str) -> list[dict[str, object]]:
-    """Return the environments whose property contains a text, in upper or lower case.
-
-    Raises:
-        UsageError: There is no such environment.
-
-    """
-    chosen = [one for one in described if text.casefold() in str(one.get(column, "")).casefold()]
-    if not chosen:
-        known = ", ".join(sorted({str(one[column]) for one in described if column in one}))
-        raise UsageError(f"no environment has the {column.replace('_', ' ')} {text!r}: {known}")
-    return chosen
-
-
-def _print_table(described: list[dict[str, object]]) -> None:
-    columns = ("name", "structure", "capability", "domain", "task_type", "verification")
+    columns = ("name", *_FILTERS)
     rows = [[str(one.get(column, "")) for column in columns] for one in described]
     rows.insert(0, [column.replace("_", " ") for column in columns])
     widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
@@ -94,7 +77,6 @@ def _print_table(described: list[dict[str, object]]) -> None:
 
 
 def _shown(value: object) -> str:
-    """Return a value of the description as a person reads it."""
     if isinstance(value, dict):
         return ", ".join(f"{name}: {kind}" for name, kind in value.items()) or "none"
     if isinstance(value, list):

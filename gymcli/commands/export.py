@@ -12,28 +12,26 @@ import typer
 
 from gymcli.commands.console import print_json, result, warn
 from gymcli.commands.data import warn_of_redacted
-from gymcli.commands.options import JsonOption
+from gymcli.commands.options import JsonOption, LineEnvOption, RunsArgument
 from gymcli.errors import FilterError, UsageError
 from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
-    from gymcli.data.exporters import Exporter, ExportSource
     from gymcli.store.run_index import RunIndex
 
 __all__ = ["export"]
 
+_NOTHING = "nothing is selected; nothing was written"
+
 
 def export(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
-    ],
+    runs: RunsArgument,
     to: Annotated[
         Literal["sft", "dpo", "jsonl", "parquet", "csv", "nemo-gym"],
         typer.Option(help="The format."),
     ],
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The file: .jsonl, .csv (.gz, .zst) or .parquet."),
+        Path, typer.Option("--out", "-o", help="The file: .jsonl, .csv (.gz, .zst) or .parquet.")
     ],
     where: Annotated[
         str | None,
@@ -42,9 +40,7 @@ def export(
     completion: Annotated[
         bool, typer.Option("--completion", help="sft: prompt and completion apart.")
     ] = False,
-    env: Annotated[
-        str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
-    ] = None,
+    env: LineEnvOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write rollouts to train on (sft, dpo), to look through (csv, parquet) or to go on with.
@@ -54,9 +50,8 @@ def export(
     file is written whole or not at all. docs/export.md shows a row of each format, docs/filters.md
     what --where takes.
     """
-    import msgspec
-
     from gymcli.data.exporters import COMPLETIONS, EXPORTERS, ExportSource
+    from gymcli.data.output import whole_file
 
     if completion and to != "sft":
         raise UsageError(f"--completion goes with --to sft, not with --to {to}")
@@ -67,24 +62,33 @@ def export(
         selected = list(_selected(runs, where, env, stack))
         source = ExportSource(selected, scrubber_of((), os.environ))
         inputs = [file for run in runs for file in (run.iterdir() if run.is_dir() else [run])]
-        num_rows, files = _write(exporter, source, out, inputs)
+        files = [out]
+        if exporter.second_ending:
+            ending = next(ending for ending in exporter.endings if out.name.endswith(ending))
+            files.append(out.with_name(out.name.removesuffix(ending) + exporter.second_ending))
+        opened = [stack.enter_context(whole_file(path, inputs=inputs)) for path in files]
+        num_rows = exporter.write(source, *opened)
+        left_out = ", ".join(f"{reason}: {n}" for reason, n in source.left_out.most_common())
+        if not num_rows:
+            names = ", ".join(str(run.path) for run, _ in source.runs)
+            why = f"nothing was written; left out: {left_out}" if left_out else _NOTHING
+            raise UsageError(f"{names}: {why}")
     for text in source.warnings:
         warn(text)
     warn_of_redacted(out, source.num_redacted)
     if json:
-        report = {"format": to, "num_rows": num_rows, "left_out": source.left_out, "files": files}
-        print_json(msgspec.json.encode(report))
+        report = {"format": to, "num_rows": num_rows, "left_out": source.left_out}
+        print_json({**report, "files": [str(path) for path in files]})
         return
     result(f"rows          {num_rows}")
-    if source.left_out:
-        result(f"left out      {_left_out(source)}")
-    result(f"files         {', '.join(files)}")
+    if left_out:
+        result(f"left out      {left_out}")
+    result(f"files         {', '.join(map(str, files))}")
 
 
 def _selected(
     runs: Sequence[Path], where: str | None, env: str | None, stack: ExitStack
 ) -> Iterator[tuple[RunIndex, list[int]]]:
-    """Open each run, and yield it with its selected rows."""
     from gymcli.metrics.filters import parse_filter
     from gymcli.runner.measure import index_run
     from gymcli.store.rollout_files import ROLLOUTS, torn_line_warning
@@ -103,32 +107,3 @@ def _selected(
             yield index, index.select(wanted)
         except FilterError as error:
             raise FilterError(f"{run}: {error}") from error
-
-
-def _write(
-    exporter: Exporter, source: ExportSource, out: Path, inputs: Sequence[Path]
-) -> tuple[int, list[str]]:
-    """Write all files of a format, all or none; return the number of rows, and the names."""
-    from gymcli.data.output import whole_file
-
-    paths = [out]
-    if exporter.second_ending:
-        ending = next(ending for ending in exporter.endings if out.name.endswith(ending))
-        paths.append(out.with_name(out.name.removesuffix(ending) + exporter.second_ending))
-    with ExitStack() as files:
-        opened = [files.enter_context(whole_file(path, inputs=inputs)) for path in paths]
-        num_rows = exporter.write(source, *opened)
-        if not num_rows:
-            raise _nothing(source)
-    return num_rows, [str(path) for path in paths]
-
-
-def _nothing(source: ExportSource) -> UsageError:
-    names = ", ".join(str(run.path) for run, _ in source.runs)
-    if not source.left_out:
-        return UsageError(f"{names}: nothing is selected; nothing was written")
-    return UsageError(f"{names}: nothing was written; left out: {_left_out(source)}")
-
-
-def _left_out(source: ExportSource) -> str:
-    return ", ".join(f"{reason}: {count}" for reason, count in source.left_out.most_common())

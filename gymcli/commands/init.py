@@ -9,14 +9,16 @@ import typer
 
 from gymcli.commands.console import message, result
 
-__all__ = ["init"]
+__all__ = ["Pattern", "init"]
+
+Pattern = Literal["single-step", "multi-step", "multi-turn", "judge", "game"]
+"""The kinds of environments to begin with; each is a file in gymcli/checks/templates."""
 
 
 def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A Python name, as demo_env.")],
     pattern: Annotated[
-        Literal["single-step", "multi-step", "multi-turn", "judge", "game"],
-        typer.Option(help="What kind of environment to begin with."),
+        Pattern, typer.Option(help="What kind of environment to begin with.")
     ] = "single-step",
 ) -> None:
     """Write NAME.py, test_NAME.py and NAME.jsonl into this folder.

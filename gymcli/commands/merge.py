@@ -16,8 +16,6 @@ from gymcli.secrets import scrubber_of
 
 __all__ = ["merge"]
 
-_ROLLOUTS_ALONE = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-
 
 def merge(
     runs: Annotated[
@@ -45,7 +43,7 @@ def merge(
     from gymcli.runner.merging import Merging
 
     merging = Merging(runs, warn=warn, scrubber=scrubber_of((), os.environ))
-    if out.name.endswith(_ROLLOUTS_ALONE):
+    if out.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
         from gymcli.data.output import whole_file  # late: a run needs none of it
 
         if out.exists():
@@ -53,14 +51,14 @@ def merge(
         with whole_file(out) as file:
             num_rollouts = merging.write_rollouts(file)
         if json:
-            print_json(msgspec.json.encode({"file": str(out), "num_rollouts": num_rollouts}))
+            print_json({"file": str(out), "num_rollouts": num_rollouts})
         else:
             result(f"rollouts      {num_rollouts}")
             result(f"files         {out}")
         return
     metrics = merging.write_run(out, env=env)
     if json:
-        print_json(msgspec.json.encode({"run": str(out), **msgspec.to_builtins(metrics)}))
+        print_json({"run": str(out), **msgspec.to_builtins(metrics)})
         return
     print_summary(metrics)
     result(f"files         {out}")

@@ -11,7 +11,7 @@ import typer
 
 from gymcli.commands.ci import CiOptions, CiRequest
 from gymcli.commands.console import harmless, print_json, result, warn
-from gymcli.commands.options import JsonOption, with_expanded_options
+from gymcli.commands.options import JsonOption, RunsArgument, with_expanded_options
 from gymcli.commands.summary import (
     print_advice,
     print_curves,
@@ -25,16 +25,14 @@ from gymcli.secrets import scrubber_of
 
 if TYPE_CHECKING:
     from gymcli.metrics.aggregate import Aggregator
-    from gymcli.metrics.results import RunMetrics, TaskMetrics
+    from gymcli.metrics.results import RunMetrics
 
 __all__ = ["metrics"]
 
 
 @with_expanded_options
 def metrics(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
-    ],
+    runs: RunsArgument,
     *,
     env: Annotated[
         str | None,
@@ -61,8 +59,7 @@ def metrics(
         ),
     ] = False,
     margin: Annotated[
-        float | None,
-        typer.Option(help="With --power: a difference, for the tasks that it takes."),
+        float | None, typer.Option(help="With --power: a difference, for the tasks that it takes.")
     ] = None,
     ci_options: CiOptions,
     json: JsonOption = False,
@@ -90,12 +87,20 @@ def metrics(
         if not ci.is_empty:
             judged.append(ci.report(run, aggregator, numbers, env=env, by=fields))
         if json:
-            reports.append({**_report(run, numbers, tasks), **ci.as_json(judged)})
+            by_tasks = {} if tasks is None else {"tasks": tasks}
+            found = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), **by_tasks}
+            reports.append({**found, **ci.as_json(judged)})
         elif not power and not ci.prints_file:
             if number:
                 result()
             result(f"{run}")
-            _show(numbers, tasks)
+            print_summary(numbers, with_doubts=False)
+            print_curves(numbers)
+            print_slices(numbers)
+            if tasks is not None:
+                result()
+                print_tasks(tasks)
+            print_advice(numbers)
     report: dict[str, object] = reports[0] if len(reports) == 1 else {"runs": reports}
     if power:
         from gymcli.metrics.planning import plans
@@ -105,14 +110,13 @@ def metrics(
         if not json:
             print_plans(planned)
     if json:
-        print_json(msgspec.json.encode(report))
+        print_json(report)
     ci.show(judged, is_json=json)
     ci.write(judged, env=env, by_task=by_task)
     ci.end(judged)
 
 
 def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, RunMetrics]:
-    """Count a run, write its numbers into its directory, and warn of what is wrong with it."""
     import msgspec
 
     from gymcli.runner.measure import measure
@@ -132,22 +136,3 @@ def _count(run: Path, env: str | None, by: Sequence[str]) -> tuple[Aggregator, R
     if not numbers.num_scored:
         warn(f"{run}: nothing is scored")
     return aggregator, numbers
-
-
-def _report(run: Path, numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> dict[str, object]:
-    """Return what --json has of one run."""
-    import msgspec
-
-    report: dict[str, object] = {"run": harmless(str(run)), **msgspec.structs.asdict(numbers)}
-    return report if tasks is None else {**report, "tasks": tasks}
-
-
-def _show(numbers: RunMetrics, tasks: list[TaskMetrics] | None) -> None:
-    """Print the numbers of one run."""
-    print_summary(numbers, with_doubts=False)
-    print_curves(numbers)
-    print_slices(numbers)
-    if tasks is not None:
-        result()
-        print_tasks(tasks)
-    print_advice(numbers)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, result, warn
+from gymcli.commands.console import announce, warn
 from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
+from gymcli.commands.options import HostOption, PortOption
 from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
@@ -23,8 +24,8 @@ __all__ = ["mock"]
 
 def mock(
     behaviour: Annotated[str, typer.Option(help="echo, fixed:TEXT or script:FILE.jsonl.")] = "echo",
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 0,
     model: Annotated[
         list[str] | None,
         typer.Option(help="A model to serve; without this option, every name.", metavar="NAME"),
@@ -61,8 +62,7 @@ def mock(
         str | None, typer.Option(metavar="20s|for-ever", help="Return after this time.")
     ] = None,
     record: Annotated[
-        Path | None,
-        typer.Option(help="Ask --base-url and write its answers to this script file."),
+        Path | None, typer.Option(help="Ask --base-url and write its answers to this script file.")
     ] = None,
     base_url: Annotated[str | None, typer.Option(help="The endpoint to record.")] = None,
     log: Annotated[
@@ -103,12 +103,7 @@ def mock(
     if not is_loopback(host):
         warn(f"--host {host}: other machines may reach the server")
     allow_open_files(MOST_OPEN_FILES)
-    run_async(serve(server, _announce, with_parent=with_parent))
-
-
-def _announce(base_url: str) -> None:
-    result(base_url)
-    flush_results()
+    run_async(serve(server, announce, with_parent=with_parent))
 
 
 def _key(variable: str | None) -> str | None:

@@ -8,7 +8,8 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, NamedTuple, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
@@ -24,8 +25,14 @@ if TYPE_CHECKING:
     from gymcli.store.manifest import Manifest
 
 __all__ = [
-    "DefaultRoles",
+    "EnvArgOption",
+    "HostOption",
     "JsonOption",
+    "LineEnvOption",
+    "OwnEnvArgOption",
+    "PortOption",
+    "RoleParamOption",
+    "RunsArgument",
     "check_cluster_options",
     "check_parameters",
     "check_role_parameters",
@@ -40,13 +47,29 @@ __all__ = [
 ]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+EnvArgOption = Annotated[
+    list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
+]
+OwnEnvArgOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the environment.")
+]
+LineEnvOption = Annotated[
+    str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
+]
+RoleParamOption = Annotated[
+    list[str] | None, typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role.")
+]
+RunsArgument = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
+]
+HostOption = Annotated[str, typer.Option(help="Where to listen.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")]
 
 
 def with_expanded_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command in which each parameter of a dataclass type becomes one option a field.
+    """Return a command with an option for each field of its parameters that are dataclasses.
 
-    The fields, which all have defaults, take the place of the parameter: their annotations are
-    what Typer reads. The function is called with an instance of the dataclass.
+    All fields have defaults, and annotations that Typer reads.
     """
     kinds: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
@@ -83,23 +106,13 @@ _NO_PARAMETERS = ("model", "messages", "input", "tools", "stream", "n", "store",
 
 
 def check_cluster_options(engine: str, address: str | None, num_workers: int | None) -> None:
-    """Refuse options of a cluster where none is used.
-
-    Raises:
-        UsageError: They are given.
-
-    """
+    """Refuse options of a cluster where none is used."""
     if engine == "local" and (address is not None or num_workers is not None):
         raise UsageError("--address and --workers are options of --engine ray; give that as well")
 
 
 def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
-    """Split `key=value` texts.
-
-    Raises:
-        UsageError: A text has no `=`, or nothing before it, or is not Unicode.
-
-    """
+    """Split `key=value` texts."""
     pairs: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -112,27 +125,31 @@ def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
 
 
 def parameters(given: Iterable[str], *, option: str = "--param") -> dict[str, object]:
-    """Read request parameters: a value is JSON if it parses as JSON, else text.
+    """Read request parameters: a value is JSON if it parses as JSON, else text."""
+    import msgspec  # late: heavy
 
-    Raises:
-        UsageError: A text is not `key=value`, names no parameter, or has a value that looks like
-            JSON and cannot be sent.
-
-    """
-    pairs = key_values(option, given)
-    for name in pairs:
+    values: dict[str, object] = {}
+    for name, text in key_values(option, given).items():
+        place = f"{option} {name}"
         if name in _NO_PARAMETERS:
-            raise UsageError(f"{option} {name}: is no sampling parameter; gymcli sets it itself")
-    return {name: _value(f"{option} {name}", text) for name, text in pairs.items()}
+            raise UsageError(f"{place}: is no sampling parameter; gymcli sets it itself")
+        try:
+            values[name] = msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            if text.lstrip().startswith(("{", "[")):
+                raise UsageError(
+                    f"{place}: is not JSON: {error}; text that looks like it goes in quotes"
+                ) from error
+            if _is_not_finite(text):
+                raise UsageError(
+                    f"{place}: must be a finite number; as text, give it in quotes"
+                ) from error
+            values[name] = text
+    return values
 
 
 def roles(given: Iterable[str]) -> dict[str, RoleSource]:
-    """Find the models that `--role ROLE=NAME_OR_URL` names.
-
-    Raises:
-        UsageError: One of them is not known, or an address is wrong or serves several models.
-
-    """
+    """Find the models that `--role ROLE=NAME_OR_URL` names."""
     from gymcli.models.roles import needs_model, role_sources
     from gymcli.models.settings import load_settings, served_model
 
@@ -151,27 +168,25 @@ def roles(given: Iterable[str]) -> dict[str, RoleSource]:
     return _hidden(role_sources(specs, load_settings(), os.environ))
 
 
-class DefaultRoles(NamedTuple):
-    """The models of roles that gym.toml or the record of a run names."""
+def resolved_roles(
+    recorded: Mapping[str, str] | None = None,
+) -> tuple[dict[str, RoleSource], dict[str, str]]:
+    """Find the models of gym.toml's `[roles]`, or those recorded in a run.
 
-    sources: dict[str, RoleSource]
-    missing: dict[str, str]
-    """By role, why it has no model."""
-
-
-def resolved_roles(recorded: Mapping[str, str] | None = None) -> DefaultRoles:
-    """Find the models of gym.toml's `[roles]`, or those recorded in a run."""
+    The second dict says, by role, why one has no model.
+    """
     from gymcli.models.roles import role_sources
     from gymcli.models.settings import load_settings
 
     settings = load_settings()
-    found = DefaultRoles({}, {})
+    sources: dict[str, RoleSource] = {}
+    missing: dict[str, str] = {}
     for role, spec in (settings.roles if recorded is None else recorded).items():
         try:
-            found.sources.update(_hidden(role_sources({role: spec}, settings, os.environ)))
+            sources |= _hidden(role_sources({role: spec}, settings, os.environ))
         except UsageError as error:
-            found.missing[role] = str(error)
-    return found
+            missing[role] = str(error)
+    return sources, missing
 
 
 def settings_secrets() -> tuple[str, ...]:
@@ -184,19 +199,13 @@ def settings_secrets() -> tuple[str, ...]:
 
 
 def _hidden(sources: dict[str, RoleSource]) -> dict[str, RoleSource]:
-    """Return the models of roles; none of their secrets is printed from here on."""
     for source in sources.values():
         hide(() if isinstance(source, str) else source.secrets)
     return sources
 
 
 def role_params(given: Iterable[str]) -> dict[str, dict[str, object]]:
-    """Read request parameters of roles: `role.key=value`.
-
-    Raises:
-        UsageError: A text is not `role.key=value`, or names no parameter.
-
-    """
+    """Read request parameters of roles: `role.key=value`."""
     params: dict[str, dict[str, object]] = {}
     for text in given:
         role, dot, rest = text.partition(".")
@@ -215,15 +224,7 @@ def judges_of(
 ) -> Judges:
     """Return who plays the roles: the models of the options, else of the run, else of gym.toml.
 
-    Args:
-        role: Texts of `--role`.
-        role_param: Texts of `--role-param`.
-        concurrency: Requests under way at once at each model.
-        manifest: The run whose roles are played again; its record takes the place of gym.toml.
-
-    Raises:
-        UsageError: A text is wrong, or a model is not known.
-
+    `manifest` is of the run whose roles are played again; its record takes gym.toml's place.
     """
     from gymcli.runner.judges import Judges  # late: heavy
 
@@ -233,9 +234,9 @@ def judges_of(
     if manifest is not None:
         recorded = {name: spec for name, spec in manifest.roles.items() if name not in sources}
         params = {**manifest.role_params, **params}
-    defaults = resolved_roles(recorded)
-    sources = {**defaults.sources, **sources}
-    missing = {name: text for name, text in defaults.missing.items() if name not in sources}
+    defaults, missing = resolved_roles(recorded)
+    sources = {**defaults, **sources}
+    missing = {name: text for name, text in missing.items() if name not in sources}
     check_role_parameters(params, sources)
     others = NOTHING_SECRET.also(settings_secrets())
     return Judges(sources, params, concurrency, given, missing, others)
@@ -244,12 +245,7 @@ def judges_of(
 def check_parameters(
     params: Mapping[str, object], endpoint: Endpoint | None, *, option: str = "--param"
 ) -> None:
-    """Refuse request parameters that cannot be sent, or must not be written to run.json.
-
-    Raises:
-        UsageError: A number is not finite, or a value holds a secret of the endpoint.
-
-    """
+    """Refuse numbers that are not finite, and secrets, which must not be written to run.json."""
     import msgspec  # late: heavy
 
     secrets = endpoint.secrets if endpoint is not None else ()
@@ -269,35 +265,12 @@ def check_parameters(
 def check_role_parameters(
     params: Mapping[str, Mapping[str, object]], sources: Mapping[str, RoleSource]
 ) -> None:
-    """Refuse request parameters of roles as `check_parameters` does those of the policy.
-
-    Raises:
-        UsageError: A number is not finite, or a value holds a secret of the role's endpoint.
-
-    """
+    """Refuse request parameters of roles as `check_parameters` does those of the policy."""
     for role, own in params.items():
         source = sources.get(role)
         endpoint = None if isinstance(source, str) else source
         prefixed = {f"{role}.{name}": value for name, value in own.items()}
         check_parameters(prefixed, endpoint, option="--role-param")
-
-
-def _value(place: str, text: str) -> object:
-    import msgspec  # late: heavy
-
-    try:
-        value: object = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        if text.lstrip().startswith(("{", "[")):
-            raise UsageError(
-                f"{place}: is not JSON: {error}; text that looks like it goes in quotes"
-            ) from error
-        if _is_not_finite(text):
-            raise UsageError(
-                f"{place}: must be a finite number; as text, give it in quotes"
-            ) from error
-        return text
-    return value
 
 
 def _is_not_finite(text: str) -> bool:

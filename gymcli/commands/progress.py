@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from gymcli.commands.console import display_of, message, scrub_display
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 __all__ = ["Progress"]
-
-_BAR_WIDTH = 30
 
 
 class Progress:
@@ -58,7 +55,6 @@ class Progress:
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        """Start the live display where there is a terminal."""
         is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         if not self._is_quiet and self.num_left and is_terminal:
             from rich.console import Console  # late: heavy
@@ -70,13 +66,7 @@ class Progress:
             scrub_display()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End the live display and print the final state as a line that stays."""
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -87,16 +77,17 @@ class Progress:
     @asynccontextmanager
     async def ticking(self) -> AsyncIterator[None]:
         """Print a plain line every few seconds while the block lasts, even when nothing ends."""
-        ticking = asyncio.create_task(self._tick())
+
+        async def tick() -> None:
+            while self._live is None:
+                await asyncio.sleep(self._plain_seconds)
+                self.print_line()
+
+        ticking = asyncio.create_task(tick())
         try:
             yield
         finally:
             ticking.cancel()
-
-    async def _tick(self) -> None:
-        while self._live is None:
-            await asyncio.sleep(self._plain_seconds)
-            self.print_line()
 
     @property
     def num_ended(self) -> int:
@@ -115,16 +106,12 @@ class Progress:
     def print_line(self) -> None:
         """Print the state in one line."""
         if not self._is_quiet:
-            message("  ".join([self._share(), *self._pace(), *self._quality()]))
-
-    def _share(self) -> str:
-        return f"{self.num_ended}/{self.num_left}"
+            message("  ".join([*self._pace(), *self._quality()]))
 
     def _pace(self) -> list[str]:
-        """Return the rate of attempts, and the time left or, at the end, the time it took."""
         elapsed = max(time.monotonic() - self._started, 1e-9)
         rate = self.num_ended / elapsed
-        parts = [f"{rate:.1f}/s"]
+        parts = [f"{self.num_ended}/{self.num_left}", f"{rate:.1f}/s"]
         if self.num_ended == self.num_left:
             parts.append(f"in {elapsed:.1f} s" if elapsed < 10 else f"in {_duration(elapsed)}")
         elif self.num_ended:
@@ -132,7 +119,6 @@ class Progress:
         return parts
 
     def _quality(self) -> list[str]:
-        """Return the mean reward so far, tokens per second, and failures by class."""
         elapsed = max(time.monotonic() - self._started, 1e-9)
         parts = []
         if self.num_scored and self._has_one_scale:
@@ -145,15 +131,14 @@ class Progress:
         return parts
 
     def _rendered(self) -> Group:
-        """Return the live display: a bar with the pace, and the quality under it."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
         head = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=self.num_left, completed=self.num_ended, width=_BAR_WIDTH)
-        head.add_row(bar, Text(self._share()), *(Text(part) for part in self._pace()))
+        bar = ProgressBar(total=self.num_left, completed=self.num_ended, width=30)
+        head.add_row(bar, *map(Text, self._pace()))
         below = Text("  ".join(self._quality()) or "waiting for the first answers")
         return Group(head, below)
 

@@ -10,7 +10,7 @@ import typer
 
 from gymcli.commands.ci import CiRequest, GateOptions
 from gymcli.commands.console import harmless, message, warn
-from gymcli.commands.options import with_expanded_options
+from gymcli.commands.options import LineEnvOption, RunsArgument, with_expanded_options
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
 
@@ -19,14 +19,10 @@ __all__ = ["report"]
 
 @with_expanded_options
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run directories or rollout files.")
-    ],
+    runs: RunsArgument,
     *,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write, such as run.html.")],
-    env: Annotated[
-        str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
-    ] = None,
+    env: LineEnvOption = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,7 +44,11 @@ def report(
     from gymcli.reporting.run_report import RunReport
     from gymcli.store.rollout_files import torn_line_warning
 
-    _check_replaceable(out, MARK.encode())
+    if out.is_file():
+        with out.open("rb") as file:
+            start = file.read(500)
+        if start and MARK.encode() not in start:
+            raise UsageError(f"{out}: is there already and is no report; give another -o")
     ci = CiRequest(gate_options)
     fields = ci.fields(by or ())
     scrubber = scrubber_of((), os.environ)
@@ -67,22 +67,8 @@ def report(
         verdicts=[found.gates for found in reports],
         clean=lambda text: harmless(scrubber.text(text)),
     )
-    with whole_file(out, inputs=runs) as file:
-        file.write(page.encode())
+    with whole_file(out, inputs=runs) as written:
+        written.write(page.encode())
     message(f"wrote {out}")
     ci.show(reports)
     ci.end(reports)
-
-
-def _check_replaceable(out: Path, mark: bytes) -> None:
-    """Refuse to write over a file that is not a report.
-
-    Raises:
-        UsageError: It is one.
-
-    """
-    if out.is_file():
-        with out.open("rb") as file:
-            start = file.read(500)
-        if start and mark not in start:
-            raise UsageError(f"{out}: is there already and is no report; give another -o")

@@ -6,8 +6,15 @@ from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, message, result, warn
-from gymcli.commands.options import judges_of, key_values
+from gymcli.commands.console import announce, message, warn
+from gymcli.commands.options import (
+    HostOption,
+    OwnEnvArgOption,
+    PortOption,
+    RoleParamOption,
+    judges_of,
+    key_values,
+)
 from gymcli.commands.signals import run_async
 from gymcli.runner.run_options import positive
 
@@ -19,11 +26,9 @@ def serve(
         str,
         typer.Argument(metavar="ENV", help="An environment: NAME, FILE.py:CLASS, MODULE:CLASS."),
     ],
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 8000,
-    env_arg: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the environment.")
-    ] = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
+    env_arg: OwnEnvArgOption = None,
     role: Annotated[
         list[str] | None,
         typer.Option(
@@ -31,10 +36,7 @@ def serve(
             help="A model of the environment: a name in gym.toml, URL#MODEL, local, or oracle.",
         ),
     ] = None,
-    role_param: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role."),
-    ] = None,
+    role_param: RoleParamOption = None,
     concurrency: Annotated[
         int, typer.Option(min=1, help="Requests in flight at once to each model of a role.")
     ] = 64,
@@ -67,9 +69,4 @@ def serve(
     if not is_loopback(host):
         warn(f"--host {host}: other machines may reach the server, which asks for no key")
     message(f"serving {service.found.name}")
-    run_async(serve_until_stopped(service, host=host, port=port, announce=_announce))
-
-
-def _announce(base_url: str) -> None:
-    result(base_url)
-    flush_results()
+    run_async(serve_until_stopped(service, host=host, port=port, announce=announce))

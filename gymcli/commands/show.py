@@ -11,7 +11,7 @@ from gymcli.commands.console import one_line, print_json, result
 from gymcli.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from gymcli.types import Failure, Message, Rollout
+    from gymcli.types import Message
 
 __all__ = ["show"]
 
@@ -36,21 +36,47 @@ def show(
             f"{run}: no attempt of task {task} is on record (gym metrics --by-task lists them)"
         )
     if json:
-        print_json(msgspec.json.encode(found))
+        print_json(found)
         return
     env, task_id, model = map(one_line, (found.env, found.task_id, found.model))
     result(f"{env}  task {task_id}  attempt {found.attempt}  {model}")
     num_prompt_messages = found.num_prompt_messages if isinstance(found, Rollout) else 0
     for number, message in enumerate(found.messages):
         _print_message(message, is_prompt=number < num_prompt_messages)
+    result()
     if isinstance(found, Rollout):
-        _print_score(found)
+        result("── score")
+        _print_fields(
+            {
+                "reward": found.reward,
+                "answer": found.answer,
+                "components": found.components,
+                "metrics": found.metrics,
+                "details": found.details,
+                "stop reason": found.stop_reason,
+                "final state": found.final_state,
+                "tool errors": found.tool_errors,
+                "retries": found.retries,
+                "tokens": msgspec.to_builtins(found.usage),
+                "seconds": round(found.timing.total_seconds, 3),
+            }
+        )
     else:
-        _print_error(found)
+        result("── not scored")
+        _print_fields(
+            {
+                "error": found.error.error_class,
+                "phase": found.error.phase,
+                "message": found.error.message,
+                "where": "\n".join(found.error.frames),
+                "status": found.error.status,
+                "retries": found.retries,
+                "seconds": round(found.timing.total_seconds, 3),
+            }
+        )
 
 
 def _print_message(message: Message, *, is_prompt: bool) -> None:
-    """Print one message under its role; of parts other than text, only the type."""
     result()
     result(f"── {message.role}{' (prompt)' if is_prompt else ''}")
     if message.reasoning:
@@ -73,47 +99,9 @@ def _print_text(text: str, *, mark: str = "") -> None:
         result(f"   {mark}{line}".rstrip())
 
 
-def _print_score(rollout: Rollout) -> None:
+def _print_fields(fields: dict[str, object]) -> None:
     import msgspec
 
-    _print_fields(
-        "score",
-        {
-            "reward": rollout.reward,
-            "answer": rollout.answer,
-            "components": rollout.components,
-            "metrics": rollout.metrics,
-            "details": rollout.details,
-            "stop reason": rollout.stop_reason,
-            "final state": rollout.final_state,
-            "tool errors": rollout.tool_errors,
-            "retries": rollout.retries,
-            "tokens": msgspec.to_builtins(rollout.usage),
-            "seconds": round(rollout.timing.total_seconds, 3),
-        },
-    )
-
-
-def _print_error(failure: Failure) -> None:
-    _print_fields(
-        "not scored",
-        {
-            "error": failure.error.error_class,
-            "phase": failure.error.phase,
-            "message": failure.error.message,
-            "where": "\n".join(failure.error.frames),
-            "status": failure.error.status,
-            "retries": failure.retries,
-            "seconds": round(failure.timing.total_seconds, 3),
-        },
-    )
-
-
-def _print_fields(title: str, fields: dict[str, object]) -> None:
-    import msgspec
-
-    result()
-    result(f"── {title}")
     for name, value in fields.items():
         if value not in (None, {}, "", []):
             shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -37,8 +37,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _REPEAT_SECONDS = 0.2
 """Two of one kind within this time count once: a terminal sends Ctrl-C to the run and to its
 supervisor, which passes it on."""
-_EXIT_SECONDS = 5.0
-"""How long threads may hold up the end of a process."""
 
 
 class _TerminatedError(KeyboardInterrupt):
@@ -67,7 +65,6 @@ class _Interrupter:
         self.handled_at: dict[int, float] = {}
 
     def is_repeated(self, number: int) -> bool:
-        """Return whether a signal of this kind came a moment ago, and remember this one."""
         now = time.monotonic()
         before = self.handled_at.get(number, -_REPEAT_SECONDS)
         if now - before < _REPEAT_SECONDS:
@@ -103,13 +100,9 @@ def exit_at_signals(code: int) -> None:
     An exception would only be printed by the threads and `atexit` functions that still run, and
     would not end them.
     """
-
-    def exit_now(number: int, frame: FrameType | None) -> None:
-        os._exit(code)
-
     for number in _SIGNALS:
         if _interrupter_of(signal.getsignal(number)) is not None:
-            signal.signal(number, exit_now)
+            signal.signal(number, lambda _number, _frame: os._exit(code))
 
 
 def exit_despite_threads(code: int) -> None:
@@ -118,7 +111,7 @@ def exit_despite_threads(code: int) -> None:
 
     def exit_late() -> None:
         main.join()
-        time.sleep(_EXIT_SECONDS)
+        time.sleep(5.0)
         _exit_at_once(code)
 
     threading.Thread(target=exit_late, daemon=True).start()

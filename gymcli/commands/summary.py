@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from gymcli.reporting.formatting import between, cost, number, share
 
 if TYPE_CHECKING:
     from gymcli.metrics.planning import Plan
-    from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
+    from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
     from gymcli.types import RoleUse
 
 __all__ = [
@@ -28,41 +29,31 @@ _FEW_TASKS = 10
 _MAX_WIDTH = 100
 _MAX_COLUMNS = 6
 """Values of k in a table; more of them, each with its interval, are wider than `_MAX_WIDTH`."""
-_SLICE_COLUMNS = (
-    "value",
-    "tasks",
-    "scored",
-    "unscored",
-    "mean reward",
-    "95 %",
-    "error",
-    "pass@1",
-    "flaky",
-)
 
 
 def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
     """Print coverage and mean reward of each environment, then failures, tokens and times.
 
-    Args:
-        metrics: The numbers.
-        with_doubts: Print caveats as well, which the advice of `print_advice` has at more length.
-
+    `with_doubts` prints caveats as well, which `print_advice` has at more length.
     """
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(rows) > 1:
         rows.append(("all", metrics))
-    head = (
-        "environment",
-        "expected",
-        "present",
-        "scored",
-        "coverage",
-        "mean reward",
-        "95 %",
-        "strict mean",
-    )
-    print_table(head, [_summary_row(name, found) for name, found in rows])
+    counts = ("environment", "expected", "present", "scored", "coverage")
+    cells = [
+        (
+            name,
+            number(found.num_expected, "d", unknown="unknown"),
+            str(found.num_present),
+            str(found.num_scored),
+            share(found.coverage),
+            number(found.mean_reward),
+            between(found.interval),
+            number(found.strict_mean_reward),
+        )
+        for name, found in rows
+    ]
+    print_table((*counts, "mean reward", "95 %", "strict mean"), cells)
     result()
     if with_doubts:
         _print_doubts(metrics.environments)
@@ -89,7 +80,6 @@ def print_summary(metrics: RunMetrics, *, with_doubts: bool = True) -> None:
 
 
 def _print_role(role: str, use: RoleUse) -> None:
-    """Print what a role cost: calls, retries, tokens, seconds, money."""
     text = f"{use.num_calls:,} calls"
     if use.num_cached:
         text += f", {use.num_cached:,} answers on record"
@@ -105,7 +95,6 @@ def _print_role(role: str, use: RoleUse) -> None:
 
 
 def _print_doubts(environments: Mapping[str, Metrics]) -> None:
-    """Print what makes the means uncertain: unscored attempts, flaky tasks, few tasks."""
     rough = []
     for name, found in environments.items():
         prefix = f"{one_line(name)}: " if len(environments) > 1 else ""
@@ -123,33 +112,15 @@ def _print_doubts(environments: Mapping[str, Metrics]) -> None:
         result(f"fewer than {_FEW_TASKS} tasks{names}: the interval is rough")
 
 
-def _summary_row(name: str, found: Metrics) -> tuple[str, ...]:
-    return (
-        name,
-        number(found.num_expected, "d", unknown="unknown"),
-        str(found.num_present),
-        str(found.num_scored),
-        share(found.coverage),
-        number(found.mean_reward),
-        between(found.interval),
-        number(found.strict_mean_reward),
-    )
-
-
 def print_advice(metrics: RunMetrics) -> None:
     """Print the advice that follows from the numbers of each environment."""
-    import textwrap
-
     advised = {name: found.advice for name, found in metrics.environments.items() if found.advice}
     if advised:
         result()
     for name, sentences in advised.items():
-        prefix = f"{one_line(name)}: " if len(metrics.environments) > 1 else ""
+        prefix = f"- {one_line(name)}: " if len(metrics.environments) > 1 else "- "
         for sentence in sentences:
-            text = f"{prefix}{sentence}"
-            for line in textwrap.wrap(
-                text, _MAX_WIDTH, initial_indent="- ", subsequent_indent="  "
-            ):
+            for line in textwrap.wrap(prefix + sentence, _MAX_WIDTH, subsequent_indent="  "):
                 result(line)
 
 
@@ -157,15 +128,20 @@ def print_curves(metrics: RunMetrics) -> None:
     """Print pass@k and its relatives, components and own numbers of each environment."""
     for name, found in metrics.environments.items():
         _print_k(name, found)
-        named = {
-            title: title.partition(".")[2]
-            for title in found.estimates
+        means = [
+            (
+                title.partition(".")[2],
+                number(estimate.value),
+                between(estimate.interval, separator=".."),
+                number(estimate.standard_error),
+                f"{estimate.num_clusters:,}",
+            )
+            for title, estimate in found.estimates.items()
             if title.startswith(("components.", "metrics."))
-        }
-        if named:
+        ]
+        if means:
             result()
-            rows = [_estimate_row(text, found.estimates[title]) for title, text in named.items()]
-            print_table((f"{name}: means", "", "95 %", "error", "tasks"), rows)
+            print_table((f"{name}: means", "", "95 %", "error", "tasks"), means)
         if found.environment_metrics:
             result()
             own = found.environment_metrics.items()
@@ -175,7 +151,6 @@ def print_curves(metrics: RunMetrics) -> None:
 
 
 def _print_k(name: str, found: Metrics) -> None:
-    """Print the curves of an environment, each with its intervals below."""
     from gymcli.metrics.at_k import METRICS
 
     curves = ((metric, getattr(found, metric.key)) for metric in METRICS.values())
@@ -198,18 +173,7 @@ def _print_k(name: str, found: Metrics) -> None:
     print_table((name, *(f"k={k}" for k in ks)), rows)
 
 
-def _estimate_row(name: str, found: Estimate) -> tuple[str, ...]:
-    return (
-        name,
-        number(found.value),
-        between(found.interval, separator=".."),
-        number(found.standard_error),
-        f"{found.num_clusters:,}",
-    )
-
-
 def _print_error(name: str, found: Metrics) -> None:
-    """Print the standard error of the mean, and how it was found."""
     text = f"standard error {found.standard_error:.4f}, clustered by {found.num_clusters:,} tasks"
     if found.interval is not None:
         text += f"; intervals: {found.interval.method}"
@@ -255,23 +219,22 @@ def print_slices(metrics: RunMetrics) -> None:
         for field, slices in found.slices.items():
             result()
             result(f"{one_line(env)} by {one_line(field)}")
-            print_table(
-                _SLICE_COLUMNS, [_slice_row(name, numbers) for name, numbers in slices.items()]
-            )
-
-
-def _slice_row(name: str, numbers: Metrics) -> tuple[str, ...]:
-    return (
-        one_line(name, _MAX_VALUE) or '""',
-        f"{numbers.num_tasks:,}",
-        f"{numbers.num_scored:,}",
-        f"{numbers.num_unscored:,}",
-        number(numbers.mean_reward),
-        between(numbers.interval),
-        number(numbers.standard_error),
-        number((numbers.pass_at_k or {}).get("1")),
-        number(numbers.num_flaky_tasks, ","),
-    )
+            counts = ("value", "tasks", "scored", "unscored")
+            rows = [
+                (
+                    one_line(name, _MAX_VALUE) or '""',
+                    f"{numbers.num_tasks:,}",
+                    f"{numbers.num_scored:,}",
+                    f"{numbers.num_unscored:,}",
+                    number(numbers.mean_reward),
+                    between(numbers.interval),
+                    number(numbers.standard_error),
+                    number((numbers.pass_at_k or {}).get("1")),
+                    number(numbers.num_flaky_tasks, ","),
+                )
+                for name, numbers in slices.items()
+            ]
+            print_table((*counts, "mean reward", "95 %", "error", "pass@1", "flaky"), rows)
 
 
 def print_plans(plans: Mapping[str, Plan]) -> None:
@@ -295,7 +258,9 @@ def _print_plan(name: str, found: Plan) -> None:
         ("paired", "both models on the same tasks"),
     ):
         own = [row for row in found.designs if row.design == design]
-        head = ("tasks", *(_attempts(row.num_attempts) for row in own))
+        attempts = [
+            "1 attempt" if row.num_attempts == 1 else f"{row.num_attempts} attempts" for row in own
+        ]
         rows = [
             (f"{int(size):,}", *(f"{row.differences[size]:.4f}" for row in own))
             for size in own[0].differences
@@ -305,8 +270,4 @@ def _print_plan(name: str, found: Plan) -> None:
             rows.append((f"to detect {found.margin:g}", *needed))
         result()
         result(f"smallest difference detected, {design} ({says}):")
-        print_table(head, rows)
-
-
-def _attempts(num_attempts: int) -> str:
-    return "1 attempt" if num_attempts == 1 else f"{num_attempts} attempts"
+        print_table(("tasks", *attempts), rows)

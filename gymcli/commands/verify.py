@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +20,9 @@ from gymcli.commands.console import (
     warn,
 )
 from gymcli.commands.options import (
+    EnvArgOption,
     JsonOption,
+    RoleParamOption,
     check_cluster_options,
     judges_of,
     key_values,
@@ -30,21 +33,19 @@ from gymcli.reporting.formatting import legible, share
 from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 
 if TYPE_CHECKING:
-    from gymcli.metrics.results import Effect
     from gymcli.runner.judges import Judges
-    from gymcli.runner.rescoring import Rescoring
+    from gymcli.runner.ray_driver import RayEngine
     from gymcli.runner.rescoring_report import (
-        EnvironmentAgreement,
         EnvironmentFlips,
         Flips,
         RepeatReport,
-        Repeats,
         RescoringReport,
     )
 
 __all__ = ["print_repeats", "print_rescoring", "verify"]
 
 _FAILED = 3
+_NONE_SCORED = "the verifier could score none of the rollouts"
 _MAX_SHOWN = 20
 _MAX_NAME = 31
 _MAX_ROW_NAME = 24
@@ -54,23 +55,17 @@ _MAX_REWARDS = 60
 
 def verify(
     run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN_OR_FILE", help="A run, or rollouts, ours or NeMo Gym's."),
+        Path, typer.Argument(metavar="RUN_OR_FILE", help="A run, or rollouts, ours or NeMo Gym's.")
     ],
     env: Annotated[
         str | None, typer.Option(help="Environment of lines that name none, or FILE.py:CLASS.")
     ] = None,
-    env_arg: Annotated[
-        list[str] | None, typer.Option(metavar="[ENV.]KEY=VALUE", help="An environment's option.")
-    ] = None,
+    env_arg: EnvArgOption = None,
     role: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=MODEL", help="A model beside the policy; else the run's own."),
     ] = None,
-    role_param: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE.KEY=VALUE", help="A request parameter of a role."),
-    ] = None,
+    role_param: RoleParamOption = None,
     concurrency: Annotated[
         int, typer.Option(min=1, help="Rollouts that wait for models at once.")
     ] = 64,
@@ -103,12 +98,16 @@ def verify(
     With --repeat nothing is written: every rollout is scored so often, past the verdicts on record,
     to find verifiers that disagree with themselves. Exit code 3: one does that asks no model.
     """
-    from gymcli.runner.rescoring import Rescoring, score_pending
+    from gymcli.runner.rescoring import Rescoring
+    from gymcli.store.manifest import read_manifest
     from gymcli.store.rollout_files import torn_line_warning
 
     check_cluster_options(engine, address, workers)
-    _check_repeat(repeat, out=out, is_pending=pending)
-    judges = _judges(run, role or (), role_param or (), concurrency)
+    for option, is_given in (("--out", out is not None), ("--pending", pending)):
+        if repeat is not None and is_given:
+            raise UsageError(f"--repeat writes nothing: leave out {option}, or --repeat")
+    manifest = read_manifest(run) if run.is_dir() else None
+    judges = judges_of(role or (), role_param or (), concurrency, manifest=manifest)
     with ExitStack() as stack:
         on_ray = None
         if engine == "ray":
@@ -116,19 +115,7 @@ def verify(
 
             on_ray = stack.enter_context(RayEngine(address, workers, env=env))
         if run.is_dir() and repeat is None:
-            leave = None if pending else warn
-            waited = run_async(
-                score_pending(run, env=env, judges=judges, leave=leave, engine=on_ray)
-            )
-            if pending or waited.num_scored or waited.num_failed:
-                message(
-                    f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed"
-                )
-            if waited.num_crashed:
-                message(
-                    f"{waited.num_crashed} waiting conversations of crashed attempts are left as "
-                    "they are; gym collect --retry-crashed tries them again"
-                )
+            _score_waiting(run, env, judges, on_ray, is_pending=pending)
         if pending:
             return
         rescoring = Rescoring(
@@ -140,20 +127,24 @@ def verify(
             out=out,
             engine=on_ray,
         )
-        tell = paced_message()
-
-        def tell_rescored(found: RescoringReport) -> None:
-            tell(f"{found.num_rescored:,} rescored, {found.num_changed:,} changed")
-
-        def tell_repeats(found: Repeats) -> None:
-            tell(f"{found.num_scores:,} scores")
-
+        tell = paced_message(math.inf if quiet else 5.0)
         try:
             if repeat is None:
-                report = rescoring.run(watch=None if quiet else tell_rescored)
+                report = rescoring.run(
+                    watch=lambda found: tell(
+                        f"{found.num_rescored:,} rescored, {found.num_changed:,} changed"
+                    )
+                )
             else:
-                _announce(rescoring, repeat)
-                repeats = rescoring.repeat(repeat, watch=None if quiet else tell_repeats)
+                if models := rescoring.models_asked():
+                    message(
+                        f"every rollout is scored {repeat} times: {', '.join(models)} is asked "
+                        "each time, past what is on record; no answer is kept, and what is "
+                        "stopped starts anew"
+                    )
+                repeats = rescoring.repeat(
+                    repeat, watch=lambda found: tell(f"{found.num_scores:,} scores")
+                )
         finally:
             for text in rescoring.warnings:
                 warn(text)
@@ -166,65 +157,44 @@ def verify(
         _end_repeats(run, repeats, is_quiet=quiet, is_json=json)
 
 
-def _check_repeat(repeat: int | None, *, out: Path | None, is_pending: bool) -> None:
-    """Refuse options that write files, since --repeat writes none.
+def _score_waiting(
+    run: Path, env: str | None, judges: Judges, engine: RayEngine | None, *, is_pending: bool
+) -> None:
+    from gymcli.runner.rescoring import score_pending
 
-    Raises:
-        UsageError: One of them is given.
-
-    """
-    for option, is_given in (("--out", out is not None), ("--pending", is_pending)):
-        if repeat is not None and is_given:
-            raise UsageError(f"--repeat writes nothing: leave out {option}, or --repeat")
-
-
-def _announce(rescoring: Rescoring, num_repeats: int) -> None:
-    """Print what repeats cost, before the first one."""
-    roles = rescoring.models_asked()
-    if roles:
+    leave = None if is_pending else warn
+    waited = run_async(score_pending(run, env=env, judges=judges, leave=leave, engine=engine))
+    if is_pending or waited.num_scored or waited.num_failed:
+        message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
+    if waited.num_crashed:
         message(
-            f"every rollout is scored {num_repeats} times: {', '.join(roles)} is asked each time, "
-            "past what is on record; no answer is kept, and what is stopped starts anew"
+            f"{waited.num_crashed} waiting conversations of crashed attempts are left as they are; "
+            "gym collect --retry-crashed tries them again"
         )
 
 
 def _end(
     run: Path, report: RescoringReport, out: Path | None, *, is_quiet: bool, is_json: bool
 ) -> None:
-    """Print what changed.
-
-    Raises:
-        RunError: Nothing could be scored.
-
-    """
-    import msgspec
 
     if is_json:
-        print_json(msgspec.json.encode(report))
+        print_json(report)
     else:
         print_rescoring(report, is_quiet=is_quiet)
         if out is not None:
             result(f"files         {out}")
     if report.num_failed and not report.num_rescored:
-        raise RunError(f"{run}: the verifier could score none of the rollouts")
+        raise RunError(f"{run}: {_NONE_SCORED}")
 
 
 def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bool) -> None:
-    """Print how far verifiers agree with themselves.
-
-    Raises:
-        RunError: Nothing could be scored.
-        typer.Exit: A verifier that asks no model disagrees with itself; exit code 3.
-
-    """
-    import msgspec
 
     if is_json:
-        print_json(msgspec.json.encode(report))
+        print_json(report)
     else:
         print_repeats(report, is_quiet=is_quiet)
     if report.num_failed and report.num_failed == report.num_rollouts:
-        raise RunError(f"{run}: the verifier could score none of the rollouts")
+        raise RunError(f"{run}: {_NONE_SCORED}")
     if report.num_faulty:
         message(
             f"{report.num_faulty:,} rollouts have a verifier that asks no model and disagrees with "
@@ -234,19 +204,22 @@ def _end_repeats(run: Path, report: RepeatReport, *, is_quiet: bool, is_json: bo
         raise typer.Exit(_FAILED)
 
 
-def _judges(run: Path, role: Iterable[str], role_param: Iterable[str], concurrency: int) -> Judges:
-    """Return who plays the roles: the models of the options, else those of the run."""
-    from gymcli.store.manifest import read_manifest
-
-    manifest = read_manifest(run) if run.is_dir() else None
-    return judges_of(role, role_param, concurrency, manifest=manifest)
-
-
 def print_rescoring(report: RescoringReport, *, is_quiet: bool) -> None:
     """Print what changed, the totals, and what the changes do to the numbers."""
     if not is_quiet:
         _print_changes(report)
-    _print_totals(report)
+    text = (
+        f"{report.num_rescored} rescored, {report.num_changed} changed rewards "
+        f"({report.num_up} up, {report.num_down} down)"
+    )
+    if report.num_failed:
+        text += f", {report.num_failed} not scored"
+    if report.num_not_rescored:
+        text += f", {report.num_not_rescored} kept as recorded"
+    result(text)
+    if report.mean_before is not None and report.mean_after is not None:
+        means = [legible(mean, digits=4) for mean in (report.mean_before, report.mean_after)]
+        result(f"mean reward {' -> '.join(means)}")
     if is_quiet:
         return
     has_several = len(report.environments) > 1
@@ -257,7 +230,14 @@ def print_rescoring(report: RescoringReport, *, is_quiet: bool) -> None:
 def print_repeats(report: RepeatReport, *, is_quiet: bool) -> None:
     """Print who disagrees, how far, and what that does to the error of the mean reward."""
     if not is_quiet:
-        _print_disagreements(report)
+        for found in report.disagreements[:_MAX_SHOWN]:
+            where = one_line(f"{found.env} {found.task_id}/{found.attempt}", 100 - _MAX_REWARDS)
+            rewards = one_line(", ".join(map(_shown, found.rewards)), _MAX_REWARDS - 2)
+            result(f"{where}: {rewards}")
+        if report.num_disagreeing > _MAX_SHOWN:
+            num_more = report.num_disagreeing - _MAX_SHOWN
+            result(f"and {num_more:,} more (--json lists the first 1,000)")
+        _print_reasons(report.errors, "not scored")
     text = (
         f"{report.num_rollouts:,} rollouts scored {report.num_repeats} times, "
         f"{report.num_disagreeing:,} not alike"
@@ -270,9 +250,20 @@ def print_repeats(report: RepeatReport, *, is_quiet: bool) -> None:
     if report.environments:
         result()
         head = ("rollouts", "agreement", "largest spread", "error of mean", "of verifier (share)")
-        print_table(
-            ("", *head), [_agreement_row(env, one) for env, one in report.environments.items()]
-        )
+        rows = []
+        for env, one in report.environments.items():
+            of_all = "" if one.verifier_share is None else f" ({one.verifier_share:.0%})"
+            rows.append(
+                (
+                    one_line(env, _MAX_ROW_NAME),
+                    f"{one.num_rollouts:,}",
+                    share(one.agreement),
+                    f"{one.largest_spread:g}",
+                    legible(one.standard_error, digits=4),
+                    f"{legible(one.verifier_error, digits=4)}{of_all}",
+                )
+            )
+        print_table(("", *head), rows)
         for env, one in report.environments.items():
             if one.num_disagreeing and one.mean_rewards:
                 means = one_line(", ".join(map(legible, one.mean_rewards)), _MAX_REWARDS - 2)
@@ -286,7 +277,11 @@ def _print_changes(report: RescoringReport) -> None:
         result(f"{where}: {rewards}  {one_line(change.reason)}")
     if report.num_changed > _MAX_SHOWN:
         result(f"and {report.num_changed - _MAX_SHOWN} more (--json lists the first 1,000)")
-    ways = {reason: _ways_of(report, reason) for reason in report.reasons}
+    environments = report.environments.values()
+    ways = {
+        reason: _ways([one.reasons[reason] for one in environments if reason in one.reasons])
+        for reason in report.reasons
+    }
     _print_reasons(report.reasons, "changed", ways)
     _print_reasons(report.errors, "not scored")
 
@@ -294,7 +289,6 @@ def _print_changes(report: RescoringReport) -> None:
 def _print_reasons(
     counts: Mapping[str, int], what: str, ways: Mapping[str, str] | None = None
 ) -> None:
-    """Print the commonest texts with their counts."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     for text, count in ordered[:_MAX_SHOWN]:
         way = f" ({ways[text]})" if ways and ways[text] else ""
@@ -302,14 +296,6 @@ def _print_reasons(
     if len(ordered) > _MAX_SHOWN:
         rest = sum(count for _, count in ordered[_MAX_SHOWN:])
         result(f"{rest} {what} for {len(ordered) - _MAX_SHOWN} other reasons")
-
-
-def _ways_of(report: RescoringReport, reason: str) -> str:
-    """Return where the rewards went that changed for a reason, in all environments."""
-    found = [
-        flips.reasons[reason] for flips in report.environments.values() if reason in flips.reasons
-    ]
-    return _ways(found)
 
 
 def _ways(flips: Sequence[Flips]) -> str:
@@ -322,23 +308,7 @@ def _ways(flips: Sequence[Flips]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
-def _print_totals(report: RescoringReport) -> None:
-    text = (
-        f"{report.num_rescored} rescored, {report.num_changed} changed rewards "
-        f"({report.num_up} up, {report.num_down} down)"
-    )
-    if report.num_failed:
-        text += f", {report.num_failed} not scored"
-    if report.num_not_rescored:
-        text += f", {report.num_not_rescored} kept as recorded"
-    result(text)
-    if report.mean_before is not None and report.mean_after is not None:
-        means = [legible(mean, digits=4) for mean in (report.mean_before, report.mean_after)]
-        result(f"mean reward {' -> '.join(means)}")
-
-
 def _print_environment(env: str, flips: EnvironmentFlips, *, has_several: bool) -> None:
-    """Print what the changes of an environment do."""
     if has_several:
         result()
         result(f"{one_line(env)}: {flips.num_changed} changed rewards ({_ways([flips]) or '-'})")
@@ -348,44 +318,18 @@ def _print_environment(env: str, flips: EnvironmentFlips, *, has_several: bool) 
         if not has_several:
             result()
         head = (one_line(env, _MAX_NAME), "before", "after", "change", "95 %", "tasks")
-        print_table(head, [_effect_row(name, effect) for name, effect in flips.effects.items()])
-
-
-def _effect_row(name: str, effect: Effect) -> list[str]:
-    difference = effect.difference
-    interval = None if difference is None else difference.interval
-    ends = () if interval is None else (interval.low, interval.high)
-    return [
-        one_line(name, _MAX_NAME),
-        legible(effect.before),
-        legible(effect.after),
-        "-" if difference is None else legible(difference.value, "+"),
-        " .. ".join([legible(end, "+") for end in ends]) or "-",
-        "-" if difference is None else f"{difference.num_clusters:,}",
-    ]
-
-
-def _print_disagreements(report: RepeatReport) -> None:
-    for found in report.disagreements[:_MAX_SHOWN]:
-        where = one_line(f"{found.env} {found.task_id}/{found.attempt}", 100 - _MAX_REWARDS)
-        rewards = one_line(", ".join(map(_shown, found.rewards)), _MAX_REWARDS - 2)
-        result(f"{where}: {rewards}")
-    if report.num_disagreeing > _MAX_SHOWN:
-        result(f"and {report.num_disagreeing - _MAX_SHOWN:,} more (--json lists the first 1,000)")
-    _print_reasons(report.errors, "not scored")
-
-
-def _agreement_row(env: str, found: EnvironmentAgreement) -> list[str]:
-    of_all = "" if found.verifier_share is None else f" ({found.verifier_share:.0%})"
-    error = found.verifier_error
-    return [
-        one_line(env, _MAX_ROW_NAME),
-        f"{found.num_rollouts:,}",
-        share(found.agreement),
-        f"{found.largest_spread:g}",
-        legible(found.standard_error, digits=4),
-        f"{legible(error, digits=4)}{of_all}",
-    ]
+        rows = []
+        for name, effect in flips.effects.items():
+            cells = [one_line(name, _MAX_NAME), legible(effect.before), legible(effect.after)]
+            if effect.difference is None:
+                rows.append([*cells, "-", "-", "-"])
+                continue
+            interval = effect.difference.interval
+            ends = () if interval is None else (interval.low, interval.high)
+            between = " .. ".join([legible(end, "+") for end in ends]) or "-"
+            num_tasks = f"{effect.difference.num_clusters:,}"
+            rows.append([*cells, legible(effect.difference.value, "+"), between, num_tasks])
+        print_table(head, rows)
 
 
 def _shown(reward: float | None) -> str:

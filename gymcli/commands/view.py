@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gymcli.commands.console import flush_results, message, result, results
+from gymcli.commands.console import announce, message, results
+from gymcli.commands.options import LineEnvOption, PortOption
 from gymcli.commands.signals import run_async
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
@@ -24,11 +26,9 @@ def view(
         list[Path],
         typer.Argument(metavar="RUN", help="One or two run directories or rollout files."),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
+    port: PortOption = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
-    env: Annotated[
-        str | None, typer.Option(help="Environment of lines that name none (NeMo Gym's).")
-    ] = None,
+    env: LineEnvOption = None,
 ) -> None:
     """Look at rollouts in the browser: filter, read, lay side by side; two runs task by task.
 
@@ -36,6 +36,8 @@ def view(
     machine alone. A run that is still written is followed. It stops at SIGTERM or Ctrl-C, with
     exit code 0.
     """
+    import webbrowser
+
     from gymcli.reporting.viewer import open_run, serve
 
     if len(runs) > _MAX_RUNS:
@@ -47,24 +49,16 @@ def view(
     scrubber = scrubber_of((), os.environ)
     is_opened = not no_open and results().isatty() and _has_display()
 
-    def announce(address: str) -> None:
-        result(address)
-        flush_results()
+    def announce_and_open(address: str) -> None:
+        announce(address)
         if is_opened:
-            _open(address)
+            # In a thread, since the server must answer the browser meanwhile.
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-    run_async(serve(found, port=port, scrubber=scrubber, announce=announce))
+    run_async(serve(found, port=port, scrubber=scrubber, announce=announce_and_open))
 
 
 def _has_display() -> bool:
     """Return whether a graphical browser can be opened; a text browser would take the terminal."""
     is_named = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
     return is_named or sys.platform == "darwin"
-
-
-def _open(address: str) -> None:
-    """Open the browser in a thread, since the server must answer it meanwhile."""
-    import threading
-    import webbrowser
-
-    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

@@ -187,12 +187,7 @@ def conversation_digest(request: Request) -> str:
 
 
 def read_script(path: Path) -> Behaviour:
-    """Read a script file, a `ScriptLine` on each line; one without `match` and `request` fits all.
-
-    Raises:
-        UsageError: The file cannot be read, or a line is not of this shape.
-
-    """
+    """Read a script file of `ScriptLine`s; one without `match` and `request` fits all."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -232,12 +227,10 @@ def _script_line(line: bytes, place: str) -> ScriptLine:
 
 _FRAMING = ("content-length", "transfer-encoding", "connection")
 """Headers that say where an answer ends, which the server decides."""
-
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
 def _problem(answer: MockAnswer) -> str | None:
-    """Return why an answer cannot be sent as HTTP, or None."""
     for name, value in answer.headers.items():
         if name.lower() in _FRAMING or not _HEADER_NAME.fullmatch(name):
             return f"{name!r} cannot be among the headers"
@@ -251,10 +244,7 @@ def _problem(answer: MockAnswer) -> str | None:
 def _recorded(
     by_request: Mapping[str, Sequence[MockAnswer]], by_match: Mapping[str, list[MockAnswer | str]]
 ) -> Behaviour:
-    """Return a behaviour that answers recorded conversations as recorded, others by their text.
-
-    The k-th request of one conversation gets its k-th answer; after the last come the first again.
-    """
+    # The k-th request of a conversation gets its k-th answer; after the last comes the first again.
     others = scripted(by_match) if by_match else None
     seen: Counter[str] = Counter()
 
@@ -272,12 +262,7 @@ def _recorded(
 
 
 def parse_behaviour(text: str) -> Behaviour:
-    """Return the behaviour of a name: `echo`, `fixed:TEXT` or `script:FILE.jsonl`.
-
-    Raises:
-        UsageError: There is no such behaviour, or its script cannot be read.
-
-    """
+    """Return the behaviour of a name: `echo`, `fixed:TEXT` or `script:FILE.jsonl`."""
     name, colon, argument = text.partition(":")
     if text == "echo":
         return echo

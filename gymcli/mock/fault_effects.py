@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from gymcli.mock.behaviours import MockAnswer, argument_text
-from gymcli.mock.faults import ContentFault, DeliveryFault, FaultKind, StatusFault, is_content_fault
+from gymcli.mock.faults import CONTENT_FAULTS
 from gymcli.mock.listener import reset
 from gymcli.mock.recording import Exchange
 from gymcli.mock.wire_formats import ParsedRequest, RenderedAnswer
@@ -78,8 +78,7 @@ _SAME_REFUSALS: dict[str, MockAnswer] = {
     "529": error_answer(529, "Overloaded", "overloaded_error"),
     "401": key_refused(),
     **dict.fromkeys(
-        ("403", "403-always"),
-        error_answer(403, _FORBIDDEN, "permission_error", code="forbidden"),
+        ("403", "403-always"), error_answer(403, _FORBIDDEN, "permission_error", code="forbidden")
     ),
     "405": MockAnswer(status=405, body='{"detail":"Method Not Allowed"}'),
     "307": MockAnswer(status=307, body="", headers={"Location": "/elsewhere"}),
@@ -87,7 +86,7 @@ _SAME_REFUSALS: dict[str, MockAnswer] = {
 """Refusals that are the same for every request."""
 
 
-def refusal_for(kind: StatusFault, model: str, text: str) -> MockAnswer:
+def refusal_for(kind: str, model: str, text: str) -> MockAnswer:
     """Return the answer of a fault that is an error status; some repeat the last user text."""
     if kind in _SAME_REFUSALS:
         return _SAME_REFUSALS[kind]
@@ -107,31 +106,28 @@ def refusal_for(kind: StatusFault, model: str, text: str) -> MockAnswer:
 
 HUGE = 4 * 2**20
 """Characters of a huge text, at least."""
-
 UNKNOWN_FINISH = "mock_unknown"
 UNKNOWN_TOOL = "mock_unknown_tool"
 
-_NUMBER_FAULTS = ("empty-choices", "null-content")
-"""The only wrong content that an answer of one number can have."""
-
 
 def with_content_fault(
-    answer: MockAnswer, fault: FaultKind | None, about: ParsedRequest
-) -> tuple[MockAnswer, FaultKind | None]:
+    answer: MockAnswer, fault: str | None, about: ParsedRequest
+) -> tuple[MockAnswer, str | None]:
     """Return the answer with the wrong content of a fault, and the fault that the request meets.
 
     That is the drawn one, unless it cannot happen to this answer; then it is the answer's own.
     Faults of tool calls change the calls of the answer. An answer without calls becomes one of the
     first tool of the request, with no arguments.
     """
-    if fault is None or not is_content_fault(fault):
+    if fault is None or fault not in CONTENT_FAULTS:
         return answer, fault or answer.fault
-    has_room = about.format.events is not None or fault in _NUMBER_FAULTS
+    # An answer of one number can have no other wrong content.
+    has_room = about.format.events is not None or fault in ("empty-choices", "null-content")
     changed = _wrong(answer, fault, about.request) if has_room and answer.body is None else None
     return (answer, answer.fault) if changed is None else (changed, fault)
 
 
-def _wrong(answer: MockAnswer, fault: ContentFault, request: Request) -> MockAnswer | None:
+def _wrong(answer: MockAnswer, fault: str, request: Request) -> MockAnswer | None:
     if fault in _WRONG_ANSWERS:
         return _WRONG_ANSWERS[fault](answer)
     calls = list(answer.tool_calls)
@@ -193,9 +189,6 @@ _WRONG_CALLS: dict[str, Callable[[str, str], tuple[str, str | JSONObject]]] = {
 }
 
 
-_MISSING = 64
-"""Bytes that are announced and never come."""
-
 _INTERIM = {
     "interim-100": b"HTTP/1.1 100 Continue\r\n\r\n",
     "interim-103": b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n",
@@ -203,10 +196,7 @@ _INTERIM = {
 
 
 async def deliver(
-    request: web.BaseRequest,
-    answer: RenderedAnswer,
-    fault: DeliveryFault | None,
-    exchange: Exchange,
+    request: web.BaseRequest, answer: RenderedAnswer, fault: str | None, exchange: Exchange
 ) -> web.StreamResponse:
     """Send an answer, broken if there is a fault; note its status before it goes out."""
     if fault == "stall":
@@ -222,20 +212,11 @@ async def deliver(
         fault = None
     if fault is None and not answer.is_stream:
         return web.Response(body=answer.pieces[0], status=answer.status, headers=answer.headers)
-    return await _write(request, answer, fault)
-
-
-async def _write(
-    request: web.BaseRequest, answer: RenderedAnswer, fault: DeliveryFault | None
-) -> web.StreamResponse:
     # One write, also of a stream: clients have to put its pieces together, whatever their timing.
-    data = b"".join(answer.pieces)
+    data = _half_json(answer) if fault == "half-json" else b"".join(answer.pieces)
     length = None if answer.is_stream else len(data)
-    if fault == "half-json":
-        data = _half_json(answer)
-        length = None if answer.is_stream else len(data)
-    elif fault == "wrong-length":
-        length = len(data) + _MISSING
+    if fault == "wrong-length":
+        length = len(data) + 64  # bytes that never come
     elif fault in ("reset-body", "stall-body"):
         data = data[: len(data) // 2]
     response = web.StreamResponse(status=answer.status, headers=answer.headers)
@@ -248,21 +229,19 @@ async def _write(
         if request.transport is not None:
             request.transport.close()
     elif fault == "reset-body":
-        await _flush(request)
-        reset(request.transport)
+        await _reset_when_written(request)
     else:
         await response.write_eof()
     return response
 
 
-async def _flush(request: web.BaseRequest) -> None:
-    """Wait until everything written has left this process."""
-    transport = request.transport
-    assert transport is not None, "a lost connection cancels its handler"
-    transport.set_write_buffer_limits(high=0)
+async def _reset_when_written(request: web.BaseRequest) -> None:
+    assert request.transport is not None, "a lost connection cancels its handler"
+    request.transport.set_write_buffer_limits(high=0)
     for _ in range(2):  # uvloop writes at the end of a turn of the loop
         await asyncio.sleep(0)
     await request.writer.drain()
+    reset(request.transport)
 
 
 def _half_json(answer: RenderedAnswer) -> bytes:

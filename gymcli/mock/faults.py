@@ -12,12 +12,15 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable
 from statistics import NormalDist
-from typing import Literal, NamedTuple, Self, TypeGuard, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 from gymcli.errors import UsageError
 
 __all__ = [
     "BURST_LENGTH",
+    "CONTENT_FAULTS",
+    "DELIVERY_FAULTS",
+    "STATUS_FAULTS",
     "ContentFault",
     "DeliveryFault",
     "FaultKind",
@@ -28,11 +31,7 @@ __all__ = [
     "StatusFault",
     "body_hash",
     "draw",
-    "is_content_fault",
-    "is_delivery_fault",
-    "is_status_fault",
 ]
-
 
 _BITS = 52  # one less than a float has, so that half a step more is exact and no draw is 0 or 1
 
@@ -45,12 +44,8 @@ def body_hash(body: bytes) -> str:
 def draw(seed: int, purpose: str, body: str, occurrence: int) -> float:
     """Return a number above 0 and below 1, the same for the same arguments.
 
-    Args:
-        seed: The server's seed.
-        purpose: What is decided; draws for different purposes are independent.
-        body: The hash of the request's body.
-        occurrence: How many requests had this body before.
-
+    Draws for different purposes are independent. `body` is the hash of a request's body,
+    `occurrence` the number of requests that had it before.
     """
     text = f"{seed} {purpose} {body} {occurrence}"
     bits = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
@@ -115,76 +110,53 @@ FaultKind = Literal[StatusFault, DeliveryFault, ContentFault]
 
 BURST_LENGTH = 20
 """Requests that a burst of 429 refuses, including the first."""
-
-_STATUS_FAULTS: tuple[str, ...] = get_args(StatusFault)
-_DELIVERY_FAULTS: tuple[str, ...] = get_args(DeliveryFault)
-_CONTENT_FAULTS: tuple[str, ...] = get_args(ContentFault)
-_KINDS = (*_STATUS_FAULTS, *_DELIVERY_FAULTS, *_CONTENT_FAULTS)
-_KINDS_OF_BODIES = ("500-once", "500-always", "403-always")
-"""Kinds that are drawn once for a body, not again for each of its requests."""
-
-
-def is_status_fault(kind: FaultKind) -> TypeGuard[StatusFault]:
-    """Return whether a fault is an error status."""
-    return kind in _STATUS_FAULTS
-
-
-def is_delivery_fault(kind: FaultKind) -> TypeGuard[DeliveryFault]:
-    """Return whether a fault is in how the answer arrives."""
-    return kind in _DELIVERY_FAULTS
-
-
-def is_content_fault(kind: FaultKind) -> TypeGuard[ContentFault]:
-    """Return whether a fault is in what the answer says."""
-    return kind in _CONTENT_FAULTS
-
-
-def _is_kind(text: str) -> TypeGuard[FaultKind]:
-    return text in _KINDS
+STATUS_FAULTS: tuple[str, ...] = get_args(StatusFault)
+DELIVERY_FAULTS: tuple[str, ...] = get_args(DeliveryFault)
+CONTENT_FAULTS: tuple[str, ...] = get_args(ContentFault)
+_KINDS: tuple[str, ...] = get_args(FaultKind)
 
 
 class FaultRule(NamedTuple):
     """How often a fault happens, and to which requests."""
 
-    kind: FaultKind
+    kind: str
+    """A `FaultKind`."""
     rate: float = 1.0
     match: str = ""
     """What the last user text must contain."""
 
     @classmethod
     def parse(cls, spec: str) -> Self:
-        """Read `KIND[=RATE][@MATCH]`.
-
-        Raises:
-            UsageError: There is no such fault, the rate is none, or nothing follows the `@`.
-
-        """
+        """Read `KIND[=RATE][@MATCH]`."""
         head, at, match = spec.partition("@")
         kind, equals, text = head.partition("=")
-        if not _is_kind(kind):
+        if kind not in _KINDS:
             close = difflib.get_close_matches(kind, _KINDS, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(_KINDS)}"
             raise UsageError(f'--fault {spec}: no fault "{kind}"; {hint}')
         if at and not match:
             raise UsageError(f"--fault {spec}: the text after @ is missing")
-        rate = _number(text) if equals else 1.0
-        if rate is None or rate > 1:
-            raise UsageError(f"--fault {spec}: the rate must be a number from 0 to 1")
+        wrong = f"--fault {spec}: the rate must be a number from 0 to 1"
+        rate = _number(text, wrong) if equals else 1.0
+        if rate > 1:
+            raise UsageError(wrong)
         return cls(kind, rate, match)
 
     @property
     def is_of_body(self) -> bool:
-        """Whether it is drawn once for a body."""
-        return self.kind in _KINDS_OF_BODIES
+        """Whether it is drawn once for a body, not again for each of its requests."""
+        return self.kind in ("500-once", "500-always", "403-always")
 
 
-def _number(text: str) -> float | None:
-    """Return a finite number that is not negative; None for any other text."""
+def _number(text: str, wrong: str) -> float:
+    """Return a finite number that is not negative; `wrong` is the message for any other text."""
     try:
         number = float(text)
     except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+        number = -1.0
+    if not (math.isfinite(number) and number >= 0):
+        raise UsageError(wrong)
+    return number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,28 +172,15 @@ class Faults:
 
     @classmethod
     def parse(cls, specs: Iterable[str]) -> Self:
-        """Read texts like `500=0.2`, `stall` and `500-always@task 17`.
-
-        Raises:
-            UsageError: One of them cannot be read, or the rates add up to more than 1.
-
-        """
+        """Read texts like `500=0.2`, `stall` and `500-always@task 17`."""
         rules = [FaultRule.parse(spec) for spec in specs]
         total = sum(rule.rate for rule in rules if not rule.match)
         if total > 1 + 1e-9:
             raise UsageError(f"--fault: the rates add up to {total:g}, which is more than 1")
         return cls(tuple(sorted(rules, key=lambda rule: (not rule.match, not rule.is_of_body))))
 
-    def draw(self, *, seed: int, body: str, occurrence: int, text: str) -> FaultKind | None:
-        """Return the fault of a request.
-
-        Args:
-            seed: The server's seed.
-            body: The hash of the request's body.
-            occurrence: How many requests had this body before; a retry is drawn again.
-            text: The last user text.
-
-        """
+    def draw(self, *, seed: int, body: str, occurrence: int, text: str) -> str | None:
+        """Return the fault of a request with this last user text; see `draw` for the rest."""
         # Rules of bodies divide the range of one draw, the others that of another. `taken` is what
         # the draw for bodies took of this request, which the others have to share the rest of.
         body_low = low = taken = 0.0
@@ -254,7 +213,6 @@ _SHAPES: dict[str, tuple[Callable[..., float], tuple[str, ...]]] = {
     "exponential": (lambda number, mean: -mean * math.log1p(-number), ("MEAN",)),
 }
 """The quantile function of each distribution and the names of its parameters."""
-
 _FORMS = "SECONDS, " + ", ".join(":".join((name, *names)) for name, (_, names) in _SHAPES.items())
 
 _MAX_SIGMA = 10.0
@@ -270,25 +228,16 @@ class Latency(NamedTuple):
 
     @classmethod
     def parse(cls, spec: str) -> Self:
-        """Read `0.2`, `uniform:LOW:HIGH`, `lognormal:MEDIAN:SIGMA` or `exponential:MEAN`.
-
-        Raises:
-            UsageError: It is none of these, or its numbers are no seconds.
-
-        """
+        """Read `0.2`, `uniform:LOW:HIGH`, `lognormal:MEDIAN:SIGMA` or `exponential:MEAN`."""
         name, colon, rest = spec.partition(":")
         if colon and name not in _SHAPES:
             close = difflib.get_close_matches(name, _SHAPES, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"use {_FORMS}"
             raise UsageError(f'--latency {spec}: no distribution "{name}"; {hint}')
-        numbers = []
-        for text in rest.split(":") if colon else [name]:
-            number = _number(text)
-            if number is None:
-                raise UsageError(
-                    f'--latency {spec}: "{text}" is no number of seconds; use {_FORMS}'
-                )
-            numbers.append(number)
+        numbers = [
+            _number(text, f'--latency {spec}: "{text}" is no number of seconds; use {_FORMS}')
+            for text in (rest.split(":") if colon else [name])
+        ]
         if not colon:
             return cls((numbers[0],))
         _, names = _SHAPES[name]
@@ -320,24 +269,16 @@ class Outage(NamedTuple):
 
     @classmethod
     def parse(cls, after: str | None, lasts: str | None = None) -> Self:
-        """Read `5s` or `100r`, and `20s` or `for-ever`; without the first, there is no death.
-
-        Raises:
-            UsageError: One of them is neither, or the second comes alone.
-
-        """
+        """Read `5s` or `100r`, and `20s` or `for-ever`; without the first, there is no death."""
         if after is None:
             if lasts is not None:
                 raise UsageError(f"--down-for {lasts}: needs --down-after")
             return cls()
         seconds = None
         if lasts not in (None, "for-ever"):
-            seconds = _number(lasts.removesuffix("s"))
-            if seconds is None:
-                raise UsageError(f"--down-for {lasts}: expected 20s or for-ever")
+            wrong = f"--down-for {lasts}: expected 20s or for-ever"
+            seconds = _number(lasts.removesuffix("s"), wrong)
         if after.endswith("r") and after[:-1].isascii() and after[:-1].isdigit():
             return cls(None, int(after[:-1]), seconds)
-        after_seconds = _number(after.removesuffix("s"))
-        if after_seconds is None:
-            raise UsageError(f"--down-after {after}: expected 5s or 100r")
-        return cls(after_seconds, None, seconds)
+        wrong = f"--down-after {after}: expected 5s or 100r"
+        return cls(_number(after.removesuffix("s"), wrong), None, seconds)

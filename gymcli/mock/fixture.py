@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,17 +13,14 @@ from gymcli.mock.faults import Faults, Latency, Outage
 from gymcli.mock.process import serving
 from gymcli.mock.server import MockServer
 
-__all__ = ["StartMock", "gym_mock"]
+__all__ = ["gym_mock"]
 
 
-class StartMock:
-    """Starts mock servers in threads, which end with the stack."""
+@pytest.fixture
+def gym_mock() -> Iterator[Callable[..., MockServer]]:
+    """Yield a function that starts mock servers in threads, which end with the test."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-
-    def __call__(
-        self,
+    def start(
         behaviour: Behaviour | str = "echo",
         *,
         faults: Sequence[str] = (),
@@ -37,7 +34,7 @@ class StartMock:
         down_for: str | None = None,
         log: Path | None = None,
     ) -> MockServer:
-        """Start a server; texts are those of the options of `gym mock`."""
+        # Texts are those of the options of `gym mock`.
         server = MockServer(
             parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour,
             faults=Faults.parse(faults),
@@ -50,11 +47,7 @@ class StartMock:
             outage=Outage.parse(down_after, down_for),
             log=log,
         )
-        return self._stack.enter_context(serving(server))
+        return stack.enter_context(serving(server))
 
-
-@pytest.fixture
-def gym_mock() -> Iterator[StartMock]:
-    """Yield a function that starts mock servers, which end with the test."""
     with ExitStack() as stack:
-        yield StartMock(stack)
+        yield start

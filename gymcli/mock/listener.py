@@ -7,7 +7,6 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -19,7 +18,6 @@ __all__ = ["Listener", "reset"]
 _BACKLOG = 4096
 _SHUTDOWN = 0.1
 """Seconds that a request under way has left when the server ends."""
-
 _LINGER = struct.pack("ii", 1, 0)
 """On, 0 seconds: closing sends a reset, not an orderly end."""
 
@@ -40,10 +38,7 @@ class Listener:
     The port stays ours while nobody listens there: connections are refused, and no other server
     can take it.
 
-    Args:
-        handle: Answers a request.
-        host: Where to listen.
-        port: 0 picks a free one, which is the port from then on.
+    Port 0 picks a free one, which is the port from then on.
 
     Raises:
         OSError: On entering, the host is unknown, or the port is taken.
@@ -82,23 +77,15 @@ class Listener:
             self._open = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._open.aclose()
 
     async def fall(
         self, seconds: float | None = None, *, spared: asyncio.BaseTransport | None = None
     ) -> None:
-        """Stop listening and reset every connection; if it is down, plan only the return.
+        """Stop listening and reset every connection but `spared`; if it is down, plan the return.
 
-        Args:
-            seconds: When to return; None: only when `rise` is called.
-            spared: The connection that asked for it, which stays open.
-
+        That is after `seconds`, or only when `rise` is called.
         """
         async with self._changing:
             _stop(self._planned_rise)
@@ -113,12 +100,7 @@ class Listener:
                 self._planned_rise = self._tasks.create_task(self._rise_after(seconds))
 
     async def rise(self) -> None:
-        """Listen again, on the same port.
-
-        Raises:
-            UsageError: It cannot, and is still down.
-
-        """
+        """Listen again, on the same port."""
         async with self._changing:
             _stop(self._planned_rise)
             if not self.is_down:
@@ -182,7 +164,6 @@ class Listener:
             raise
 
     async def _leave(self) -> None:
-        """Stop listening, and free the port."""
         if self._bound is not None:
             self._bound.close()
             self._bound = None

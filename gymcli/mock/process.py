@@ -22,14 +22,8 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; SIGUSR1 brings a server back that is down.
 
-    Args:
-        server: The server, not yet entered.
-        announce: Called with the base URL once it listens.
-        with_parent: Stop when stdin closes, too, so that it does not outlive its parent.
-
-    Raises:
-        UsageError: It cannot listen there, at first or again, or a file of it cannot be written.
-
+    `announce` is called with the base URL. `with_parent` stops the server when stdin closes, too,
+    so that it does not outlive its parent.
     """
     loop = asyncio.get_running_loop()
     rise_wanted = asyncio.Event()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import aiohttp
@@ -22,7 +21,7 @@ from gymcli.mock.behaviours import (
 )
 from gymcli.models.dialects import DIALECTS
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.types import Answer, JSONObject, Request, Usage
+from gymcli.types import JSONObject, Request
 
 __all__ = ["Exchange", "LineFile", "Recorder", "Stats"]
 
@@ -66,23 +65,6 @@ class Stats(msgspec.Struct, kw_only=True):
     """Of the answers that were rendered, whether or not they arrived whole."""
     num_completion_tokens: int = 0
 
-    def arrive(self, now: float) -> None:
-        """Count a request that arrived `now` seconds after the server's start."""
-        self.num_requests += 1
-        self.last_at = now
-        if self.first_at is None:
-            self.first_at = now
-
-    def begin(self) -> None:
-        """Count a request that the limits let in."""
-        self.in_flight += 1
-        self.max_in_flight = max(self.max_in_flight, self.in_flight)
-
-    def spend(self, usage: Usage) -> None:
-        """Count the tokens of an answer."""
-        self.num_prompt_tokens += usage.prompt_tokens
-        self.num_completion_tokens += usage.completion_tokens
-
     def end(self, exchange: Exchange) -> None:
         """Count how a request ended."""
         if exchange.status is None:
@@ -94,19 +76,10 @@ class Stats(msgspec.Struct, kw_only=True):
 
 
 class LineFile:
-    """An open file to which lines are appended.
+    """An open file to which lines are appended, without secrets.
 
     A line that cannot be written fails no request: it is the last one, and `close` raises.
-
-    Args:
-        path: The file.
-        option: The command's option that named it, for messages.
-        secrets: Taken out of every line.
-        is_new: Whether the file must be empty.
-
-    Raises:
-        UsageError: It cannot be opened, or is not empty.
-
+    `option` is what named the file, for messages; a file that `is_new` must be empty.
     """
 
     def __init__(
@@ -136,43 +109,21 @@ class LineFile:
             self.failure = UsageError(f"{self._name}: cannot be written: {error.strerror}")
 
     def close(self) -> None:
-        """Close the file.
-
-        Raises:
-            UsageError: A line could not be written.
-
-        """
+        """Close the file, and raise if a line could not be written."""
         os.close(self._file)
         if self.failure is not None:
             raise self.failure
 
 
-_KEPT_REFUSALS = (400, 413, 422)
-"""Statuses that every retry of the request would get."""
-
-_KEPT = ("Content-Type", "Retry-After")
-"""Headers that are passed on."""
-
 _TIMEOUT = aiohttp.ClientTimeout(total=900, sock_connect=30)
-_MAX_NOTE = 80
 
 
 class Recorder:
     """Passes requests on and records the answers; an async context manager.
 
     The endpoint is asked for one body, streamed or not. Errors that a retry may not meet are passed
-    on and not recorded.
-
-    Args:
-        path: The script file, which must be new or empty.
-        base_url: The endpoint's address.
-        api_key: The endpoint's key.
-        proxy: The address of the proxy to it.
-        secrets: What must not be written, in addition to the key.
-
-    Raises:
-        UsageError: On entering, the file cannot be written; on leaving, a line could not.
-
+    on and not recorded. The script file must be new or empty; neither `secrets` nor the key are
+    written to it.
     """
 
     def __init__(
@@ -207,12 +158,7 @@ class Recorder:
             self._open = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._open.aclose()
 
     async def answer(self, dialect: str, body: JSONObject, request: Request) -> MockAnswer:
@@ -225,13 +171,25 @@ class Recorder:
         try:
             answer = await self._post(DIALECTS[dialect].path, plain)
             if answer.status == 200:
-                answer = _scriptable(DIALECTS[dialect].answer((answer.body or "").encode()))
+                said = DIALECTS[dialect].answer((answer.body or "").encode())
+                message = said.message
+                answer = MockAnswer(
+                    text=message.text if message.content is not None else None,
+                    reasoning=message.reasoning,
+                    refusal=message.refusal,
+                    tool_calls=[(call.name, call.arguments) for call in message.tool_calls],
+                    call_ids=[call.id for call in message.tool_calls],
+                    finish_reason=said.finish_reason,
+                    usage=said.usage,
+                    logprobs=message.logprobs,
+                    response_items=message.response_items,
+                )
         except (aiohttp.ClientError, TimeoutError) as error:
             return _unreachable(self.secrets.text(f"{type(error).__name__}: {error}"))
         except ModelError as error:
             return _unreachable(str(error))
-        if answer.status in (200, *_KEPT_REFUSALS):
-            text = self.secrets.text(last_user_text(request))[:_MAX_NOTE]
+        if answer.status in (200, 400, 413, 422):  # a retry would get them, too
+            text = self.secrets.text(last_user_text(request))[:80]
             line = ScriptLine(
                 request=conversation_digest(request),
                 note=f"turn {num_turns(request)} after {text!r}",
@@ -248,23 +206,9 @@ class Recorder:
         ) as response:
             # Endpoints repeat the key in their refusals.
             text = self.secrets.text((await response.read()).decode("utf-8", "replace"))
-            headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
+            kept = ("Content-Type", "Retry-After")
+            headers = {name: response.headers[name] for name in kept if name in response.headers}
             return MockAnswer(status=response.status, body=text, headers=headers)
-
-
-def _scriptable(answer: Answer) -> MockAnswer:
-    message = answer.message
-    return MockAnswer(
-        text=message.text if message.content is not None else None,
-        reasoning=message.reasoning,
-        refusal=message.refusal,
-        tool_calls=[(call.name, call.arguments) for call in message.tool_calls],
-        call_ids=[call.id for call in message.tool_calls],
-        finish_reason=answer.finish_reason,
-        usage=answer.usage,
-        logprobs=message.logprobs,
-        response_items=message.response_items,
-    )
 
 
 def _unreachable(reason: str) -> MockAnswer:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
@@ -29,13 +28,12 @@ from gymcli.mock.fault_effects import (
 )
 from gymcli.mock.faults import (
     BURST_LENGTH,
-    FaultKind,
+    DELIVERY_FAULTS,
+    STATUS_FAULTS,
     Faults,
     Latency,
     Outage,
     body_hash,
-    is_delivery_fault,
-    is_status_fault,
 )
 from gymcli.mock.listener import Listener
 from gymcli.mock.recording import Exchange, LineFile, Recorder, Stats
@@ -54,9 +52,6 @@ from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import JSON_ERRORS, JSONObject
 
 __all__ = ["MockServer", "Received"]
-
-_DYING = "down"
-"""The fault that is logged for the request that triggers the outage."""
 
 _MAX_TEXT = 200
 """Characters of the last user text that are logged."""
@@ -79,29 +74,23 @@ class Received(NamedTuple):
 class MockServer:
     """An async context manager that serves while it is open.
 
-    `behaviour`, `latency` and `faults` may be changed between requests. `requests` keeps what
-    arrived, unless the server is told not to, as a benchmark does.
+    `behaviour`, `latency` and `faults` may be changed between requests.
 
     Args:
-        behaviour: Answers the requests.
-        host: Where it listens.
         port: 0 picks a free one.
         latency: Seconds before every answer, or their distribution.
-        keeps_requests: Whether `requests` is filled.
+        keeps_requests: Whether `requests` holds what arrived; a benchmark needs none of it.
         models: The names that are served; empty: every name.
-        api_key: The key that requests need; None: none.
-        seed: Of faults and latency, which depend on it and on the requests alone.
-        faults: Which requests meet which fault.
+        seed: Faults and latency depend on it and on the requests alone.
         max_in_flight: More requests at once are refused with 429.
         requests_per_minute: More requests are refused with 429.
         outage: When the endpoint dies.
-        log: The file to which a line is appended for each request.
+        log: A line is appended to it for each request.
         recorder: Asks a real endpoint in place of the behaviour.
-        secrets: What must not be logged, in addition to the key; a recorder's own replace it.
+        secrets: Not logged, as is the key; a recorder's own replace them.
 
     Raises:
-        UsageError: On entering, the log or the recording cannot be written; on leaving, a line of
-            them could not.
+        UsageError: The log or the recording cannot be written.
         OSError: On entering, it cannot listen there.
 
     """
@@ -186,12 +175,7 @@ class MockServer:
             self._open = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._open.aclose()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -200,14 +184,18 @@ class MockServer:
             return await self._handle_control(request)
         stats = self.stats
         started = time.monotonic() - self._started
-        stats.arrive(started)
+        stats.num_requests += 1
+        stats.last_at = started
+        if stats.first_at is None:
+            stats.first_at = started
         exchange = Exchange(started=started, path=request.path)
         is_admitted = self._admits_one_more()
         if is_admitted:
-            stats.begin()
+            stats.in_flight += 1
+            stats.max_in_flight = max(stats.max_in_flight, stats.in_flight)
         try:
             if stats.num_requests - 1 == self._outage.after_requests:
-                exchange.fault = _DYING
+                exchange.fault = "down"
                 await self.site.fall(self._outage.seconds)
                 return web.Response()
             return await self._answer(request, wire_format, exchange, is_admitted=is_admitted)
@@ -220,7 +208,6 @@ class MockServer:
                 self._log.append(exchange)
 
     async def _handle_control(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer `/v1/models`, `GET /stats` and `POST /down?seconds=N`."""
         if request.path == "/v1/models":
             if not self._is_authorized(request):
                 return _response(key_refused())
@@ -293,7 +280,7 @@ class MockServer:
         fault, seconds = self._draw(exchange.body, parsed.text)
         if seconds:
             await asyncio.sleep(seconds)
-        if fault is not None and is_status_fault(fault):
+        if fault is not None and fault in STATUS_FAULTS:
             exchange.fault = fault
             return _refuse(refusal_for(fault, parsed.model, parsed.text), exchange)
         try:
@@ -309,8 +296,10 @@ class MockServer:
             await asyncio.sleep(answer.delay)
         exchange.fault = fault
         if answer.body is None:
-            self.stats.spend(usage_of(answer, parsed))
-        delivery_fault = fault if fault is not None and is_delivery_fault(fault) else None
+            usage = usage_of(answer, parsed)
+            self.stats.num_prompt_tokens += usage.prompt_tokens
+            self.stats.num_completion_tokens += usage.completion_tokens
+        delivery_fault = fault if fault in DELIVERY_FAULTS else None
         return await deliver(request, wire_answer, delivery_fault, exchange)
 
     async def _ask(self, parsed: ParsedRequest) -> MockAnswer:
@@ -319,8 +308,7 @@ class MockServer:
         answer = self.behaviour(parsed.request)
         return MockAnswer(text=answer) if isinstance(answer, str) else answer
 
-    def _draw(self, body: str, text: str) -> tuple[FaultKind | None, float]:
-        """Return the fault of a request and the seconds before its answer."""
+    def _draw(self, body: str, text: str) -> tuple[str | None, float]:
         latency, faults = self.latency, self.faults
         if not isinstance(latency, Latency):
             latency = Latency((latency,))

@@ -56,12 +56,7 @@ class ParsedRequest(NamedTuple):
 
 
 def parse_request(raw: bytes, wire_format: WireFormat) -> ParsedRequest:
-    """Read a body.
-
-    Raises:
-        ValueError: It is no request of the format; or one of `JSON_ERRORS`.
-
-    """
+    """Read a body; ValueError, or one of `JSON_ERRORS`, is raised for what is no request."""
     body = msgspec.json.decode(raw, type=JSONObject)
     messages, consumed = wire_format.read(body)
     left_out = {"model", "tools", *consumed}
@@ -97,17 +92,16 @@ class RenderedAnswer(NamedTuple):
 
 def rendered(answer: MockAnswer, about: ParsedRequest) -> RenderedAnswer:
     """Return an answer in the format of its request."""
-    is_stream = False
+    kind, is_stream = "application/json", False
     if answer.body is not None:
         pieces = [answer.body.encode()]
     elif about.is_streamed and about.format.events is not None:
-        pieces, is_stream = list(about.format.events(answer, about)), True
+        pieces = list(about.format.events(answer, about))
+        kind, is_stream = "text/event-stream", True
     else:
-        pieces = [about.format.body(answer, about)]
-    kind = "text/event-stream" if is_stream else "application/json"
-    return RenderedAnswer(
-        answer.status, {"Content-Type": kind, **answer.headers}, pieces, is_stream
-    )
+        pieces = [msgspec.json.encode(about.format.body(answer, about))]
+    headers = {"Content-Type": kind, **answer.headers}
+    return RenderedAnswer(answer.status, headers, pieces, is_stream)
 
 
 # Each reader returns the messages of a body and the keys that hold them.
@@ -125,7 +119,6 @@ def _read_responses(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
 
 
 def _read_pair(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
-    """Read a pair of texts as a question and its answer."""
     messages = [
         Message(role="user", content=msgspec.convert(body.get("text_1"), str)),
         Message(role="assistant", content=msgspec.convert(body.get("text_2"), str)),
@@ -134,27 +127,16 @@ def _read_pair(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
 
 
 def _read_pooled(body: JSONObject) -> tuple[list[Message], tuple[str, ...]]:
-    """Read a conversation, or one text as a user message."""
     if "input" not in body:
         return _read_chat(body)
     return [Message(role="user", content=msgspec.convert(body["input"], str))], ("input",)
 
 
-_PIECE = 16
-"""Characters of one streamed delta."""
-
-_MAX_PIECES = 1024
-"""Deltas of one text; a longer text has longer ones."""
-
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Chat's finish reasons in the words of `incomplete_details`."""
 
-_COMPLETE = ("stop", "tool_calls", "function_call")
-"""Chat's finish reasons of a completed response; any other makes it incomplete."""
 
-
-def _chat_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
-    """Render the body of `POST /chat/completions`."""
+def _chat_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
     message: JSONObject = {"role": "assistant", "content": answer.text, "refusal": answer.refusal}
     if answer.reasoning is not None:
         message["reasoning_content"] = answer.reasoning
@@ -166,17 +148,14 @@ def _chat_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
         "logprobs": answer.logprobs,
         "finish_reason": _finish_reason(answer),
     }
-    return msgspec.json.encode(
-        {
-            **_chat_head(about, "chat.completion"),
-            "choices": [choice] if answer.has_choices else [],
-            "usage": _chat_usage(usage_of(answer, about)),
-        }
-    )
+    return {
+        **_chat_head(about, "chat.completion"),
+        "choices": [choice] if answer.has_choices else [],
+        "usage": _chat_usage(usage_of(answer, about)),
+    }
 
 
 def _chat_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
-    """Render the events of a streamed chat completion, `[DONE]` included."""
     head = _chat_head(about, "chat.completion.chunk")
     if answer.has_choices:
         yield from _chat_deltas(answer, about)
@@ -189,7 +168,6 @@ def _chat_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
 
 
 def _chat_deltas(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
-    """Render the deltas of a stream's one choice."""
     if answer.has_message:
         start = None if answer.text is None else ""
         yield _chat_chunk(about, {"role": "assistant", "content": start})
@@ -208,15 +186,11 @@ def _chat_deltas(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
         for piece in _pieces(function["arguments"]):
             delta: JSONObject = {"index": index, "function": {"arguments": piece}}
             yield _chat_chunk(about, {"tool_calls": [delta]})
-    yield _chat_chunk(about, {}, finish_reason=_finish_reason(answer), logprobs=answer.logprobs)
+    yield _chat_chunk(about, {}, _finish_reason(answer), answer.logprobs)
 
 
 def _chat_chunk(
-    about: ParsedRequest,
-    delta: JSONObject,
-    *,
-    finish_reason: str | None = None,
-    logprobs: JSON = None,
+    about: ParsedRequest, delta: JSONObject, finish_reason: str | None = None, logprobs: JSON = None
 ) -> bytes:
     choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
     return _event({**_chat_head(about, "chat.completion.chunk"), "choices": [choice]})
@@ -252,14 +226,8 @@ def _chat_usage(usage: Usage) -> JSONObject:
     }
 
 
-def _responses_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
-    """Render the body of `POST /responses`."""
-    return msgspec.json.encode(_response(answer, about))
-
-
 def _responses_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[bytes]:
-    """Render the events of a streamed response; the last one has the whole response."""
-    response = _response(answer, about)
+    response = _responses_body(answer, about)
     started: JSONObject = {**response, "status": "in_progress", "output": [], "usage": None}
     yield _event({"type": "response.created", "response": started})
     for index, item in enumerate(_items(answer, about)):
@@ -273,7 +241,6 @@ def _responses_events(answer: MockAnswer, about: ParsedRequest) -> Iterator[byte
 
 
 def _streamed_text(item: JSONObject) -> tuple[str, str]:
-    """Return the text of an item that comes in deltas, and the name of its delta events."""
     if item.get("type") == "function_call":
         return str(item.get("arguments", "")), "function_call_arguments"
     parts = item.get("content")
@@ -284,10 +251,11 @@ def _streamed_text(item: JSONObject) -> tuple[str, str]:
     return str(part.get("refusal" if kind == "refusal" else "text") or ""), kind
 
 
-def _response(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
+def _responses_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
     usage = usage_of(answer, about)
     word = _finish_reason(answer)
-    reason = None if word in _COMPLETE or word is None else _INCOMPLETE.get(word, word)
+    is_complete = word is None or word in ("stop", "tool_calls", "function_call")
+    reason = None if is_complete else _INCOMPLETE.get(word or "", word)
     return {
         "id": f"resp_mock_{about.turn}",
         "object": "response",
@@ -333,29 +301,26 @@ def _items(answer: MockAnswer, about: ParsedRequest) -> list[JSONObject]:
     return items
 
 
-def _score_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
-    """Render the body of `POST /score`."""
+def _score_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
     return _scalar_body(answer, about, {"object": "score", "score": _number(answer)})
 
 
-def _pooling_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
-    """Render the body of `POST /pooling`: a row for each of two tokens; the last one counts."""
-    rows = [[0.0], [_number(answer)]]
+def _pooling_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
+    rows = [[0.0], [_number(answer)]]  # of two tokens; the last one counts
     return _scalar_body(answer, about, {"object": "pooling", "data": rows})
 
 
-def _classify_body(answer: MockAnswer, about: ParsedRequest) -> bytes:
-    """Render the body of `POST /classify`: one class."""
+def _classify_body(answer: MockAnswer, about: ParsedRequest) -> JSONObject:
     probs = [_number(answer)]
     return _scalar_body(answer, about, {"label": "LABEL_0", "probs": probs, "num_classes": 1})
 
 
-def _scalar_body(answer: MockAnswer, about: ParsedRequest, item: JSONObject) -> bytes:
+def _scalar_body(answer: MockAnswer, about: ParsedRequest, item: JSONObject) -> JSONObject:
     num_tokens = usage_of(answer, about).prompt_tokens
     usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens, "completion_tokens": 0}
     head = {"object": "list", "created": about.created, "model": about.model}
     data = [{"index": 0, **item}] if answer.has_choices else []
-    return msgspec.json.encode({**head, "data": data, "usage": usage})
+    return {**head, "data": data, "usage": usage}
 
 
 def _number(answer: MockAnswer) -> float | None:
@@ -386,7 +351,7 @@ def _call_id(answer: MockAnswer, about: ParsedRequest, index: int) -> str:
 
 
 def _pieces(text: str) -> list[str]:
-    size = max(_PIECE, -(-len(text) // _MAX_PIECES))
+    size = max(16, -(-len(text) // 1024))  # a long text has longer deltas, not more than 1024
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
@@ -394,13 +359,6 @@ def _event(payload: JSONObject) -> bytes:
     kind = payload.get("type")
     name = f"event: {kind}\n".encode() if isinstance(kind, str) else b""
     return name + b"data: " + msgspec.json.encode(payload) + b"\n\n"
-
-
-_TOKEN = 4
-"""Characters of a token, as in the usage."""
-
-_MAX_TOP_LOGPROBS = 20
-"""OpenAI's limit."""
 
 
 def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
@@ -415,10 +373,10 @@ def with_logprobs(answer: MockAnswer, params: JSONObject) -> MockAnswer:
     if not is_asked or answer.logprobs is not None or not answer.text:
         return answer
     wanted = params.get("top_logprobs")
-    num_top = min(wanted, _MAX_TOP_LOGPROBS) if isinstance(wanted, int) else 0
+    num_top = min(wanted, 20) if isinstance(wanted, int) else 0  # OpenAI's limit
     content: list[JSONObject] = []
-    for start in range(0, len(answer.text), _TOKEN):
-        token = answer.text[start : start + _TOKEN]
+    for start in range(0, len(answer.text), 4):  # characters of a token, as in the usage
+        token = answer.text[start : start + 4]
         encoded = token.encode("utf-8", "replace")
         first = _logprob(token, -(zlib.crc32(encoded) % 1000 + 1) / 1000)
         others = [_logprob(f"{token}{rank}", -1.0 - rank) for rank in range(1, num_top)]
@@ -437,23 +395,21 @@ class WireFormat(NamedTuple):
     dialect: str
     read: Callable[[JSONObject], tuple[list[Message], tuple[str, ...]]]
     """Returns the messages of a body and the keys that hold them; raises ValueError."""
-    body: Callable[[MockAnswer, ParsedRequest], bytes]
+    body: Callable[[MockAnswer, ParsedRequest], JSONObject]
     events: Callable[[MockAnswer, ParsedRequest], Iterator[bytes]] | None = None
     """None: it does not stream, since an answer is one number."""
 
 
-_CHAT = WireFormat("chat", _read_chat, _chat_body, _chat_events)
-_RESPONSES = WireFormat("responses", _read_responses, _responses_body, _responses_events)
-_SCORE = WireFormat("score", _read_pair, _score_body)
-_POOLING = WireFormat("pooling", _read_pooled, _pooling_body)
-_CLASSIFY = WireFormat("classify", _read_pooled, _classify_body)
-
 FORMATS = {
-    "/v1/chat/completions": _CHAT,
-    "/v1/responses": _RESPONSES,
+    "/v1/chat/completions": WireFormat("chat", _read_chat, _chat_body, _chat_events),
+    "/v1/responses": WireFormat("responses", _read_responses, _responses_body, _responses_events),
     # vLLM has some of these under /v1 and some not.
-    **dict.fromkeys(("/score", "/v1/score"), _SCORE),
-    **dict.fromkeys(("/pooling", "/v1/pooling"), _POOLING),
-    **dict.fromkeys(("/classify", "/v1/classify"), _CLASSIFY),
+    **dict.fromkeys(("/score", "/v1/score"), WireFormat("score", _read_pair, _score_body)),
+    **dict.fromkeys(
+        ("/pooling", "/v1/pooling"), WireFormat("pooling", _read_pooled, _pooling_body)
+    ),
+    **dict.fromkeys(
+        ("/classify", "/v1/classify"), WireFormat("classify", _read_pooled, _classify_body)
+    ),
 }
 """By the path of the request."""

@@ -9,7 +9,8 @@ from typing import get_args
 import pytest
 
 import gymcli
-from gymcli.checks.new_environment import Pattern, create
+from gymcli.checks.new_environment import create
+from gymcli.commands.init import Pattern
 from gymcli.errors import UsageError
 
 TEMPLATES = Path(gymcli.__file__).parent / "checks" / "templates"

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gymcli.commands.collect_output import missing_coverage
+from gymcli.commands.collect import missing_coverage
 from gymcli.errors import RunError
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.runner.collect_options import CollectOptions

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from gymcli.checks.new_environment import Pattern
+from gymcli.commands.init import Pattern
 from tests.commands.running import gym, gym_line
 
 

@@ -168,8 +168,8 @@ def test_resolved_roles_remembers_why_a_role_has_no_model(tmp_path, monkeypatch,
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     (tmp_path / "gym.toml").write_text('[roles]\njudge = "oracle"\nuser = "nobody"\n')
-    found = resolved_roles()
-    assert found.sources == {"judge": "oracle"}
-    assert found.missing["user"].startswith("--role user=nobody: no endpoint for model nobody")
+    sources, missing = resolved_roles()
+    assert sources == {"judge": "oracle"}
+    assert missing["user"].startswith("--role user=nobody: no endpoint for model nobody")
     assert capsys.readouterr().err == ""
-    assert resolved_roles({"tool": "oracle"}).sources == {"tool": "oracle"}
+    assert resolved_roles({"tool": "oracle"}) == ({"tool": "oracle"}, {})

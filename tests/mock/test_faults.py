@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from gymcli.errors import UsageError
 from gymcli.mock.faults import (
+    CONTENT_FAULTS,
+    DELIVERY_FAULTS,
+    STATUS_FAULTS,
     FaultKind,
     FaultRule,
     Faults,
@@ -16,9 +19,6 @@ from gymcli.mock.faults import (
     Outage,
     body_hash,
     draw,
-    is_content_fault,
-    is_delivery_fault,
-    is_status_fault,
 )
 
 KINDS = typing.get_args(FaultKind)
@@ -33,7 +33,7 @@ def drawn(faults: Faults, num_bodies: int, *, seed: int = 0, occurrence: int = 0
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_of_one_sort(kind):
-    assert is_status_fault(kind) + is_delivery_fault(kind) + is_content_fault(kind) == 1
+    assert [*STATUS_FAULTS, *DELIVERY_FAULTS, *CONTENT_FAULTS].count(kind) == 1
     assert FaultRule.parse(kind) == FaultRule(kind)
 
 
