@@ -490,9 +490,11 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
 
     """
     tools: object = environment.tools()
-    if not (isinstance(tools, list | tuple) and all(isinstance(tool, Tool) for tool in tools)):
-        raise wrong_return(environment, "tools", f"{named(tools)}, not a list of Tool")
-    specs: list[JSONObject] = [tool.spec for tool in tools]
+    specs: list[JSONObject] = []
+    for tool in tools if isinstance(tools, list | tuple) else [None]:
+        if not isinstance(tool, Tool):
+            raise wrong_return(environment, "tools", f"{named(tools)}, not a list of Tool")
+        specs.append(tool.spec)
     if type(environment).tools is not Environment.tools:
         checked_json(environment, "tools", specs)
     return specs

@@ -39,7 +39,6 @@ from gymcli.environment.contract_checks import (
     checked_step,
     checked_turn,
 )
-from gymcli.environment.time_limit import LateError
 from gymcli.environment.tool import EnvironmentOptions, Step, Task
 from gymcli.errors import (
     AttemptError,
@@ -83,6 +82,7 @@ __all__ = [
 _LOGGER = logging.getLogger(__name__)
 
 DEFAULT_MAX_TURNS = 32
+_NO_TOKENS = Usage()
 
 _UNWIND_SECONDS = 1.0
 """How long the record of a cancelled episode waits for what its task still adds to it."""
@@ -223,13 +223,15 @@ class Episode:
         """False where an answer did not say what it took."""
         self._task: asyncio.Task[None] | None = None
         self._close_timeout = plan.environment.close_timeout
-        self._on_late: Callable[[], None] | None = None
-        """What happens at the limit in force."""
+        self._limit: tuple[str, float] | None = None
+        """The method that is limited, and its seconds; None: a request is."""
         self._error: AttemptError | None = None
         """Of the limit at which the task was cancelled."""
         self._is_cancelled = False
+        self._is_cut = False
+        """The time of the episode was over during a request."""
         self._is_closing = asyncio.Event()
-        """Nothing comes to the record any more; a caller that is cancelled waits for no more."""
+        """The record is complete; a caller that is cancelled waits for no more."""
         self._is_over = asyncio.Event()
         """The task has ended, or is left behind."""
 
@@ -245,7 +247,7 @@ class Episode:
         """
         self._task = task = asyncio.create_task(self._play())
         task.add_done_callback(self._end)
-        self._watchdog.watch(self)
+        self._watchdog.watched.add(self)
         try:
             await self._is_over.wait()
         except asyncio.CancelledError:
@@ -267,6 +269,7 @@ class Episode:
 
     async def _play(self) -> None:
         plan, rollout = self._plan, self.rollout
+        environment: Environment[Task] | None = None
         try:
             with boundary(EpisodeError):
                 with boundary(SetupError):
@@ -277,48 +280,41 @@ class Episode:
                         roles=plan.roles,
                         rng=rollout.seed,
                     )
-                environment.rollout = rollout
-                environment.now = self._watchdog.now
-                try:
-                    await self._set_up(environment)
-                    rollout.stop_reason = await self._take_turns(environment)
-                    if rollout.step_rewards:
-                        self._fill_step_rewards(self._num_turns)
-                    if type(environment).final_state is not Environment.final_state:
-                        with self._within_limit(
-                            "final_state", environment.step_timeout, "step_timeout"
-                        ):
-                            state = await environment.final_state()
-                        rollout.final_state = checked_json(environment, "final_state", state)
-                    self.is_finished = True
-                except BaseException:
-                    # What failed before says more.
-                    with suppress(AttemptError), boundary(EpisodeError):
-                        await self._close(environment)
-                    raise
-                await self._close(environment)
+                    environment.rollout = rollout
+                    environment.now = self._watchdog.now
+                    if plan.environment.setup is not Environment.setup:
+                        with self._within_limit("setup", environment.setup_timeout):
+                            opening = await environment.setup()
+                        rollout.messages += checked_messages(environment, "setup", opening)
+                    if not rollout.messages:
+                        raise SetupError(
+                            "there is no prompt: neither the row nor the environment gives one"
+                        )
+                    if plan.row.tools is None:
+                        rollout.tools = shown_tools(environment)
+                environment.shown_tools = rollout.tools
+                rollout.num_prompt_messages = len(rollout.messages)
+                self.phase = "environment"
+                rollout.stop_reason = await self._take_turns(environment)
+                if rollout.step_rewards:
+                    self._fill_step_rewards(self._num_turns)
+                if plan.environment.final_state is not Environment.final_state:
+                    with self._within_limit("final_state", environment.step_timeout):
+                        state = await environment.final_state()
+                    rollout.final_state = checked_json(environment, "final_state", state)
+                self.is_finished = True
         finally:
-            rollout.timing.total_seconds = time.perf_counter() - self._started
-            if plan.cost is not None and self._has_known_usage:
-                rollout.cost = plan.cost(rollout.usage)
-
-    async def _set_up(self, environment: Environment[Task]) -> None:
-        """Build the environment's state; its opening counts as prompt."""
-        rollout = self.rollout
-        with boundary(SetupError):
-            if type(environment).setup is not Environment.setup:
-                with self._within_limit("setup", environment.setup_timeout, "setup_timeout"):
-                    opening = await environment.setup()
-                rollout.messages += checked_messages(environment, "setup", opening)
-            if not rollout.messages:
-                raise SetupError(
-                    "there is no prompt: neither the row nor the environment gives one"
-                )
-            if self._plan.row.tools is None:
-                rollout.tools = shown_tools(environment)
-        environment.shown_tools = rollout.tools
-        rollout.num_prompt_messages = len(rollout.messages)
-        self.phase = "environment"
+            try:
+                if environment is not None:
+                    rollout.timing.tool_seconds = environment.tool_seconds
+                    rollout.tool_errors = dict(environment.tool_errors.items())
+                    self._is_closing.set()
+                    if plan.environment.close is not Environment.close:
+                        await self._close(environment)
+            finally:
+                rollout.timing.total_seconds = time.perf_counter() - self._started
+                if plan.cost is not None and self._has_known_usage:
+                    rollout.cost = plan.cost(rollout.usage)
 
     async def _take_turns(self, environment: Environment[Task]) -> StopReason:
         """Play turn after turn and return why the episode ended."""
@@ -326,9 +322,10 @@ class Episode:
         kind = type(environment)
         answers_texts = kind.step is not Environment.step or kind.reply is not Environment.reply
         max_turns = plan.max_turns or plan.row.max_turns or environment.max_turns
+        limits_usage = plan.limits.max_tokens is not None or plan.limits.max_cost is not None
         num_empty = 0
         for _ in range(max_turns or DEFAULT_MAX_TURNS):
-            if (limit := self._limit_reached()) is not None:
+            if limits_usage and (limit := self._limit_reached()) is not None:
                 return limit
             try:
                 answer = await self._ask(environment)
@@ -352,7 +349,7 @@ class Episode:
             num_empty = 0
             if not (answers_texts or message.tool_calls):
                 return "done"
-            with self._within_limit("step", environment.step_timeout, "step_timeout"):
+            with self._within_limit("step", environment.step_timeout):
                 step = await environment.step(message)
             step = checked_step(environment, step)
             self._record(step)
@@ -363,15 +360,15 @@ class Episode:
         return "max_turns"
 
     def _limit_reached(self) -> StopReason | None:
-        """Return which limit of the episode leaves no room for another request.
+        """Return which limit of tokens or cost leaves no room for another request.
 
         Raises:
-            UnknownUsageError: Tokens are limited, and an answer did not say how many it took.
+            UnknownUsageError: An answer did not say how many tokens it took.
 
         """
-        max_tokens, max_cost, max_seconds = self._plan.limits
+        max_tokens, max_cost, _ = self._plan.limits
         usage, cost = self.rollout.usage, self._plan.cost
-        if not self._has_known_usage and not (max_tokens is None and max_cost is None):
+        if not self._has_known_usage:
             option = "--max-episode-cost" if max_tokens is None else "--max-episode-tokens"
             raise UnknownUsageError(
                 f"an answer did not say how many tokens it took, so {option} cannot be kept; "
@@ -381,18 +378,7 @@ class Episode:
             return "episode_tokens"
         if max_cost is not None and cost is not None and (cost(usage) or 0.0) >= max_cost:
             return "episode_cost"
-        if max_seconds is not None and self._seconds() >= max_seconds:
-            return "episode_time"
         return None
-
-    def _seconds(self) -> float:
-        """Return how long the episode took, without what its requests waited for.
-
-        They wait for others, or for an endpoint that is gone; only conversations with endpoints
-        count that.
-        """
-        waited: float = getattr(self._policy, "waited", 0.0)
-        return time.perf_counter() - self._started - waited
 
     async def _ask(self, environment: Environment[Task]) -> Answer | None:
         """Ask the model, or the oracle, for one message; None: the time of the episode is over.
@@ -402,40 +388,46 @@ class Episode:
 
         """
         plan, rollout = self._plan, self.rollout
+        seconds_left = self._seconds_left()
+        if seconds_left <= 0:
+            return None
         if self._policy is None:
-            with self._within_limit("oracle", environment.step_timeout, "step_timeout"):
-                found = await environment.oracle(rollout)
-            gold = checked_turn(environment, found)
-            if gold is None:
-                raise EpisodeError(f"{rollout.env} has no oracle for this task")
-            return Answer(message=gold)
+            return await self._ask_oracle(environment)
         params = rollout.sampling
         if plan.sends_seed:
             params = {**params, "seed": rollout.seed}
         request = Request(messages=rollout.messages, tools=rollout.tools, params=params)
         tries = request.tries
+        assert self._task is not None, "an episode is played in a task"
+        num_cancellations = self._task.cancelling()
         started = time.perf_counter()
         self.phase = "model"
+        self._limit, self._is_cut = None, False
+        self.deadline = self._watchdog.now() + seconds_left
         try:
             with boundary(ModelError):
-                try:
-                    with self._within_time():
-                        answer = await self._policy.answer(request)
-                except LateError as error:
-                    if not tries.retries:
-                        return None
-                    failed = ", ".join(tries.retries)
-                    raise EndpointTimeoutError(
-                        f"the time of the episode was over before it was answered ({failed} before)"
-                    ) from error
+                answer = await self._policy.answer(request)
+        except asyncio.CancelledError as error:
+            if not self._is_cut or self._task.uncancel() > num_cancellations:
+                raise  # somebody else wants all of it ended
+            if not tries.retries:
+                return None
+            failed = ", ".join(tries.retries)
+            raise EndpointTimeoutError(
+                f"the time of the episode was over before it was answered ({failed} before)"
+            ) from error
         finally:
             seconds = time.perf_counter() - started
             rollout.timing.model_seconds += seconds
             self.phase = "environment"
             if tries.retries:
                 rollout.retries = dict(Counter(rollout.retries) + Counter(tries.retries))
-            if tries.usage != Usage():
+            if tries.usage != _NO_TOKENS:
                 self._count(tries.usage)
+            if not self._is_cancelled:
+                self.deadline = math.inf
+        if self._is_cancelled:  # the policy caught that
+            raise asyncio.CancelledError
         self._count(answer.usage)
         message = answer.message
         rollout.calls.append(
@@ -453,40 +445,25 @@ class Episode:
             rollout.response_model = answer.model
         return answer
 
-    @contextmanager
-    def _within_time(self) -> Iterator[None]:
-        """Cut a request off when the time of the episode is over.
+    async def _ask_oracle(self, environment: Environment[Task]) -> Answer:
+        with self._within_limit("oracle", environment.step_timeout):
+            found = await environment.oracle(self.rollout)
+        gold = checked_turn(environment, found)
+        if gold is None:
+            raise EpisodeError(f"{self.rollout.env} has no oracle for this task")
+        return Answer(message=gold)
 
-        Raises:
-            LateError: It was.
+    def _seconds_left(self) -> float:
+        """Return how long the episode may still take, without what its requests waited for.
 
+        They wait for others, or for an endpoint that is gone; only conversations with endpoints
+        count that.
         """
-        max_seconds, task = self._plan.limits.max_seconds, self._task
+        max_seconds = self._plan.limits.max_seconds
         if max_seconds is None:
-            yield
-            return
-        assert task is not None, "an episode is played in a task"
-        num_before = task.cancelling()
-        is_cut = False
-
-        def look() -> None:
-            nonlocal is_cut
-            left = max_seconds - self._seconds()
-            if left > 0:
-                self._limit(left, look)  # the request waited meanwhile, which does not count
-            else:
-                is_cut = True
-                task.cancel()
-
-        self._limit(max_seconds - self._seconds(), look)
-        try:
-            yield
-        except asyncio.CancelledError as error:
-            if not is_cut or task.uncancel() > num_before:
-                raise  # somebody else wants all of it ended
-            raise LateError from error
-        finally:
-            self._unlimit()
+            return math.inf
+        waited: float = getattr(self._policy, "waited", 0.0)
+        return max_seconds + waited - (time.perf_counter() - self._started)
 
     def _count(self, usage: Usage) -> None:
         """Add to the record what an answer took."""
@@ -511,54 +488,29 @@ class Episode:
         rewards += [None] * (length - len(rewards))
 
     async def _close(self, environment: Environment[Task]) -> None:
-        """Note what the tools took, and close the environment."""
-        self.rollout.timing.tool_seconds = environment.tool_seconds
-        self.rollout.tool_errors = dict(environment.tool_errors.items())
-        self._is_closing.set()
-        if type(environment).close is not Environment.close:
-            with self._within_limit("close", environment.close_timeout, "close_timeout"):
+        try:
+            with boundary(EpisodeError), self._within_limit("close", environment.close_timeout):
                 await environment.close()
+        except AttemptError:
+            if self.is_finished:  # else what failed before says more
+                raise
 
     @contextmanager
-    def _within_limit(self, method: str, seconds: float, option: str) -> Iterator[None]:
+    def _within_limit(self, method: str, seconds: float) -> Iterator[None]:
         """Limit what a call of the environment's code waits for.
-
-        Args:
-            method: What is called.
-            seconds: How long it may wait.
-            option: The attribute of the class that says so, for the message.
 
         Raises:
             CancelledError: The task was told to end, and the code caught that.
 
         """
         process = os.getpid()
-        kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
-
-        def fail() -> None:
-            self._error = kind(f"{method} took longer than {seconds:g} seconds ({option})")
-            self._cancel()
-
-        self._limit(seconds, fail)
+        self._limit = method, seconds
+        if not self._is_cancelled:
+            self.deadline = self._watchdog.now() + seconds
         try:
             yield
         finally:
             leave_copy(process)
-        self._unlimit()
-
-    def _limit(self, seconds: float, on_late: Callable[[], None]) -> None:
-        """Call a function in some seconds, unless the limit is lifted or another one set before."""
-        if not self._is_cancelled:
-            self.deadline = self._watchdog.now() + seconds
-            self._on_late = on_late
-
-    def _unlimit(self) -> None:
-        """Lift the limit.
-
-        Raises:
-            CancelledError: The task was told to end, and the code that was limited caught that.
-
-        """
         if self._is_cancelled:
             raise asyncio.CancelledError
         self.deadline = math.inf
@@ -567,17 +519,26 @@ class Episode:
         """Act on the limit that has passed; a task that was told to end before is left behind."""
         self.deadline = math.inf
         assert self._task is not None, "what is watched has begun"
-        if not self._is_cancelled:
-            assert self._on_late is not None, "a deadline comes with what happens then"
-            self._on_late()
-            return
-        self._end(self._task)
-        name = getattr(self._task.get_coro(), "__qualname__", "a task")
-        _LOGGER.warning(
-            "%s was told to end and goes on after %g seconds; it is left behind",
-            name,
-            self._close_timeout,
-        )
+        if self._is_cancelled:
+            self._end(self._task)
+            name = getattr(self._task.get_coro(), "__qualname__", "a task")
+            _LOGGER.warning(
+                "%s was told to end and goes on after %g seconds; it is left behind",
+                name,
+                self._close_timeout,
+            )
+        elif self._limit is not None:
+            method, seconds = self._limit
+            kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
+            option = method if method in ("setup", "close") else "step"
+            self._error = kind(f"{method} took longer than {seconds:g} seconds ({option}_timeout)")
+            self._cancel()
+        elif (seconds_left := self._seconds_left()) > 0:
+            # The request waited meanwhile, which does not count.
+            self.deadline = self._watchdog.now() + seconds_left
+        else:
+            self._is_cut = True
+            self._task.cancel()
 
     def _cancel(self) -> None:
         assert self._task is not None, "what is cancelled has begun"
@@ -589,7 +550,7 @@ class Episode:
         """Be done with the task, which has ended or is left behind."""
         if task.done() and not task.cancelled():
             task.exception()  # it is raised by `play`, or comes after a failure on record
-        self._watchdog.forget(self)
+        self._watchdog.watched.discard(self)
         self._is_closing.set()
         self._is_over.set()
 

@@ -218,7 +218,8 @@ class Watchdog:
     ) -> None:
         self.blocking_timeout = blocking_timeout
         self._stack_file = stack_file
-        self._watched: set[Watched] = set()
+        self.watched: set[Watched] = set()
+        """Their deadlines are looked at several times a second."""
         self._process = os.getpid()
         self._lost = 0.0
         """Seconds in which the loop did not turn; they count against nobody's limit."""
@@ -241,14 +242,6 @@ class Watchdog:
         """Leave the process alone, up to the next beat."""
         if self._stack_file is not None:
             faulthandler.cancel_dump_traceback_later()
-
-    def watch(self, one: Watched) -> None:
-        """Look at the deadline of something at every beat."""
-        self._watched.add(one)
-
-    def forget(self, one: Watched) -> None:
-        """Look at it no more."""
-        self._watched.discard(one)
 
     async def __aenter__(self) -> Self:
         if self._stack_file is not None:
@@ -281,8 +274,9 @@ class Watchdog:
             self._lost += gap
             return
         now = self.now()
-        for one in [one for one in self._watched if one.deadline < now]:
-            one.expire()
+        for one in list(self.watched):
+            if one.deadline < now:
+                one.expire()
 
     def _warn(self, thread: int) -> None:
         """Name what blocks the loop, once for each time; runs in a thread of its own."""

@@ -65,18 +65,20 @@ class Workers:
 
     def warm(self, environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
         """Start the first process and let it load an environment; return at once."""
-        if code_reference(environment) is not None:
-            self.verifiers.warm(self.request_kind("verify", environment, options))
+        kind = self.request_kind("verify", environment, options)
+        if kind is not None:
+            self.verifiers.warm(kind)
 
     def request_kind(
         self, method: Method, environment: type[Environment[Task]], options: EnvironmentOptions
-    ) -> RequestKind:
-        """Return what a verifier is to the processes."""
+    ) -> RequestKind | None:
+        """Return what a verifier is to the processes; None where they cannot import its class."""
+        code = code_reference(environment)
+        if code is None:
+            _warn(environment.__qualname__)
+            return None
         definition = Definition(
-            method,
-            code_reference(environment),
-            options.model_dump_json(),
-            calls_before=self.calls_before,
+            method, code, options.model_dump_json(), calls_before=self.calls_before
         )
         return RequestKind(
             msgspec.json.encode(definition),
@@ -200,16 +202,19 @@ async def _scores(
         AttemptError: It failed, took too long, or returned what is no score.
 
     """
-    if verifies_in_loop(environment, roles):
-        started = time.perf_counter()
-        scores = await _scores_in_loop(method, environment, rollouts, options, roles, workers)
-        return scores, time.perf_counter() - started
     if workers is None:
         async with Workers(1) as own:
             return await _scores(method, environment, rollouts, options, roles, own, save)
-    with boundary(VerifierError):
-        record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
-        kind = workers.request_kind(method, environment, options)
+    kind = None
+    if not (roles or environment.waits_to_verify):
+        with boundary(VerifierError):
+            kind = workers.request_kind(method, environment, options)
+            if kind is not None:
+                record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
+    if kind is None:
+        started = time.perf_counter()
+        scores = await _scores_in_loop(method, environment, rollouts, options, roles, workers)
+        return scores, time.perf_counter() - started
     replies: list[bytes] = []
     await workers.verifiers.run(kind, record, replies.extend, when_slow=save)
     reply = msgspec.json.decode(replies[0], type=ScoreReply)
@@ -243,18 +248,10 @@ async def _scores_in_loop(
     rollouts: Sequence[Rollout],
     options: EnvironmentOptions,
     roles: Mapping[str, Model],
-    workers: Workers | None,
+    workers: Workers,
 ) -> list[Score]:
-    """Call a verifier in this event loop.
-
-    Raises:
-        AttemptError: It failed, took too long, or returned what is no score.
-
-    """
     seconds = environment.scoring_timeout
-    processes = None if workers is None else workers.isolated
-
-    context = VerifyContext(environment, options=options, roles=roles, processes=processes)
+    context = VerifyContext(environment, options=options, roles=roles, processes=workers.isolated)
     records = rollouts[0] if method == "verify" else list(rollouts)
     with boundary(VerifierError):
         try:
@@ -262,7 +259,7 @@ async def _scores_in_loop(
                 seconds,
                 scores_of(environment, records, context),
                 close_timeout=environment.close_timeout,
-                now=time.monotonic if workers is None else workers.now,
+                now=workers.now,
             )
         except LateError as error:
             text = f"{method} took longer than {seconds:g} seconds (scoring_timeout)"

@@ -26,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,7 +102,7 @@ class ProcessPool:
         self._variables = variables
         self.seconds: dict[str, float] = {}
         """How long the last request took, by the name of its kind."""
-        self._queue: deque[_Request] = deque()
+        self.queue: deque[_Request] = deque()
         self._workers: list[_Worker] = []
         self._timer: asyncio.TimerHandle | None = None
         self._gathering: asyncio.TimerHandle | None = None
@@ -109,11 +110,9 @@ class ProcessPool:
 
     def warm(self, kind: RequestKind) -> None:
         """Start the first process and let it load a definition; return at once."""
-        if not self._is_closed:
+        if not (self._is_closed or self._workers):
             self._start(1)
-            for worker in self._workers:
-                if not worker.requests:
-                    worker.load(kind)
+            self._workers[0].load(kind)
 
     async def run(
         self,
@@ -141,21 +140,26 @@ class ProcessPool:
         """
         if self._is_closed:
             raise VerifierError(f"{kind.name} was not called: the workers were closed")
-        self._start(1)
-        request = _Request(kind, record, take, when_slow, self.now() + _SLOW_SECONDS)
-        self._queue.append(request)
+        if not self._workers:
+            self._start(1)
+        loop = asyncio.get_running_loop()
+        slow_at = self.now() + _SLOW_SECONDS
+        request = _Request(kind, record, take, when_slow, slow_at, loop.create_future())
+        self.queue.append(request)
+        if self._timer is None:
+            self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
         if self.seconds.get(kind.name, math.inf) > _GATHER_SECONDS:
             self.pump()
         elif self._gathering is None:
-            loop = asyncio.get_running_loop()
             self._gathering = loop.call_later(_GATHER_SECONDS, self.pump)
         try:
             return await request.ended
         except BaseException:
-            if request in self._queue:
-                self._queue.remove(request)
-            for worker in [one for one in self._workers if one.doing is request]:
-                self.lose(worker)
+            if request in self.queue:
+                self.queue.remove(request)
+            for worker in list(self._workers):
+                if worker.requests and worker.requests[0] is request:
+                    self.lose(worker)
             raise
 
     def pump(self) -> None:
@@ -164,44 +168,30 @@ class ProcessPool:
             self._gathering.cancel()
             self._gathering = None
         for worker in list(self._workers):
-            if self._queue and not worker.requests:
-                worker.begin(self._next())
-        if self._timer is None and any(worker.requests for worker in self._workers):
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
-
-    def _next(self) -> list[_Request]:
-        """Take from the queue what a process is sent at once."""
-        requests = [self._queue.popleft()]
-        kind = requests[0].kind
-        most = _GATHER_SECONDS / max(self.seconds.get(kind.name, math.inf), 1e-6)
-        while (
-            self._queue
-            and self._queue[0].kind.definition == kind.definition
-            and len(requests) < min(most, _MAX_GATHERED)
-        ):
-            requests.append(self._queue.popleft())
-        return requests
+            if self.queue and not worker.requests:
+                worker.begin(self.queue)
 
     def _start(self, num_workers: int) -> None:
         while len(self._workers) < min(num_workers, self.num_workers):
             self._workers.append(_Worker(self, self._module, self._variables()))
 
     def _watch(self) -> None:
-        """Look at every busy process, several times a second."""
+        """Look at every busy process, several times a second while there are requests."""
         self._timer = None
         for worker in list(self._workers):
             worker.child.read()
-            if worker.doing is not None:
-                self._check(worker, worker.doing.kind)
+            if worker.requests:
+                self._check(worker, worker.requests[0].kind)
         now = self.now()
         begun = [request for worker in self._workers for request in worker.requests]
-        for request in (*self._queue, *begun):
+        for request in (*self.queue, *begun):
             if now >= request.slow_at:
                 request.tell_slow()
-        if self._queue and all(worker.is_ready for worker in self._workers):
-            self._start(len(self._workers) + len(self._queue))
+        if self.queue and all(worker.is_ready for worker in self._workers):
+            self._start(len(self._workers) + len(self.queue))
         self.pump()
+        if any(worker.requests for worker in self._workers):
+            self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._watch)
 
     def _check(self, worker: _Worker, kind: RequestKind) -> None:
         """Kill a process that is dead, late or too large."""
@@ -216,9 +206,8 @@ class ProcessPool:
         elif worker.is_ready and kind.memory_mb < math.inf:
             grown = worker.child.resident_bytes() - worker.resident_bytes
             if grown > kind.memory_mb * _MEGABYTE:
-                limit_text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
-                error = VerifierCrashedError(f"{kind.name} needed more than {limit_text}")
-                self.lose(worker, error)
+                text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
+                self.lose(worker, VerifierCrashedError(f"{kind.name} needed more than {text}"))
 
     def lose(self, worker: _Worker, error: VerifierError | None = None) -> None:
         """Kill a process, and fail the request that it still does after its last replies."""
@@ -228,13 +217,13 @@ class ProcessPool:
         how = worker.child.kill()
         request, *others = worker.requests or (None,)
         worker.requests.clear()
-        self._queue.extendleft(reversed(others))
+        self.queue.extendleft(reversed(others))
         if request is not None and worker.has_served and worker.child.has_unread and not error:
-            self._queue.appendleft(request)  # it died while it was idle
+            self.queue.appendleft(request)  # it died while it was idle
         elif request is not None:
             text = f"{request.kind.name}: its process died ({how})"
             request.fail(error or VerifierCrashedError(text))
-        if self._queue:
+        if self.queue:
             self._start(1)
             self.pump()
 
@@ -252,31 +241,23 @@ class ProcessPool:
             if request is not None:
                 text = f"{request.kind.name} was not called to its end: the workers were closed"
                 request.fail(VerifierError(text))
-            self._queue.extend(others)
-        for request in self._queue:
+            self.queue.extend(others)
+        for request in self.queue:
             text = f"{request.kind.name} was not called: the workers were closed"
             request.fail(VerifierError(text))
-        self._queue.clear()
+        self.queue.clear()
         await asyncio.gather(*(worker.child.leave() for worker in workers))
 
 
+@dataclass(eq=False)
 class _Request:
-    """A request; `ended` gets the seconds that it took."""
-
-    def __init__(
-        self,
-        kind: RequestKind,
-        record: bytes,
-        take: Callable[[list[bytes]], None],
-        when_slow: Callable[[], None] | None,
-        slow_at: float,
-    ) -> None:
-        self.kind = kind
-        self.record = record
-        self.take = take
-        self.when_slow = when_slow
-        self.slow_at = slow_at
-        self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    kind: RequestKind
+    record: bytes
+    take: Callable[[list[bytes]], None]
+    when_slow: Callable[[], None] | None
+    slow_at: float
+    ended: asyncio.Future[float]
+    """Gets the seconds that it took."""
 
     def tell_slow(self) -> None:
         """Call `when_slow` once; an error of that ends the request."""
@@ -315,25 +296,28 @@ class _Worker:
             end=lambda: pool.lose(self),
         )
 
-    @property
-    def doing(self) -> _Request | None:
-        """The request that it does; None: it is idle."""
-        return self.requests[0] if self.requests else None
-
-    def begin(self, requests: list[_Request]) -> None:
-        """Send requests of one kind to a process that is idle."""
-        self.requests.extend(requests)
+    def begin(self, queue: deque[_Request]) -> None:
+        """Send an idle process the next request, with more of its kind where they are quick."""
+        kind = queue[0].kind
         self.began = self.since = self._pool.now()
-        self.load(requests[0].kind)
-        number = self._numbers[requests[0].kind.definition]
-        self.child.write(b"".join([b"%d %b\n" % (number, one.record) for one in requests]))
+        if kind.definition not in self._numbers:
+            self.load(kind)
+        number = self._numbers[kind.definition]
+        most = _GATHER_SECONDS / max(self._pool.seconds.get(kind.name, math.inf), 1e-6)
+        lines: list[bytes] = []
+        while queue and queue[0].kind.definition == kind.definition:
+            request = queue.popleft()
+            self.requests.append(request)
+            lines.append(b"%d %b\n" % (number, request.record))
+            if len(lines) >= min(most, _MAX_GATHERED):
+                break
+        self.child.write(b"".join(lines))
 
     def load(self, kind: RequestKind) -> None:
-        """Send a definition, unless the process has it."""
-        if kind.definition not in self._numbers:
-            self._numbers[kind.definition] = len(self._numbers)
-            self.is_ready = False
-            self.child.write(kind.definition + b"\n")
+        """Send a definition that the process does not have."""
+        self._numbers[kind.definition] = len(self._numbers)
+        self.is_ready = False
+        self.child.write(kind.definition + b"\n")
 
     def _take_lines(self, lines: list[bytes]) -> None:
         self.since = now = self._pool.now()
@@ -358,7 +342,7 @@ class _Worker:
         if self.requests and reply:
             self.has_served = True
             self.requests[0].take(reply)
-        elif not self.requests:
+        elif self._pool.queue and not self.requests:
             self._pool.pump()
 
 
@@ -433,33 +417,28 @@ class ChildProcess:
         if not self._unsent:
             self._loop.remove_writer(self._socket.fileno())
 
-    def read(self) -> None:
-        """Take what the child has sent, if anything."""
+    def read(self) -> bool:
+        """Take what the child has sent, if anything; return whether there may be more."""
         if not self._is_open:
-            return
+            return False
         try:
-            data = self._receive()
+            data = self._socket.recv(_READ_BYTES)
         except BlockingIOError:
-            return
-        if not data:
-            self._loop.remove_reader(self._socket.fileno())
-            self._end()
-        elif b"\n" not in data:
-            self._chunks.append(data)
-        else:
-            *lines, rest = b"".join((*self._chunks, data)).split(b"\n")
-            self._chunks = [rest] if rest else []
-            self._take_lines(lines)
-
-    def _receive(self) -> bytes:
-        try:
-            return self._socket.recv(_READ_BYTES)
-        except BlockingIOError:
-            raise
+            return False
         except OSError as error:
             # It is reset if the other end was closed before all was read there.
             self.has_unread |= isinstance(error, ConnectionResetError)
-            return b""
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._socket.fileno())
+            self._end()
+            return False
+        self._chunks.append(data)
+        if b"\n" in data:
+            *lines, rest = b"".join(self._chunks).split(b"\n")
+            self._chunks = [rest] if rest else []
+            self._take_lines(lines)
+        return True
 
     def has_ended(self) -> bool:
         """Return whether the process is over, also where a copy of it holds the socket."""
@@ -482,11 +461,8 @@ class ChildProcess:
             return ""
         self._end = lambda: None  # the end of what is killed is no news
         code = self._process.kill()
-        with suppress(BlockingIOError):  # a process that left the group holds the socket
-            while data := self._receive():
-                self._chunks.append(data)
-        if lines := b"".join(self._chunks).split(b"\n")[:-1]:
-            self._take_lines(lines)
+        while self.read():
+            pass
         self._close()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 

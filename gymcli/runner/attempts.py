@@ -142,29 +142,12 @@ class Outcome(NamedTuple):
     """False: it met nothing itself; its score was kept, or others of its group failed."""
 
 
-class _RoleModels:
-    """The models that one attempt may ask, and how many of them it waits for."""
-
-    def __init__(
-        self, attempt: Attempt, fields: JSONObject, shared: Shared, use: dict[str, RoleUse]
-    ) -> None:
-        self.num_asked = 0
-        self.models: Mapping[str, Model] = {}
-        if shared.roles.sources:
-            models = shared.roles.of(attempt.environment, fields, use)
-            self.models = {role: _CountedModel(model, self) for role, model in models.items()}
-
-    def phase(self, otherwise: Phase) -> Phase:
-        """Return the phase of the attempt: its own, or that of the roles while one is asked."""
-        return "role" if self.num_asked else otherwise
-
-
 class _CountedModel:
-    """The model of one role, counted while it is asked."""
+    """The model of one role, which counts how many of its answers are waited for."""
 
-    def __init__(self, model: Model, roles: _RoleModels) -> None:
+    def __init__(self, model: Model) -> None:
+        self.num_asked = 0
         self._model = model
-        self._roles = roles
 
     @property
     def is_scalar(self) -> bool:
@@ -178,11 +161,24 @@ class _CountedModel:
         params: JSONObject | None = None,
         cache: Cache | str | None = None,
     ) -> Message:
-        self._roles.num_asked += 1
+        self.num_asked += 1
         try:
             return await self._model.complete(messages, schema=schema, params=params, cache=cache)
         finally:
-            self._roles.num_asked -= 1
+            self.num_asked -= 1
+
+
+def _counted_models(
+    attempt: Attempt, fields: JSONObject, shared: Shared, use: dict[str, RoleUse]
+) -> dict[str, _CountedModel]:
+    """Return the models that one attempt may ask."""
+    models = shared.roles.of(attempt.environment, fields, use)
+    return {role: _CountedModel(model) for role, model in models.items()}
+
+
+def _phase(models: Iterable[_CountedModel], otherwise: Phase) -> Phase:
+    """Return the phase of an attempt: its own, or that of the roles while one is asked."""
+    return "role" if any(model.num_asked for model in models) else otherwise
 
 
 async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
@@ -196,34 +192,38 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
         return (
             Outcome(attempt.generation, is_own=False) if attempt.keeps_score else attempt.generation
         )
+    plan = attempt.plan
     use: dict[str, RoleUse] = {}
-    roles = _RoleModels(attempt, attempt.plan.row.fields, shared, use)
-    plan = msgspec.structs.replace(attempt.plan, roles=roles.models)
+    roles: dict[str, _CountedModel] = {}
+    if shared.roles.sources:
+        roles = _counted_models(attempt, plan.row.fields, shared, use)
+        plan = msgspec.structs.replace(plan, roles=roles)
     policy = None if shared.policy is None else shared.policy.conversation()
     episode = Episode(plan, policy, shared.watchdog)
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size
     error: AttemptError | None = None
     try:
-        with shared.stopping.in_flight(lambda: roles.phase(episode.phase)):
+        with shared.stopping.in_flight(lambda: _phase(roles.values(), episode.phase)):
             await episode.play()
     except EpisodeFailedError as failed:
         error = failed.error
     except UnfinishedAttemptError as unfinished:
         error = unfinished
+        if not episode.is_over:
+            shared.stopping.add_closing(episode)
     except asyncio.CancelledError:
         if episode.is_finished:
             shared.save(redacted(episode.rollout, shared.scrubber))
-        raise
-    finally:
         if not episode.is_over:
             shared.stopping.add_closing(episode)
+        raise
     rollout = redacted(episode.rollout, shared.scrubber)
     if error is not None:
         return Outcome(
             failure_of(rollout, error),
             rollout if episode.is_finished else None,
-            was_answered=_was_answered(rollout),
+            was_answered=bool(rollout.responses),
             fatal=_fatal_error(error),
         )
     if waits_to_score(attempt.environment, shared.roles.sources):
@@ -237,7 +237,9 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
     """Score a conversation; where that fails, it is kept for a later scoring."""
     started = time.perf_counter()
     use: dict[str, RoleUse] = {}
-    roles = _RoleModels(attempt, rollout.task, shared, use)
+    roles: dict[str, _CountedModel] = {}
+    if shared.roles.sources:
+        roles = _counted_models(attempt, rollout.task, shared, use)
     is_saved = attempt.plan is None or waits_to_score(attempt.environment, shared.roles.sources)
 
     def save() -> None:
@@ -247,13 +249,13 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
             is_saved = True
 
     try:
-        with shared.stopping.in_flight(lambda: roles.phase("verify")):
+        with shared.stopping.in_flight(lambda: _phase(roles.values(), "verify")):
             scored = await score(
                 attempt.environment,
                 rollout,
                 verifier=attempt.verifier,
                 options=attempt.options,
-                roles=roles.models,
+                roles=roles,
                 workers=shared.workers,
                 save=save,
             )
@@ -263,8 +265,10 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
     except asyncio.CancelledError:
         save()
         raise
-    _add_scoring(scored, use, time.perf_counter() - started)
-    return Outcome(scored, was_answered=_was_answered(scored))
+    scored.timing.total_seconds += time.perf_counter() - started
+    if use:
+        scored.role_usage = _added(rollout.role_usage, use)
+    return Outcome(scored, was_answered=len(scored.messages) > scored.num_prompt_messages)
 
 
 async def _score_members(
@@ -279,14 +283,13 @@ async def _score_members(
     first: dict[str, RoleUse] = {}
     uses = [first if attempt.is_done or attempt is unscored[0] else {} for attempt, _ in waiting]
     roles = [
-        _RoleModels(attempt, rollout.task, shared, use)
+        _counted_models(attempt, rollout.task, shared, use)
         for (attempt, rollout), use in zip(waiting, uses, strict=True)
     ]
     started = time.perf_counter()
     try:
-        with shared.stopping.in_flight(
-            lambda: "role" if any(one.num_asked for one in roles) else "verify"
-        ):
+        models = [model for one in roles for model in one.values()]
+        with shared.stopping.in_flight(lambda: _phase(models, "verify")):
             _check_group(members, shared)
             attempt = members[0][0]
             scored = await score_group(
@@ -294,7 +297,7 @@ async def _score_members(
                 [rollout for _, rollout in waiting],
                 verifier=attempt.verifier,
                 options=attempt.options,
-                roles=[one.models for one in roles],
+                roles=roles,
                 workers=shared.workers,
             )
     except AttemptError as error:
@@ -308,9 +311,10 @@ async def _score_members(
         ]
     seconds = time.perf_counter() - started
     for rollout, use in zip(scored, uses, strict=True):
-        _add_scoring(rollout, use, seconds)
+        rollout.timing.total_seconds += seconds
+        rollout.role_usage = _added(rollout.role_usage, use)
     return [
-        Outcome(rollout, was_answered=_was_answered(rollout))
+        Outcome(rollout, was_answered=bool(rollout.responses))
         for (attempt, _), rollout in zip(waiting, scored, strict=True)
         if not attempt.is_done
     ]
@@ -345,19 +349,8 @@ def _unscored(
     """Return the outcome of a conversation whose scoring failed."""
     failure = failure_of(rollout, error)
     failure.role_usage = _added(rollout.role_usage, use)
-    was_answered = attempt.plan is not None and _was_answered(rollout)
+    was_answered = attempt.plan is not None and bool(rollout.responses)
     return Outcome(failure, was_answered=was_answered, fatal=_fatal_error(error))
-
-
-def _was_answered(rollout: Rollout) -> bool:
-    return any(message.role == "assistant" for message in rollout.responses)
-
-
-def _add_scoring(rollout: Rollout, use: Mapping[str, RoleUse], seconds: float) -> None:
-    """Add what scoring took to a record that has its score."""
-    rollout.timing.total_seconds += seconds
-    if use:
-        rollout.role_usage = _added(rollout.role_usage, use)
 
 
 def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
@@ -624,9 +617,10 @@ class _FailFast:
         """Count an outcome; return why the run has no prospect any more, or None."""
         record, fatal = outcome.record, outcome.fatal
         cause = None if fatal is None else _cause_of(fatal)
-        answered = {role for role, use in record.role_usage.items() if use.num_calls}
-        if outcome.was_answered:
-            answered.add(POLICY)
+        answered = {POLICY} if outcome.was_answered else set()
+        for role, use in record.role_usage.items():
+            if use.num_calls:
+                answered.add(role)
         self._answered |= answered
         if not isinstance(cause, UnknownUsageError):  # which is about an answer
             for role in answered:
