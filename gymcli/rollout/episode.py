@@ -118,7 +118,6 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     environment: type[Environment[Task]]
     options: EnvironmentOptions
-    env_version: str
     env_options: JSONObject | None = None
     """What is recorded of the options, where that is known already."""
     model: str
@@ -149,7 +148,7 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
             task_hash=row.hash,
             attempt=self.attempt,
             env=row.env,
-            env_version=self.env_version,
+            env_version=self.environment.version,
             env_options=env_options,
             seed=attempt_seed(self.run_seed, row.id, self.attempt),
             task=row.fields,

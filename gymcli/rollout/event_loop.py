@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, ParamSpec, Protocol, Self, TypeVar
 
 from gymcli.errors import leave_copy
@@ -113,7 +113,7 @@ def close(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _left() -> set[asyncio.Task[object]]:
-    """Cancel what runs, close the async generators, and return the tasks that do not end."""
+    """Cancel what runs, close async generators, and return the tasks that do not end."""
     loop = asyncio.get_running_loop()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
@@ -128,7 +128,6 @@ async def _left() -> set[asyncio.Task[object]]:
 
 
 def _leave(is_over: threading.Event, code: int) -> None:
-    """End this process, unless what it waits for is over in time."""
     if is_over.wait(_LEAVE_SECONDS):
         return
     for stream in (sys.stdout, sys.stderr):
@@ -138,10 +137,7 @@ def _leave(is_over: threading.Event, code: int) -> None:
 
 
 class _DaemonThreads(ThreadPoolExecutor):
-    """Runs calls in daemon threads, which it uses again; it is one because asyncio asks for that.
-
-    The standard one joins its threads when it is shut down, and again when the process ends.
-    """
+    """Runs calls in daemon threads; the standard executor joins its threads when all ends."""
 
     def __init__(self) -> None:
         super().__init__(_MAX_THREADS)
@@ -194,10 +190,9 @@ _LOOPS = frozenset(
 
 
 class Watched(Protocol):
-    """What the watchdog looks at: something that has a deadline."""
+    """Something with a deadline by `Watchdog.now`."""
 
     deadline: float
-    """When it is late, by `Watchdog.now`."""
 
     def expire(self) -> None:
         """Act on the deadline that has passed: set another one, or end."""
@@ -239,7 +234,7 @@ class Watchdog:
             )
 
     def disarm(self) -> None:
-        """Leave the process alone, up to the next beat."""
+        """Leave the process alone until the next beat."""
         if self._stack_file is not None:
             faulthandler.cancel_dump_traceback_later()
 
@@ -252,12 +247,7 @@ class Watchdog:
         threading.Thread(target=self._warn, args=(thread,), daemon=True).start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._is_over.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -279,7 +269,7 @@ class Watchdog:
                 one.expire()
 
     def _warn(self, thread: int) -> None:
-        """Name what blocks the loop, once for each time; runs in a thread of its own."""
+        """Name what blocks the loop, once each time; runs in its own thread."""
         warned_at = 0.0
         looked_at = time.monotonic()
         while not self._is_over.wait(_BLOCKED_SECONDS / 2):
@@ -304,7 +294,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _blamed(frame: FrameType) -> str:
-    """Name the function of somebody else that ours called, else the innermost one."""
+    """Name the foreign function that ours called, else the innermost one."""
     found = frame
     place: FrameType | None = frame
     while place is not None:

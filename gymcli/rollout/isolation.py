@@ -12,7 +12,7 @@ import pickle
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import socket
 from typing import Literal, TypeVar, cast
@@ -64,7 +64,7 @@ class CallReport(msgspec.Struct, omit_defaults=True):
 
 
 class IsolatedProcesses:
-    """At most `max_processes` processes; none is started before the first call."""
+    """At most `max_processes` processes; the first call starts one."""
 
     def __init__(
         self,
@@ -88,16 +88,15 @@ class IsolatedProcesses:
         memory_mb: int,
         imports: tuple[str, ...] = (),
     ) -> T:
-        """Call a module-level function in a process of its own and return its result.
+        """Call a module-level function in its own process, as `Context.isolated` says.
 
         A process whose caller is cancelled is killed.
 
         Args:
             function: Found by its name, also in files that were given as environments.
-            args: Its arguments; they are pickled, as the result is.
-            timeout: Seconds from when the process starts the function. Neither waiting for a
-                process nor importing counts.
-            memory_mb: Megabytes that it may need beside what the process has (Linux).
+            args: Its arguments.
+            timeout: Seconds from when the process starts the function.
+            memory_mb: Megabytes that it may need beyond what the process has (Linux).
             imports: Modules to import before the time starts to count: names, or paths of files.
 
         Raises:
@@ -138,13 +137,7 @@ class IsolatedProcesses:
 
 
 def _result(name: str, memory_mb: int, report: CallReport) -> object:
-    """Return what a function returned, or raise what it raised.
-
-    Raises:
-        Exception: As the function raised it.
-        VerifierError: It ran out of memory, or its result cannot be sent.
-
-    """
+    """Return what a function returned, or raise what it raised."""
     if report.kind == "returned" or (report.kind == "raised" and report.data):
         try:
             value = pickle.loads(report.data)  # noqa: S301  # both ends are ours
@@ -185,7 +178,7 @@ def main(handle: int) -> None:
 
 
 def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallReport:
-    """Import a function, and what it asks to have imported; return why it cannot be called."""
+    """Import a function and its imports; return why it cannot be called."""
     try:
         function = load_code(definition.code)
         for name in definition.imports:
@@ -199,7 +192,6 @@ def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallRepor
 
 
 def _answer(function: Callable[..., object], call: IsolatedCall) -> CallReport:
-    """Make one call; whatever somebody else's code raises is reported."""
     try:
         arguments = pickle.loads(call.arguments)  # noqa: S301  # both ends are ours
     except BaseException as error:  # noqa: BLE001  # a class says itself how it is read
@@ -222,21 +214,18 @@ def _text(what: str, error: BaseException) -> str:
 
 
 def _raised(error: BaseException) -> CallReport:
-    """CallReport an exception, as it is where the parent can make it again."""
-    text = described(error).encode(errors="replace").decode()
-    if not isinstance(error, Exception):
-        return CallReport("raised", text=text)
-    try:
-        data = pickle.dumps(error)
-        pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
-    except Exception:  # noqa: BLE001  # a class says itself how it is pickled
-        return CallReport("raised", text=text)
-    return CallReport("raised", data, text)
+    report = CallReport("raised", text=described(error).encode(errors="replace").decode())
+    if isinstance(error, Exception):
+        with suppress(Exception):  # a class says itself how it is pickled
+            data = pickle.dumps(error)
+            pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
+            report.data = data
+    return report
 
 
 @contextmanager
 def _limited(memory_mb: int) -> Iterator[None]:
-    """Limit the address space for a block, on top of what was used before it."""
+    """Limit the address space that a block may need beyond what is used before it."""
     before, hard = resource.getrlimit(resource.RLIMIT_AS)
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])

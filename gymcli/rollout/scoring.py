@@ -1,8 +1,7 @@
-"""Scores a record with its verifier, in the one place that is right for it.
+"""Scores a record with its verifier, in a worker process or in the caller's event loop.
 
-A verifier runs in the caller's event loop where it waits there: for the models of roles, with
-`waits_to_verify`, or for a server. All others run in a worker process, but for those of classes
-that no other process can import.
+A verifier runs in the loop where it waits: for the models of roles, with `waits_to_verify`, or for
+a server; and where no other process can import its class.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -53,7 +51,11 @@ class Workers:
         scrubber: Scrubber = NOTHING_SECRET,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        num_workers = num_workers or _usable_cores()
+        if num_workers is None:
+            try:
+                num_workers = len(os.sched_getaffinity(0))
+            except AttributeError:  # macOS
+                num_workers = os.cpu_count() or 1
         self.now = now
         self.calls_before = 0
         """How often a new process calls a verifier for nothing before its first score, where
@@ -95,21 +97,8 @@ class Workers:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _usable_cores() -> int:
-    """Count the cores that this process may use, where the system says that (Linux)."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return os.cpu_count() or 1
 
 
 async def score(
@@ -126,8 +115,8 @@ async def score(
 
     Args:
         environment: The environment of the record.
-        rollout: The record; an earlier score counts for nothing.
-        verifier: What the score is marked with.
+        rollout: An earlier score in it is ignored.
+        verifier: Marks the score.
         options: The environment's options.
         roles: The models that the verifier may ask.
         workers: Where verifiers and isolated functions run; without them a process is started and
@@ -161,10 +150,10 @@ async def score_group(
     Args:
         environment: The environment of all the records.
         rollouts: Every attempt of one task.
-        verifier: What the scores are marked with.
+        verifier: Marks the scores.
         options: The environment's options.
         roles: The models that each record may ask; the group asks those of the first.
-        workers: Where verifiers and isolated functions run.
+        workers: As for `score`.
 
     Raises:
         AttemptError: A verifier failed; none of the group is scored then.
@@ -196,12 +185,7 @@ async def _scores(
     workers: Workers | None,
     save: Callable[[], None] | None,
 ) -> tuple[list[Score], float]:
-    """Call a verifier where it runs; return what it says and the seconds that it took.
-
-    Raises:
-        AttemptError: It failed, took too long, or returned what is no score.
-
-    """
+    """Call a verifier where it runs; return what it says and the seconds that it took."""
     if workers is None:
         async with Workers(1) as own:
             return await _scores(method, environment, rollouts, options, roles, own, save)

@@ -51,7 +51,7 @@ __all__ = [
 
 
 _CALLS_SECONDS = 2.5
-"""After so many seconds a verifier is no longer called for nothing."""
+"""For at most so long a verifier is called for nothing."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ _Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
 
 
 def _scorer(definition: Definition) -> _Scorer:
-    """Return what scores the records of a definition; it imports their environment."""
+    """Import the environment of a definition, and return what scores its records."""
     if definition.code is None:
         from gymcli.rollout.line_scoring import LineScorer, RescoreJob  # late: few need the files
 
@@ -251,10 +251,7 @@ async def _serve(handle: int) -> None:
 
 
 def main(handle: int) -> None:
-    """Serve the parent until it closes the socket, whatever tasks of verifiers raise.
-
-    SystemExit and KeyboardInterrupt of a task leave the loop; it is run again with the same task.
-    """
+    """Serve the parent until it closes the socket, whatever tasks of verifiers raise."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -262,7 +259,7 @@ def main(handle: int) -> None:
     asyncio.set_event_loop(loop)
     serving = loop.create_task(_serve(handle))
     while not serving.done():
-        try:
+        try:  # SystemExit and KeyboardInterrupt of another task leave the loop
             loop.run_until_complete(serving)
         except BaseException as error:  # noqa: BLE001  # of a task that verifiers left behind
             if not serving.done():

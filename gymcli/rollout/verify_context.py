@@ -7,14 +7,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from numbers import Real
-from random import Random
-from types import TracebackType
 from typing import Self, TypeVar
 
 import msgspec
 import regex
 
-from gymcli.environment.contract import Environment, Model
+from gymcli.environment.contract import Environment, Model, make
 from gymcli.environment.contract_checks import (
     UNENCODABLE,
     checked_messages,
@@ -61,15 +59,13 @@ class VerifyContext:
         self._to_close = AsyncExitStack()
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
-        """Play the recorded turns in a fresh instance and return it as it stands at the end.
+        """Play the recorded turns in a fresh instance and return it, as `Context.replay` says.
 
-        Its `rollout.step_rewards` are those of the replay, None where a turn had none. The
-        environment's answers must equal those on record. Rollouts of other programs, which
-        carry no `env_version`, are replayed without that comparison, and arguments are converted
-        as their servers did: their wording is their own.
+        Rollouts of other programs, which carry no `env_version`, are not compared with their
+        record, and arguments are converted as their servers did.
 
         The instance sees neither the score nor how the episode ended. The messages that `setup`
-        finds do hold the opening on record: where it begins only `setup` can tell.
+        finds include the opening on record, since only `setup` can tell where that begins.
 
         Raises:
             ReplayDivergedError: The environment answered otherwise than on record.
@@ -78,11 +74,9 @@ class VerifyContext:
         """
         is_ours = bool(rollout.env_version)
         roles = {role: _Unasked(role, model) for role, model in self.roles.items()}
-        kind = self._environment
-        # An `__init__` of its own may use the generator.
-        rng = rollout.seed if kind.__init__ is Environment.__init__ else Random(rollout.seed)
-        task = kind.parse_task(rollout.task)
-        environment = kind(task, options=self.options, roles=roles, rng=rng)
+        environment = make(
+            self._environment, rollout.task, options=self.options, roles=roles, rng=rollout.seed
+        )
         self._to_close.push_async_callback(environment.close)
         prompt = rollout.messages[: rollout.num_prompt_messages]
         environment.rollout = msgspec.structs.replace(
@@ -114,14 +108,7 @@ class VerifyContext:
         memory_mb: int = 1024,
         imports: tuple[str, ...] = (),
     ) -> T:
-        """Call a module-level function in a process of its own, as `IsolatedProcesses.call` does.
-
-        Raises:
-            TypeError: It is no function at the top level of a module.
-            VerifierTimeoutError: It took longer than `timeout` seconds.
-            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
-
-        """
+        """Call a module-level function in its own process, as `IsolatedProcesses.call` does."""
         if self._processes is None:
             self._processes = IsolatedProcesses(1)
             self._to_close.push_async_callback(self._processes.close)
@@ -130,13 +117,7 @@ class VerifyContext:
         )
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
-        """Return every match of a row's regular expression: its first group, else all of it.
-
-        Raises:
-            ValueError: The pattern is no regular expression.
-            VerifierTimeoutError: The search took longer than `SEARCH_TIMEOUT`.
-
-        """
+        """Return every match of a row's regular expression, as `Context.search` says."""
         try:
             compiled = regex.compile(pattern, flags=flags)
             matches = compiled.finditer(text, timeout=SEARCH_TIMEOUT)
@@ -155,17 +136,11 @@ class VerifyContext:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close what was opened; what `verify` raised says more than a failing close."""
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             await self.close()
         except (Exception, SystemExit):
-            if error is None:
+            if error is None:  # else what `verify` raised says more
                 raise
 
 
@@ -188,7 +163,6 @@ async def scores_of(
     """Call a verifier with one record, or with the list of a group, and close its context.
 
     Raises:
-        BaseException: Whatever the verifier raises.
         VerifierError: What it returned is no score, or no list of scores.
 
     """

@@ -1,14 +1,13 @@
-"""A pool of warm processes: a queue in the parent, and a request after another for each process.
+"""A pool of warm processes, which take requests from one queue.
 
 A process answers each request before it begins with the next, so that the parent knows what it is
 doing, and since when. One that is late, dead or too large is killed with everything it started, and
-only the request that it was doing fails. It has more than one at a time only where they take so
-little that to wake it, and to be woken by it, would take longer. The event loop reads the socket to
-each process and what it prints; there is no thread.
+only the request that it was doing fails. It is sent several at once only where they are so quick
+that waking it would take longer. The event loop reads the socket and the output of each process.
 
 Messages are lines. A process gets a definition once, `{...}`, and then requests, `NUMBER RECORD`,
-where the number is that of the definition. It answers a definition with `READY`, and a request with
-any number of lines and an empty one.
+with the number of the definition. It answers a definition with `READY`, and a request with any
+number of lines and an empty one.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from gymcli.rollout.fork_server import fill_standard, fork
 
 __all__ = [
     "READY",
-    "ChildProcess",
     "CodeReference",
     "ProcessPool",
     "RequestKind",
+    "WorkerProcess",
     "code_reference",
     "load_code",
 ]
@@ -49,13 +48,13 @@ READY = b"ready"
 """What a process answers when it has loaded a definition."""
 
 _START_SECONDS = 60.0
-"""Seconds that a process may take to start and to import what a definition names."""
+"""A process may take so long to start and to import what a definition names."""
 _LEAVE_SECONDS = 2.0
-"""Seconds that an idle process is given to leave by itself."""
+"""An idle process may take so long to end by itself."""
 _SLOW_SECONDS = 1.0
 _WATCH_SECONDS = 0.2
 _GATHER_SECONDS = 0.002
-"""For so long quick requests are gathered, and a process gets as many as it does in that time."""
+"""Quick requests are gathered for so long; a process gets as many as it does in that time."""
 _MAX_GATHERED = 16
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
@@ -81,8 +80,8 @@ class ProcessPool:
     """At most `num_workers` processes, started as they are needed and used in one event loop.
 
     Args:
-        module: What the processes run: its `main` gets the handle of the socket.
-        num_workers: How many there may be.
+        module: The processes call its `main` with the handle of their socket.
+        num_workers: How many processes there may be.
         variables: Returns their environment variables.
         now: The clock of the limits.
 
@@ -103,7 +102,7 @@ class ProcessPool:
         self.seconds: dict[str, float] = {}
         """How long the last request took, by the name of its kind."""
         self.queue: deque[_Request] = deque()
-        self._workers: list[_Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._timer: asyncio.TimerHandle | None = None
         self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -121,8 +120,8 @@ class ProcessPool:
         take: Callable[[list[bytes]], None],
         *,
         when_slow: Callable[[], None] | None = None,
-    ) -> float:
-        """Send a process a request, and return the seconds that it took.
+    ) -> None:
+        """Send a process a request, and wait for its end.
 
         A process whose caller is cancelled is killed.
 
@@ -153,7 +152,7 @@ class ProcessPool:
         elif self._gathering is None:
             self._gathering = loop.call_later(_GATHER_SECONDS, self.pump)
         try:
-            return await request.ended
+            await request.ended
         except BaseException:
             if request in self.queue:
                 self.queue.remove(request)
@@ -173,13 +172,13 @@ class ProcessPool:
 
     def _start(self, num_workers: int) -> None:
         while len(self._workers) < min(num_workers, self.num_workers):
-            self._workers.append(_Worker(self, self._module, self._variables()))
+            self._workers.append(WorkerProcess(self, self._module, self._variables()))
 
     def _watch(self) -> None:
         """Look at every busy process, several times a second while there are requests."""
         self._timer = None
         for worker in list(self._workers):
-            worker.child.read()
+            worker.read()
             if worker.requests:
                 self._check(worker, worker.requests[0].kind)
         now = self.now()
@@ -193,32 +192,32 @@ class ProcessPool:
         if any(worker.requests for worker in self._workers):
             self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._watch)
 
-    def _check(self, worker: _Worker, kind: RequestKind) -> None:
+    def _check(self, worker: WorkerProcess, kind: RequestKind) -> None:
         """Kill a process that is dead, late or too large."""
         limit, option = kind.seconds, kind.option
         if not worker.is_ready:
             limit, option = _START_SECONDS, "to be imported"
-        if worker.child.has_ended():
+        if worker.has_ended():
             self.lose(worker)
         elif self.now() - worker.since > limit:
             text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
             self.lose(worker, VerifierTimeoutError(text))
         elif worker.is_ready and kind.memory_mb < math.inf:
-            grown = worker.child.resident_bytes() - worker.resident_bytes
+            grown = worker.resident_bytes() - worker.first_bytes
             if grown > kind.memory_mb * _MEGABYTE:
                 text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
                 self.lose(worker, VerifierCrashedError(f"{kind.name} needed more than {text}"))
 
-    def lose(self, worker: _Worker, error: VerifierError | None = None) -> None:
+    def lose(self, worker: WorkerProcess, error: VerifierError | None = None) -> None:
         """Kill a process, and fail the request that it still does after its last replies."""
         if worker not in self._workers:
             return
         self._workers.remove(worker)
-        how = worker.child.kill()
+        how = worker.kill()
         request, *others = worker.requests or (None,)
         worker.requests.clear()
         self.queue.extendleft(reversed(others))
-        if request is not None and worker.has_served and worker.child.has_unread and not error:
+        if request is not None and worker.has_served and worker.has_unread and not error:
             self.queue.appendleft(request)  # it died while it was idle
         elif request is not None:
             text = f"{request.kind.name}: its process died ({how})"
@@ -237,7 +236,7 @@ class ProcessPool:
         for worker in workers:
             request, *others = worker.requests or (None,)
             if request is not None or not worker.is_ready:
-                worker.child.kill()
+                worker.kill()
             if request is not None:
                 text = f"{request.kind.name} was not called to its end: the workers were closed"
                 request.fail(VerifierError(text))
@@ -246,7 +245,7 @@ class ProcessPool:
             text = f"{request.kind.name} was not called: the workers were closed"
             request.fail(VerifierError(text))
         self.queue.clear()
-        await asyncio.gather(*(worker.child.leave() for worker in workers))
+        await asyncio.gather(*(worker.leave() for worker in workers))
 
 
 @dataclass(eq=False)
@@ -256,29 +255,26 @@ class _Request:
     take: Callable[[list[bytes]], None]
     when_slow: Callable[[], None] | None
     slow_at: float
-    ended: asyncio.Future[float]
-    """Gets the seconds that it took."""
+    ended: asyncio.Future[None]
 
     def tell_slow(self) -> None:
         """Call `when_slow` once; an error of that ends the request."""
         when_slow, self.when_slow = self.when_slow, None
-        if when_slow is None or self.ended.done():
-            return
-        try:
-            when_slow()
-        except Exception as error:  # noqa: BLE001  # the disk may be full
-            self.ended.set_exception(error)
+        if when_slow is not None and not self.ended.done():
+            try:
+                when_slow()
+            except Exception as error:  # noqa: BLE001  # the disk may be full
+                self.ended.set_exception(error)
 
     def fail(self, error: VerifierError) -> None:
         if not self.ended.done():
             self.ended.set_exception(error)
 
 
-class _Worker:
-    """One process and the requests that it was sent."""
+class WorkerProcess:
+    """One process of a pool, the socket to it, and the requests that it was sent."""
 
     def __init__(self, pool: ProcessPool, module: str, variables: Mapping[str, str]) -> None:
-        self._pool = pool
         self.requests: deque[_Request] = deque()
         """It does the first, and has not begun with the others."""
         self.began = self.since = pool.now()
@@ -286,90 +282,16 @@ class _Worker:
         self.is_ready = True
         """False while it loads a definition."""
         self.has_served = False
-        self.resident_bytes = 0
-        """Its memory after the last import."""
+        self.has_unread = False
+        """It ended before it had read all that it was sent (Linux tells)."""
+        self.first_bytes = 0
+        """Its resident memory after the last import."""
+        self._pool = pool
         self._numbers: dict[bytes, int] = {}
-        self.child = ChildProcess(
-            module,
-            variables=variables,
-            take_lines=self._take_lines,
-            end=lambda: pool.lose(self),
-        )
-
-    def begin(self, queue: deque[_Request]) -> None:
-        """Send an idle process the next request, with more of its kind where they are quick."""
-        kind = queue[0].kind
-        self.began = self.since = self._pool.now()
-        if kind.definition not in self._numbers:
-            self.load(kind)
-        number = self._numbers[kind.definition]
-        most = _GATHER_SECONDS / max(self._pool.seconds.get(kind.name, math.inf), 1e-6)
-        lines: list[bytes] = []
-        while queue and queue[0].kind.definition == kind.definition:
-            request = queue.popleft()
-            self.requests.append(request)
-            lines.append(b"%d %b\n" % (number, request.record))
-            if len(lines) >= min(most, _MAX_GATHERED):
-                break
-        self.child.write(b"".join(lines))
-
-    def load(self, kind: RequestKind) -> None:
-        """Send a definition that the process does not have."""
-        self._numbers[kind.definition] = len(self._numbers)
-        self.is_ready = False
-        self.child.write(kind.definition + b"\n")
-
-    def _take_lines(self, lines: list[bytes]) -> None:
-        self.since = now = self._pool.now()
-        if lines[0] == READY:
-            self.is_ready = True
-            self.resident_bytes = self.child.resident_bytes()
-            lines = lines[1:]
-        reply: list[bytes] = []
-        for line in lines:
-            if line:
-                reply.append(line)
-            elif self.requests:
-                self.has_served = True
-                request = self.requests[0]
-                request.take(reply)
-                reply = []
-                self.requests.popleft()
-                seconds, self.began = now - self.began, now
-                self._pool.seconds[request.kind.name] = seconds
-                if not request.ended.done():
-                    request.ended.set_result(seconds)
-        if self.requests and reply:
-            self.has_served = True
-            self.requests[0].take(reply)
-        elif self._pool.queue and not self.requests:
-            self._pool.pump()
-
-
-class ChildProcess:
-    """One child process and the socket to it; used in one event loop.
-
-    Args:
-        module: Its `main` is called with the handle of the socket.
-        variables: The environment variables.
-        take_lines: Called with the lines that the child sends.
-        end: Called once where the child ends, or closes its socket, by itself.
-
-    """
-
-    def __init__(
-        self,
-        module: str,
-        *,
-        variables: Mapping[str, str],
-        take_lines: Callable[[list[bytes]], None],
-        end: Callable[[], None],
-    ) -> None:
-        self._take_lines = take_lines
-        self._end = end
         self._chunks: list[bytes] = []
         self._unsent = bytearray()
         self._unprinted = b""
+        self._is_open = True
         self._loop = asyncio.get_running_loop()
         fill_standard()
         self._socket, theirs = socket.socketpair()
@@ -387,9 +309,55 @@ class ChildProcess:
         os.set_blocking(self._printed, False)
         self._loop.add_reader(self._socket.fileno(), self.read)
         self._loop.add_reader(self._printed, self._print)
-        self._is_open = True
-        self.has_unread = False
-        """The child ended before it had read all that it was sent (Linux tells)."""
+
+    def begin(self, queue: deque[_Request]) -> None:
+        """Send an idle process the next request, with more of its kind where they are quick."""
+        kind = queue[0].kind
+        self.began = self.since = self._pool.now()
+        if kind.definition not in self._numbers:
+            self.load(kind)
+        number = self._numbers[kind.definition]
+        most = _GATHER_SECONDS / max(self._pool.seconds.get(kind.name, math.inf), 1e-6)
+        lines: list[bytes] = []
+        while queue and queue[0].kind.definition == kind.definition:
+            request = queue.popleft()
+            self.requests.append(request)
+            lines.append(b"%d %b\n" % (number, request.record))
+            if len(lines) >= min(most, _MAX_GATHERED):
+                break
+        self.write(b"".join(lines))
+
+    def load(self, kind: RequestKind) -> None:
+        """Send a definition that the process does not have."""
+        self._numbers[kind.definition] = len(self._numbers)
+        self.is_ready = False
+        self.write(kind.definition + b"\n")
+
+    def _take_lines(self, lines: list[bytes]) -> None:
+        self.since = now = self._pool.now()
+        if lines[0] == READY:
+            self.is_ready = True
+            self.first_bytes = self.resident_bytes()
+            lines = lines[1:]
+        reply: list[bytes] = []
+        for line in lines:
+            if line:
+                reply.append(line)
+            elif self.requests:
+                self.has_served = True
+                request = self.requests[0]
+                request.take(reply)
+                reply = []
+                self.requests.popleft()
+                self._pool.seconds[request.kind.name] = now - self.began
+                self.began = now
+                if not request.ended.done():
+                    request.ended.set_result(None)
+        if self.requests and reply:
+            self.has_served = True
+            self.requests[0].take(reply)
+        elif self._pool.queue and not self.requests:
+            self._pool.pump()
 
     def write(self, data: bytes) -> None:
         """Send data; what the socket has no room for is sent later."""
@@ -418,7 +386,7 @@ class ChildProcess:
             self._loop.remove_writer(self._socket.fileno())
 
     def read(self) -> bool:
-        """Take what the child has sent, if anything; return whether there may be more."""
+        """Take what the process has sent, if anything; return whether there may be more."""
         if not self._is_open:
             return False
         try:
@@ -431,7 +399,7 @@ class ChildProcess:
             data = b""
         if not data:
             self._loop.remove_reader(self._socket.fileno())
-            self._end()
+            self._pool.lose(self)
             return False
         self._chunks.append(data)
         if b"\n" in data:
@@ -441,7 +409,7 @@ class ChildProcess:
         return True
 
     def has_ended(self) -> bool:
-        """Return whether the process is over, also where a copy of it holds the socket."""
+        """Return whether the process is over, even if a copy of it holds the socket."""
         return self._process.poll() is not None
 
     def resident_bytes(self) -> int:
@@ -453,13 +421,9 @@ class ChildProcess:
         return int(pages) * resource.getpagesize()
 
     def kill(self) -> str:
-        """Kill the process and what it started, and return how it died.
-
-        What it replied before is taken first.
-        """
+        """Kill the process and what it started, take its last lines, and return how it died."""
         if not self._is_open:
             return ""
-        self._end = lambda: None  # the end of what is killed is no news
         code = self._process.kill()
         while self.read():
             pass
@@ -470,7 +434,6 @@ class ChildProcess:
         """Wait for an idle process to end itself, and kill it where it does not."""
         if not self._is_open:
             return
-        self._end = lambda: None
         try:
             self._socket.shutdown(socket.SHUT_WR)
             ends = self._loop.time() + _LEAVE_SECONDS
@@ -492,7 +455,7 @@ class ChildProcess:
         self._stop_printing()
 
     def _print(self) -> bool:
-        """Pass on what the child prints, through this stderr, which hides secrets."""
+        """Pass on what the process prints, through this stderr, which hides secrets."""
         try:
             data = os.read(self._printed, _MAX_PRINTED_BYTES)
         except BlockingIOError:
@@ -523,7 +486,7 @@ class CodeReference(NamedTuple):
 
     module: str
     file: str
-    """Where the module was loaded from, if that was a file that no import finds; else empty."""
+    """The file of a module that no import finds; else empty."""
     qualname: str
 
 

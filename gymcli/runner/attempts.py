@@ -72,9 +72,6 @@ __all__ = [
 POLICY = ""
 """The policy, where roles are named."""
 
-_SHARED = tuple(name for name in Failure.__struct_fields__ if name != "error")
-"""The fields of a failure that the rollout has under the same name."""
-
 _MAX_TASKS_IN_A_ROW = 20
 
 _FIRST_TURN = 4.0
@@ -171,7 +168,6 @@ class _CountedModel:
 def _counted_models(
     attempt: Attempt, fields: JSONObject, shared: Shared, use: dict[str, RoleUse]
 ) -> dict[str, _CountedModel]:
-    """Return the models that one attempt may ask."""
     models = shared.roles.of(attempt.environment, fields, use)
     return {role: _CountedModel(model) for role, model in models.items()}
 
@@ -182,10 +178,10 @@ def _phase(models: Iterable[_CountedModel], otherwise: Phase) -> Phase:
 
 
 async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
-    """Play an attempt, unless its conversation is on record, and return the conversation.
+    """Return the conversation of an attempt, played unless it is on record.
 
-    Where scoring waits for anything, the conversation is on disk by then. An attempt that failed on
-    the way, or keeps the score that it has, has its outcome already.
+    Where scoring waits for anything, the conversation is on disk then. An attempt that failed, or
+    that keeps its score, already has its outcome.
     """
     if attempt.plan is None:
         assert attempt.generation is not None, "an attempt without a plan has a conversation"
@@ -321,13 +317,7 @@ async def _score_members(
 
 
 def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: Shared) -> None:
-    """Check that every attempt of a task has a conversation.
-
-    Raises:
-        IncompleteGroupError: One failed, or is not there.
-        UnfinishedAttemptError: One is not there, since the run was ended.
-
-    """
+    """Check that every attempt of a task has a conversation."""
     for _, one in members:
         if isinstance(one, Outcome) and isinstance(one.record, Failure):
             raise IncompleteGroupError(
@@ -346,7 +336,6 @@ def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: S
 def _unscored(
     attempt: Attempt, rollout: Rollout, error: AttemptError, use: Mapping[str, RoleUse]
 ) -> Outcome:
-    """Return the outcome of a conversation whose scoring failed."""
     failure = failure_of(rollout, error)
     failure.role_usage = _added(rollout.role_usage, use)
     was_answered = attempt.plan is not None and bool(rollout.responses)
@@ -367,11 +356,8 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
 def _fatal_error(error: AttemptError) -> AttemptError | None:
     """Return the error where every further attempt may meet it: of the policy, or of a role."""
     cause = _cause_of(error)
-    if isinstance(cause, UnknownUsageError):
-        return error
-    if isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause)):
-        return error
-    return None
+    is_fatal_call = isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause))
+    return error if is_fatal_call or isinstance(cause, UnknownUsageError) else None
 
 
 def _cause_of(error: AttemptError) -> BaseException | None:
@@ -388,8 +374,9 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
     """Return the record of an attempt that could not be scored."""
     cause = _cause_of(error)
     named = cause if isinstance(cause, EndpointGoneError) else error  # that it ended the run
+    shared = [name for name in Failure.__struct_fields__ if name != "error"]
     return Failure(
-        **{name: getattr(rollout, name) for name in _SHARED},
+        **{name: getattr(rollout, name) for name in shared},
         error=ErrorRecord(
             error_class=type(named).__name__,
             phase=error.phase,
@@ -420,7 +407,7 @@ def run_attempts(
     taken still ends with a record.
 
     Args:
-        attempts: What is run; a queue ends with as many None as run at once.
+        attempts: A queue ends with as many None as run at once.
         shared: What all attempts share.
         concurrency: How many run at once.
         write: Writes an outcome and returns it as it was written.
@@ -437,12 +424,7 @@ def run_attempts(
 class RunOutcomes:
     """The outcomes of one run, each written down before it is yielded.
 
-    Args:
-        shared: What all attempts share; its run is stopped where it has no prospect.
-        concurrency: How many attempts run at once; no more outcomes wait to be taken.
-        write: Writes an outcome and returns it as it was written.
-        gives_up: Stop the run where an endpoint refuses everything.
-
+    The arguments are those of `run_attempts`. As many outcomes as run at once wait to be taken.
     """
 
     def __init__(
@@ -466,8 +448,7 @@ class RunOutcomes:
         for outcome in outcomes:
             self.num_ended += 1
             written.append(self._write(outcome))
-            cause = None if self._fail_fast is None else self._fail_fast.check(outcome)
-            if cause is not None:
+            if self._fail_fast is not None and (cause := self._fail_fast.check(outcome)):
                 self._stopping.stop(cause, grace=0.0)
         for outcome in written:
             await self._room.acquire()
@@ -477,9 +458,6 @@ class RunOutcomes:
         self, work: Callable[[], Coroutine[object, object, None]]
     ) -> AsyncGenerator[Rollout | Failure]:
         """Do the work that adds the outcomes, and yield their records as they come.
-
-        Args:
-            work: Called once the first record is asked for.
 
         Raises:
             GymError: The cause, once every record is yielded, where the run was stopped.
@@ -508,7 +486,7 @@ class RunOutcomes:
 
 
 class _RunWork:
-    """The work on the attempts of one run, by as many workers as attempts may run at once."""
+    """Runs attempts, by as many workers as may run at once."""
 
     def __init__(
         self,
@@ -531,16 +509,14 @@ class _RunWork:
         self._num_begun = 0
 
     async def do_all(self) -> None:
-        """Run every attempt, then end the groups that did not become complete."""
         await run_together(self._do() for _ in range(self._concurrency))
-        for members in self._groups.values():
+        for members in self._groups.values():  # those that did not become complete
             await self._outcomes.add(await _score_members(members, self._shared))
         assert self._outcomes.num_ended == self._num_begun, (
             f"{self._num_begun} attempts were begun, {self._outcomes.num_ended} have an outcome"
         )
 
     async def _do(self) -> None:
-        """Run one attempt after another, until there are none or the run is stopped."""
         shared = self._shared
         await self._let_loop_turn()
         while shared.stopping.cause is None:
@@ -596,11 +572,6 @@ class _FailFast:
     nothing yet must refuse two different tasks, and as many attempts as run at once. One that has
     answered must say of 20 different tasks in a row that the key is refused or the account empty.
     An endpoint that cannot be reached any more is waited for by the client, until that gives it up.
-
-    Args:
-        concurrency: How many attempts run at once.
-        answered: The roles whose endpoints have answered on record, `POLICY` among them.
-
     """
 
     def __init__(self, concurrency: int, answered: Collection[str]) -> None:
@@ -638,7 +609,11 @@ class _FailFast:
         if isinstance(cause, ModelError) and is_unreachable(cause):
             return None if role in self._answered else _ended_by(fatal)
         has_answered = role in self._answered or role in self._on_record
-        if has_answered and not _is_about_account(cause):
+        # After answers these hold for all: no key, no money, no count of tokens.
+        is_about_account = isinstance(cause, UnknownUsageError) or (
+            isinstance(cause, ModelError) and cause.status in (401, 402, 429)
+        )
+        if has_answered and not is_about_account:
             return None
         refused = self._refused.setdefault(role, Counter())
         refused[record.env, record.task_id] += 1
@@ -652,16 +627,9 @@ class _FailFast:
 
     def unanswered(self) -> FatalEndpointError | None:
         """Return what ends a run that scored nothing, where too few tasks were refused."""
-        if self._first is None or self._is_scored:
+        if self._first is None or self._is_scored or _role_of(self._first) in self._answered:
             return None
-        return None if _role_of(self._first) in self._answered else _ended_by(self._first)
-
-
-def _is_about_account(cause: BaseException | None) -> bool:
-    """Return whether an error after answers holds for all: no key, no money, no count of tokens."""
-    if isinstance(cause, UnknownUsageError):
-        return True
-    return isinstance(cause, ModelError) and cause.status in (401, 402, 429)
+        return _ended_by(self._first)
 
 
 def _ended_by(fatal: AttemptError, addition: str = "") -> FatalEndpointError:
