@@ -464,16 +464,7 @@ def make(
     roles: Mapping[str, Model],
     rng: Random | int,
 ) -> Environment[Task]:
-    """Type a row's fields and return the instance that plays them.
-
-    Args:
-        environment: Its class.
-        fields: The row's fields.
-        options: The options of the instance.
-        roles: The models that it may ask.
-        rng: Its random generator, or the seed of one.
-
-    """
+    """Type a row's fields and return the instance that plays them; `rng` may be a seed."""
     if isinstance(rng, int) and environment.__init__ is not Environment.__init__:
         rng = Random(rng)  # an `__init__` of its own may use it
     process = os.getpid()

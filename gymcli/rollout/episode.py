@@ -1,20 +1,20 @@
 """Plays one episode: setup, turn after turn, the final state, and the end in any case.
 
-The order of events, and where an exception goes in each:
+The order of events, and the phase of a failure in each:
 
-1. the task is typed, the instance made and `setup` runs: a failure is phase `setup`;
-2. the model is asked: a failure is phase `model`, but for a context overflow, which is a stop
-   reason; the message is recorded before anything looks at it;
-3. the environment answers the message: a failure is phase `environment`;
-4. 2 and 3 repeat until one of them has a stop reason, or the turns or another limit of the
-   episode are used up; of these only the time cuts a request off that is under way;
-5. `final_state` is taken, unless something failed, and `close` runs in any case: a failure there
-   is phase `environment`, unless something failed before.
+1. the task is typed, the instance made and `setup` runs: phase `setup`;
+2. the model is asked: phase `model`; a context overflow is a stop reason. The message is recorded
+   before anything looks at it;
+3. the environment answers the message: phase `environment`;
+4. 2 and 3 repeat until one of them has a stop reason, or a limit of the episode is reached; only
+   the time cuts off a request;
+5. `final_state` is taken, unless something failed, and `close` runs in any case: phase
+   `environment`, unless something failed before.
 
-All of it is one task, which is awaited from outside: a call that waits beyond its limit is
-cancelled, `close` runs, and the episode failed. Nothing but a cancellation is thrown into the task.
-It has `close_timeout` seconds to end then; one that goes on is left behind, with a warning. Where
-the caller is cancelled that passes at once, and `close` still runs in the task.
+All of it is one task, awaited from outside: at a limit it is cancelled, `close` runs, and the
+episode failed. Nothing but a cancellation is thrown into the task. It has `close_timeout` seconds
+to end then; one that goes on is left behind, with a warning. Where the caller is cancelled it ends
+at once, and `close` still runs in the task.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ DEFAULT_MAX_TURNS = 32
 _NO_TOKENS = Usage()
 
 _UNWIND_SECONDS = 1.0
-"""How long the record of a cancelled episode waits for what its task still adds to it."""
+"""A cancelled episode waits so long for what its task still adds to the record."""
 
 
 class Policy(Protocol):
@@ -105,10 +105,9 @@ class EpisodeLimits(NamedTuple):
     """What one episode may take of its model; at a limit it ends, and is scored."""
 
     max_tokens: int | None = None
-    """Prompt and completion tokens of all its requests."""
+    """Prompt and completion tokens of all requests."""
     max_cost: float | None = None
     max_seconds: float | None = None
-    """From the start of the episode; a request that is under way then is cut off."""
 
 
 class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +118,8 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     environment: type[Environment[Task]]
     options: EnvironmentOptions
     env_options: JSONObject | None = None
-    """What is recorded of the options, where that is known already."""
+    """The options as they are recorded; None: they are dumped for each attempt."""
     model: str
-    """The model's name, for the record."""
     params: JSONObject
     """Request parameters: the row's, overridden by the command line's."""
     run_seed: int
@@ -177,11 +175,7 @@ class EpisodeFailedError(Exception):
 
 
 async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
-    """Play one episode with a watchdog of its own, and return its record, without a score.
-
-    Args:
-        plan: What is played.
-        policy: The model; None plays the environment's oracle.
+    """Play one episode with its own watchdog, and return its record, without a score.
 
     Raises:
         EpisodeFailedError: Model or environment failed; it carries the record so far.
@@ -196,12 +190,12 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
 
 
 class Episode:
-    """One episode: its record so far, where it stands, and the task that plays it.
+    """One episode: its record so far, its phase, and the task that plays it.
 
     Args:
         plan: What is played.
         policy: The model; None plays the environment's oracle.
-        watchdog: Keeps the limits of what waits.
+        watchdog: Calls `expire` at the deadline.
 
     """
 
@@ -235,10 +229,10 @@ class Episode:
         """The task has ended, or is left behind."""
 
     async def play(self) -> Rollout:
-        """Play it in a task of its own and return its record, without a score.
+        """Play it in its own task and return its record, without a score.
 
-        Where the caller is cancelled, the task is cancelled too, unless it closes already. It is
-        waited for until it closes, so that the record is whole then; `gone` waits for its end.
+        Where the caller is cancelled, so is the task, unless it closes already. The record is
+        whole then; `gone` waits for the end of the task.
 
         Raises:
             EpisodeFailedError: Model or environment failed.
@@ -359,12 +353,7 @@ class Episode:
         return "max_turns"
 
     def _limit_reached(self) -> StopReason | None:
-        """Return which limit of tokens or cost leaves no room for another request.
-
-        Raises:
-            UnknownUsageError: An answer did not say how many tokens it took.
-
-        """
+        """Return which limit of tokens or cost leaves no room for another request."""
         max_tokens, max_cost, _ = self._plan.limits
         usage, cost = self.rollout.usage, self._plan.cost
         if not self._has_known_usage:
@@ -453,19 +442,15 @@ class Episode:
         return Answer(message=gold)
 
     def _seconds_left(self) -> float:
-        """Return how long the episode may still take, without what its requests waited for.
-
-        They wait for others, or for an endpoint that is gone; only conversations with endpoints
-        count that.
-        """
+        """Return how long the episode may still take."""
         max_seconds = self._plan.limits.max_seconds
         if max_seconds is None:
             return math.inf
+        # Requests wait for others, or for an endpoint that is gone, and that does not count.
         waited: float = getattr(self._policy, "waited", 0.0)
         return max_seconds + waited - (time.perf_counter() - self._started)
 
     def _count(self, usage: Usage) -> None:
-        """Add to the record what an answer took."""
         plan = self._plan
         self.rollout.usage.add(usage)
         if not (usage.prompt_tokens or usage.completion_tokens):
@@ -474,7 +459,6 @@ class Episode:
             plan.spend(usage, None if plan.cost is None else plan.cost(usage))
 
     def _record(self, step: Step) -> None:
-        """Add to the record what the environment answered, and its reward if it gave one."""
         if step.reward is not None:
             self._fill_step_rewards(self._num_turns - 1)
             self.rollout.step_rewards.append(float(step.reward))
@@ -482,7 +466,6 @@ class Episode:
         self._num_turns += sum(message.role == "assistant" for message in step.messages)
 
     def _fill_step_rewards(self, length: int) -> None:
-        """Let turns before have no reward."""
         rewards = self.rollout.step_rewards
         rewards += [None] * (length - len(rewards))
 
@@ -546,7 +529,7 @@ class Episode:
         self._task.cancel()
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """Be done with the task, which has ended or is left behind."""
+        """Forget the task, which has ended or is left behind."""
         if task.done() and not task.cancelled():
             task.exception()  # it is raised by `play`, or comes after a failure on record
         self._watchdog.watched.discard(self)
@@ -564,7 +547,7 @@ class Episode:
             await self._is_over.wait()
 
     def hurry(self, seconds: float) -> None:
-        """Leave a task that tidies up behind after some seconds, rather than `close_timeout`."""
+        """Give a task that closes its environment some seconds in place of `close_timeout`."""
         if not self.is_over:
             self._is_cancelled = True
             self._close_timeout = seconds

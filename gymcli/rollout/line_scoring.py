@@ -98,7 +98,7 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
 
 
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
-    """Return a record that keeps its score, since its world cannot be replayed."""
+    """Return the result of a record that keeps its score, as its world cannot be replayed."""
     result = _of(rollout, rollout.reward)
     result.is_rescored = False
     if keeps_line:
@@ -119,7 +119,7 @@ def compared(before: Rollout, scored: Rollout | Score) -> Rescored:
 
 
 def unscored(before: Rollout, error: ErrorReply, *, keeps_line: bool) -> Rescored:
-    """Return a record whose verifier failed."""
+    """Return the result of a record whose verifier failed."""
     result = _of(before, None)
     result.error = error
     if keeps_line:
@@ -221,10 +221,9 @@ class Piece(msgspec.Struct):
     part: Part | None = None
     lines: list[Line] = []
     num_done: int = 0
-    """The first ones are not scored, since an earlier worker came so far."""
+    """So many lines were scored by an earlier worker."""
     is_careful: bool = False
-    """A worker was lost over these lines: each reply is sent before the next line is scored, so
-    that it is known over which."""
+    """A worker was lost over these lines: each reply is sent before the next line is scored."""
 
     def read(self, *, num_before: int = 0) -> Iterator[Line]:
         """Yield the lines to score; those of a part are numbered after those before it."""
@@ -241,13 +240,8 @@ class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
     """Why the line ends the command."""
 
 
-_REPLY = msgspec.json.Decoder(LineReply)
-
-
-async def rescore_file(
-    file: Path, job: RescoreJob, workers: Workers
-) -> AsyncGenerator[list[Rescored]]:
-    """Rescore a plain file, which the workers read; yield results in the order of its lines.
+def rescore_file(file: Path, job: RescoreJob, workers: Workers) -> AsyncGenerator[list[Rescored]]:
+    """Rescore a plain file, which the workers read; return results in the order of its lines.
 
     Raises:
         UsageError: A line, an environment or an option is wrong.
@@ -259,23 +253,20 @@ async def rescore_file(
         return min(max(num_left // num_shares, _MIN_BYTES), _MAX_BYTES)
 
     pieces = (Piece(part) for part in iterate_parts(file, start=0, size=size))
-    async for batch in _in_workers(pieces, job, workers):
-        yield batch
+    return _in_workers(pieces, job, workers)
 
 
-async def rescore_lines(
+def rescore_lines(
     lines: Iterator[Line], job: RescoreJob, workers: Workers
 ) -> AsyncGenerator[list[Rescored]]:
-    """Rescore lines, and yield results in their order.
+    """Rescore lines, and return results in their order.
 
     Raises:
         UsageError: A line, an environment or an option is wrong.
 
     """
     chunks = iter(lambda: list(islice(lines, _NUM_LINES)), [])
-    pieces = (Piece(lines=chunk) for chunk in chunks)
-    async for batch in _in_workers(pieces, job, workers):
-        yield batch
+    return _in_workers((Piece(lines=chunk) for chunk in chunks), job, workers)
 
 
 async def _in_workers(
@@ -354,7 +345,7 @@ class _PieceTask:
             self.batches.put_nowait(None)
 
     def _take(self, lines: list[bytes]) -> None:
-        replies = [_REPLY.decode(line) for line in lines]
+        replies = [msgspec.json.decode(line, type=LineReply) for line in lines]
         if replies:
             self._error = replies[-1].error
         self._add([reply.result for reply in replies if reply.result is not None])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from numbers import Real
 from typing import Self, TypeVar
@@ -40,8 +40,8 @@ _FED_AT_THE_END: tuple[StopReason, ...] = ("done", "env_done", "max_turns")
 class VerifyContext:
     """What one call of `verify` may use; implements `gymcli.Context`.
 
-    A context manager around the call: at its end the instances that `replay` made are closed. So
-    are the processes of `isolated`, unless they were given: those that serve many calls start once.
+    A context manager around the call. Its end closes the instances that `replay` made, and the
+    processes of `isolated` unless they were given.
     """
 
     def __init__(
@@ -129,16 +129,12 @@ class VerifyContext:
                 f"the row's pattern {pattern!r} took longer than {SEARCH_TIMEOUT:g} seconds"
             ) from error
 
-    async def close(self) -> None:
-        """Close what was opened, if anything."""
-        await self._to_close.aclose()
-
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            await self.close()
+            await self._to_close.aclose()
         except (Exception, SystemExit):
             if error is None:  # else what `verify` raised says more
                 raise
@@ -182,7 +178,7 @@ async def scores_of(
 
 
 def checked_score(environment: type[Environment[Task]], method: str, found: object) -> Score:
-    """Return a score as it will be read back from its line; refuse what is none.
+    """Return a score as it will be read back from its line.
 
     Raises:
         VerifierError: It is no score, a line cannot hold it, or a number is too large or not
@@ -213,28 +209,22 @@ def _finite(name: str, value: object) -> float:
     return number
 
 
-def _turns(rollout: Rollout) -> Iterator[tuple[Message, list[Message]]]:
-    """Yield every model message after the prompt with what the environment answered to it."""
-    turn: Message | None = None
-    answers: list[Message] = []
+def _turns(rollout: Rollout) -> list[tuple[Message, list[Message]]]:
+    """Return every model message after the prompt with the environment's answers to it."""
+    turns: list[tuple[Message, list[Message]]] = []
     for message in rollout.responses:
-        if message.role != "assistant":
-            answers.append(message)
-            continue
-        if turn is not None:
-            yield turn, answers
-        turn, answers = message, []
-    if turn is not None:
-        yield turn, answers
+        if message.role == "assistant":
+            turns.append((message, []))
+        elif turns:
+            turns[-1][1].append(message)
+    return turns
 
 
 def _was_fed(turn: Message, answers: list[Message], rollout: Rollout) -> bool:
     """Return whether the environment saw this message when it was recorded."""
-    if answers:
-        return True
-    return not turn.is_reasoning_only and (
-        turn is not rollout.messages[-1] or rollout.stop_reason in _FED_AT_THE_END
-    )
+    is_last = turn is rollout.messages[-1]
+    was_seen = not is_last or rollout.stop_reason in _FED_AT_THE_END
+    return bool(answers) or (was_seen and not turn.is_reasoning_only)
 
 
 def _diverged(got: list[Message], recorded: list[Message]) -> None:

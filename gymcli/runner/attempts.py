@@ -20,6 +20,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -74,10 +75,8 @@ POLICY = ""
 
 _MAX_TASKS_IN_A_ROW = 20
 
-_FIRST_TURN = 4.0
-_LATER_TURNS = 1.0
-"""Seconds in which workers start one after another, before the event loop turns. A connection has
-10 seconds and needs several turns: the first may take some of these seconds, the others few."""
+_NUM_STARTS = 500
+"""Workers that start before the event loop turns: a connection has 10 seconds for several turns."""
 
 
 class Attempt(NamedTuple):
@@ -87,12 +86,12 @@ class Attempt(NamedTuple):
     options: EnvironmentOptions
     verifier: Verifier
     plan: EpisodePlan | None
-    """None: the conversation is on record and only waits for its score."""
+    """None: the conversation is on record and waits for its score."""
     generation: Rollout | None = None
     group_size: int = 0
     """Attempts of the task that are scored together; 0 where each is scored by itself."""
     is_done: bool = False
-    """It has its score, and is here for the others of its group."""
+    """It has its score; the others of its group need it."""
     keeps_score: bool = False
     """Its score stays as it is on record: its world cannot be played again."""
 
@@ -114,13 +113,11 @@ class Shared(NamedTuple):
     save: Callable[[Rollout], None]
     """Writes a finished conversation down before a verifier starts that waits for anything."""
     stopping: Stopping
-    """Tells the attempts that the run ends early."""
     watchdog: Watchdog
-    """Keeps the limits of code of environments that waits."""
     answered: frozenset[str] = frozenset()
     """The roles whose endpoints have answered on record, and `POLICY`."""
     scrubber: Scrubber = NOTHING_SECRET
-    """Takes the keys in use out of conversations, before these are scored."""
+    """Takes the keys in use out of conversations before they are scored."""
     written: Callable[[], Awaitable[None]] | None = None
     """Waits until what `save` took is on disk, where another process writes it."""
 
@@ -485,81 +482,61 @@ class RunOutcomes:
             raise stopping.cause from stopping.cause.__cause__
 
 
+@dataclass
 class _RunWork:
     """Runs attempts, by as many workers as may run at once."""
 
-    def __init__(
-        self,
-        attempts: Iterator[Attempt] | asyncio.Queue[Attempt | None],
-        shared: Shared,
-        outcomes: RunOutcomes,
-        concurrency: int,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._attempts = attempts
-        self._shared = shared
-        self._outcomes = outcomes
-        self._concurrency = concurrency
-        self._groups: dict[tuple[str, str], list[tuple[Attempt, Rollout | Outcome]]] = {}
-        """Attempts that wait for the others of their task, with which they are scored."""
-        self._clock = clock
-        self._turned_at = clock()
-        self._longest_turn = _FIRST_TURN
-        self._num_begun = 0
+    attempts: Iterator[Attempt] | asyncio.Queue[Attempt | None]
+    shared: Shared
+    outcomes: RunOutcomes
+    concurrency: int
+    groups: dict[tuple[str, str], list[tuple[Attempt, Rollout | Outcome]]] = field(
+        default_factory=dict
+    )
+    """Attempts that wait for the others of their task, with which they are scored."""
+    num_begun: int = 0
 
     async def do_all(self) -> None:
-        await run_together(self._do() for _ in range(self._concurrency))
-        for members in self._groups.values():  # those that did not become complete
-            await self._outcomes.add(await _score_members(members, self._shared))
-        assert self._outcomes.num_ended == self._num_begun, (
-            f"{self._num_begun} attempts were begun, {self._outcomes.num_ended} have an outcome"
+        await run_together(self._do() for _ in range(self.concurrency))
+        for members in self.groups.values():  # those that did not become complete
+            await self.outcomes.add(await _score_members(members, self.shared))
+        assert self.outcomes.num_ended == self.num_begun, (
+            f"{self.num_begun} attempts were begun, {self.outcomes.num_ended} have an outcome"
         )
 
     async def _do(self) -> None:
-        shared = self._shared
-        await self._let_loop_turn()
+        shared = self.shared
         while shared.stopping.cause is None:
-            if isinstance(self._attempts, asyncio.Queue):
-                attempt = await self._attempts.get()
+            if isinstance(self.attempts, asyncio.Queue):
+                attempt = await self.attempts.get()
             else:
-                attempt = next(self._attempts, None)
+                attempt = next(self.attempts, None)
             if attempt is None:
                 break
-            self._num_begun += not attempt.is_done
+            self.num_begun += not attempt.is_done
             played = await _play_attempt(attempt, shared)
             if isinstance(played, Outcome):
-                await self._outcomes.add([played])
+                await self.outcomes.add([played])
             elif not attempt.group_size:
-                await self._outcomes.add([await _score_attempt(attempt, played, shared)])
+                await self.outcomes.add([await _score_attempt(attempt, played, shared)])
             if attempt.group_size:
                 group = attempt.key.env, attempt.key.task_id
-                members = self._groups.setdefault(group, [])
+                members = self.groups.setdefault(group, [])
                 members.append((attempt, played))
                 if len(members) == attempt.group_size:
-                    del self._groups[group]
+                    del self.groups[group]
                     members.sort(key=lambda member: member[0].key.attempt)
-                    await self._outcomes.add(await _score_members(members, shared))
-
-    async def _let_loop_turn(self) -> None:
-        """Let the loop turn from time to time while thousands of workers start.
-
-        Else all start in one turn, in which the loop sees no answer, and what the first of them
-        began times out.
-        """
-        while self._clock() - (turned_at := self._turned_at) > self._longest_turn:
-            await asyncio.sleep(0)
-            if self._turned_at == turned_at:  # the first of a turn starts in any case
-                self._turned_at, self._longest_turn = self._clock(), _LATER_TURNS
-                return
+                    await self.outcomes.add(await _score_members(members, shared))
 
 
 async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> None:
     """Run workers until all have ended; an error of one, such as a full disk, stops all."""
     try:
         async with asyncio.TaskGroup() as group:
-            for worker in workers:
+            for number, worker in enumerate(workers, 1):
                 group.create_task(worker)
+                if number % _NUM_STARTS == 0:
+                    await asyncio.sleep(0)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
 
