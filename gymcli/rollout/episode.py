@@ -92,12 +92,7 @@ class Policy(Protocol):
     """The model under test, as the loop sees it."""
 
     async def answer(self, request: Request) -> Answer:
-        """Answer a conversation with one message.
-
-        Raises:
-            ModelError: There is no usable answer.
-
-        """
+        """Answer a conversation with one message, or raise a ModelError."""
         ...
 
 
@@ -192,11 +187,7 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
 class Episode:
     """One episode: its record so far, its phase, and the task that plays it.
 
-    Args:
-        plan: What is played.
-        policy: The model; None plays the environment's oracle.
-        watchdog: Calls `expire` at the deadline.
-
+    Without a policy the environment's oracle plays. The watchdog calls `expire` at the deadline.
     """
 
     def __init__(self, plan: EpisodePlan, policy: Policy | None, watchdog: Watchdog) -> None:
@@ -369,12 +360,7 @@ class Episode:
         return None
 
     async def _ask(self, environment: Environment[Task]) -> Answer | None:
-        """Ask the model, or the oracle, for one message; None: the time of the episode is over.
-
-        Raises:
-            ModelError: There is no usable answer.
-
-        """
+        """Ask the model, or the oracle, for one message; None: the time of the episode is over."""
         plan, rollout = self._plan, self.rollout
         seconds_left = self._seconds_left()
         if seconds_left <= 0:
@@ -479,12 +465,7 @@ class Episode:
 
     @contextmanager
     def _within_limit(self, method: str, seconds: float) -> Iterator[None]:
-        """Limit what a call of the environment's code waits for.
-
-        Raises:
-            CancelledError: The task was told to end, and the code caught that.
-
-        """
+        """Limit what a call of the environment's code waits for."""
         process = os.getpid()
         self._limit = method, seconds
         if not self._is_cancelled:
@@ -493,7 +474,7 @@ class Episode:
             yield
         finally:
             leave_copy(process)
-        if self._is_cancelled:
+        if self._is_cancelled:  # the code caught that
             raise asyncio.CancelledError
         self.deadline = math.inf
 
@@ -547,7 +528,7 @@ class Episode:
             await self._is_over.wait()
 
     def hurry(self, seconds: float) -> None:
-        """Give a task that closes its environment some seconds in place of `close_timeout`."""
+        """Leave a task that still closes behind after some seconds instead of `close_timeout`."""
         if not self.is_over:
             self._is_cancelled = True
             self._close_timeout = seconds

@@ -1,10 +1,9 @@
 """The event loop of a run: driven to its end, and watched.
 
 The watchdog looks several times a second at what waits beyond its limit. Code that computes holds
-everything up, and no exception is thrown into it: after a second a warning names the function.
-Where a supervisor starts the run again, `faulthandler` writes the stack and ends the process after
-`blocking_timeout`. It is a thread in C: a thread in Python never gets the interpreter from a
-pattern that explodes.
+everything up: after a second a warning names the function. Where a supervisor starts the run again,
+`faulthandler` writes the stack and ends the process after `blocking_timeout`. It is a thread in C:
+a thread in Python never gets the interpreter from a pattern that explodes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE = 2.0
-"""Seconds that tasks and generators which nobody awaits any more may take to end."""
+"""Seconds that tasks and generators that nobody awaits may take to end."""
 _LEAVE_SECONDS = 5.0
 """From an interrupt until the process is ended, whatever still computes in its loop."""
 _MAX_THREADS = 32
@@ -62,12 +61,8 @@ def run(
 
     A background task that raises SystemExit is logged and ends nothing. At the end what still runs
     is cancelled, and has two seconds; a task that goes on then is left as it stands, and a thread
-    is never waited for.
-
-    Args:
-        main: The coroutine.
-        interrupted_code: Returns the exit code with which the process is ended, where an interrupt
-            cancels the coroutine and the loop is not closed some seconds later. None: never.
+    is never waited for. Where an interrupt cancels the coroutine and the loop is not closed some
+    seconds later, the process ends with the exit code that `interrupted_code` returns.
 
     Raises:
         KeyboardInterrupt: It was raised in the loop; the coroutine was cancelled.
@@ -182,10 +177,7 @@ class _DaemonThreads(ThreadPoolExecutor):
 
 _BEAT_SECONDS = 0.2
 _BLOCKED_SECONDS = 1.0
-"""Without a turn of the loop for so long, a warning names what computes."""
-_LOOPS = frozenset(
-    {"gymcli.rollout.event_loop", "asyncio.base_events", "asyncio.events", "selectors"}
-)
+_LOOPS = ("gymcli.rollout.event_loop", "asyncio.base_events", "asyncio.events", "selectors")
 """Where a loop is between two calls: then nobody's code computes, and the machine is slow."""
 
 
@@ -202,10 +194,8 @@ class Watched(Protocol):
 class Watchdog:
     """Ends what is late in the running event loop, and names what blocks it; a context manager.
 
-    Args:
-        blocking_timeout: Seconds without a turn of the loop after which the process ends.
-        stack_file: Where the stack is written then. None: the process is never ended.
-
+    After `blocking_timeout` seconds without a turn of the loop, the stack is written to
+    `stack_file` and the process ends; without that file it goes on.
     """
 
     def __init__(

@@ -47,14 +47,8 @@ def start_fork_server(module: str) -> None:
 def fork(module: str, handle: int, printed: int, variables: Mapping[str, str]) -> Fork:
     """Start a process that calls a module's `main`, and return at once.
 
-    It is the leader of a session, with the directory and the search path of this process.
-
-    Args:
-        module: Its `main` is called with the handle of the socket.
-        handle: The socket, of which the process gets a copy.
-        printed: The process prints to this handle.
-        variables: The environment variables.
-
+    It is the leader of a session, with the directory and the search path of this process. `main`
+    gets a copy of the socket `handle`; what it prints goes to the handle `printed`.
     """
     return _server_of(module, variables).fork((handle, printed), variables)
 
@@ -169,10 +163,7 @@ _starting = threading.Lock()
 
 
 def forget_fork_servers() -> None:
-    """Fork no more from the servers so far: new ones hash texts in another way.
-
-    Each ends with its last fork.
-    """
+    """Fork from new servers, which hash texts in another way; the old ones end with their forks."""
     _servers.clear()
 
 

@@ -90,14 +90,8 @@ class IsolatedProcesses:
     ) -> T:
         """Call a module-level function in its own process, as `Context.isolated` says.
 
-        A process whose caller is cancelled is killed.
-
-        Args:
-            function: Found by its name, also in files that were given as environments.
-            args: Its arguments.
-            timeout: Seconds from when the process starts the function.
-            memory_mb: Megabytes that it may need beyond what the process has (Linux).
-            imports: Modules to import before the time starts to count: names, or paths of files.
+        The function is found by its name, also in files that were given as environments. `imports`
+        are names of modules or paths of files. A process whose caller is cancelled is killed.
 
         Raises:
             TypeError: It is no module-level function.

@@ -151,15 +151,7 @@ def new_line(
     """Return the line of a record with a new score; as it was where the score is the same.
 
     Only the end of a line of ours is written again: that takes half of the time, and keeps what a
-    newer version may have put before it.
-
-    Args:
-        line: The line as it was; empty where nothing of it is to be kept.
-        before: The record.
-        scored: The record with its new score.
-        environment: Its environment.
-        options: Those that it was scored with.
-
+    newer version may have put before it. Where nothing is to be kept, `line` is empty.
     """
     scored.env_options = options.model_dump(mode="json", exclude_defaults=True)
     # Rollouts of other programs stay without: their replay is not compared word by word.
@@ -241,12 +233,7 @@ class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 def rescore_file(file: Path, job: RescoreJob, workers: Workers) -> AsyncGenerator[list[Rescored]]:
-    """Rescore a plain file, which the workers read; return results in the order of its lines.
-
-    Raises:
-        UsageError: A line, an environment or an option is wrong.
-
-    """
+    """Rescore a plain file, which the workers read, as `rescore_lines` does."""
     num_shares = _NUM_SHARES * workers.verifiers.num_workers
 
     def size(num_left: int) -> int:
@@ -259,7 +246,7 @@ def rescore_file(file: Path, job: RescoreJob, workers: Workers) -> AsyncGenerato
 def rescore_lines(
     lines: Iterator[Line], job: RescoreJob, workers: Workers
 ) -> AsyncGenerator[list[Rescored]]:
-    """Rescore lines, and return results in their order.
+    """Rescore lines, and yield results in their order.
 
     Raises:
         UsageError: A line, an environment or an option is wrong.
@@ -314,9 +301,7 @@ class _PieceTask:
     ) -> None:
         self.batches: asyncio.Queue[list[Rescored] | None] = asyncio.Queue()
         """The results as they come, and None at the end."""
-        self._piece = piece
-        self._job = job
-        self._registry = registry
+        self._piece, self._job, self._registry = piece, job, registry
         self._error: ErrorReply | None = None
         self.task = asyncio.create_task(self._score(kind, workers))
 

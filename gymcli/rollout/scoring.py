@@ -111,17 +111,10 @@ async def score(
     workers: Workers | None = None,
     save: Callable[[], None] | None = None,
 ) -> Rollout:
-    """Return a copy of a record with the score that its verifier returns.
+    """Return a copy of a record with the score that its verifier returns, in place of any other.
 
-    Args:
-        environment: The environment of the record.
-        rollout: An earlier score in it is ignored.
-        verifier: Marks the score.
-        options: The environment's options.
-        roles: The models that the verifier may ask.
-        workers: Where verifiers and isolated functions run; without them a process is started and
-            ended for this record.
-        save: Called once where no score has come from a worker within a second.
+    Without `workers` a process is started and ended for this record. `save` is called once where
+    no score has come from a worker within a second.
 
     Raises:
         AttemptError: The verifier failed, took too long, or returned something that is not a
@@ -145,15 +138,8 @@ async def score_group(
 ) -> list[Rollout]:
     """Score each record by itself, then all of them together; return them in their order.
 
-    They are scored at once, so `verify_seconds` of each is the time of the whole group.
-
-    Args:
-        environment: The environment of all the records.
-        rollouts: Every attempt of one task.
-        verifier: Marks the scores.
-        options: The environment's options.
-        roles: The models that each record may ask; the group asks those of the first.
-        workers: As for `score`.
+    They are scored at once, so `verify_seconds` of each is the time of the whole group. Each
+    record has its own models to ask in `roles`; the group asks those of the first.
 
     Raises:
         AttemptError: A verifier failed; none of the group is scored then.

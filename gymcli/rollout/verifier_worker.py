@@ -155,12 +155,7 @@ async def call_verifier(
     rollouts: Rollout | list[Rollout],
     channel: Channel,
 ) -> list[Score]:
-    """Call a verifier in the task of this process, with one record or the list of a group.
-
-    Raises:
-        GymError: As the verifier raised it; whatever else it raises is a `VerifierError`.
-
-    """
+    """Call a verifier with one record or the list of a group; what it raises is a GymError."""
     num_calls, channel.calls_before = channel.calls_before, 0
     ends = time.perf_counter() + _CALLS_SECONDS
     while num_calls and time.perf_counter() < ends:
@@ -205,15 +200,15 @@ def _scorer(definition: Definition) -> _Scorer:
         options = environment.Options.model_validate_json(definition.options)
     except BaseException as error:  # noqa: BLE001  # an import may raise anything
         text = f"{definition.code.qualname} cannot be loaded in a worker: {described(error)}"
-        return partial(_refuse, as_reply(VerifierError(text)))
+        reply = ScoreReply(error=as_reply(VerifierError(text)))
+
+        async def refuse(_: bytes, channel: Channel) -> None:
+            channel.send(msgspec.json.encode(reply) + b"\n\n")
+
+        return refuse
     prepare(environment, options)
     kind = Rollout if definition.method == "verify" else list[Rollout]
     return partial(_score, environment, options, kind)
-
-
-async def _refuse(error: ErrorReply, record: bytes, channel: Channel) -> None:
-    del record
-    channel.send(msgspec.json.encode(ScoreReply(error=error)) + b"\n\n")
 
 
 async def _score(

@@ -156,12 +156,7 @@ async def scores_of(
     rollouts: Rollout | list[Rollout],
     context: VerifyContext,
 ) -> list[Score]:
-    """Call a verifier with one record, or with the list of a group, and close its context.
-
-    Raises:
-        VerifierError: What it returned is no score, or no list of scores.
-
-    """
+    """Call a verifier with one record, or with the list of a group, and close its context."""
     process = os.getpid()
     method = "verify_group" if isinstance(rollouts, list) else "verify"
     async with context:
@@ -178,13 +173,7 @@ async def scores_of(
 
 
 def checked_score(environment: type[Environment[Task]], method: str, found: object) -> Score:
-    """Return a score as it will be read back from its line.
-
-    Raises:
-        VerifierError: It is no score, a line cannot hold it, or a number is too large or not
-            finite: NaN would be written as null.
-
-    """
+    """Return a score as it will be read back from its line, or raise a VerifierError."""
     if not isinstance(found, Score):
         raise wrong_return(environment, method, f"{named(found)}, not a Score")
     try:
@@ -201,7 +190,7 @@ def checked_score(environment: type[Environment[Task]], method: str, found: obje
 
 
 def _finite(name: str, value: object) -> float:
-    if not (isinstance(value, Real) and math.isfinite(value)):
+    if not (isinstance(value, Real) and math.isfinite(value)):  # NaN would be written as null
         raise ValueError(f"{name} = {value!r}, not a finite number")
     number = float(value)
     if abs(number) > LARGEST:

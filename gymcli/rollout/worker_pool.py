@@ -79,12 +79,7 @@ class RequestKind(NamedTuple):
 class ProcessPool:
     """At most `num_workers` processes, started as they are needed and used in one event loop.
 
-    Args:
-        module: The processes call its `main` with the handle of their socket.
-        num_workers: How many processes there may be.
-        variables: Returns their environment variables.
-        now: The clock of the limits.
-
+    They call `main` of the module with the handle of their socket. `now` is the clock of limits.
     """
 
     def __init__(
@@ -123,13 +118,8 @@ class ProcessPool:
     ) -> None:
         """Send a process a request, and wait for its end.
 
-        A process whose caller is cancelled is killed.
-
-        Args:
-            kind: What the request is about.
-            record: The request, without a newline.
-            take: Called with the lines of the reply as they come.
-            when_slow: Called once if the request has not ended within a second.
+        A process whose caller is cancelled is killed. `take` is called with the lines of the reply
+        as they come, and `when_slow` once if the request has not ended within a second.
 
         Raises:
             VerifierTimeoutError: It took too long.
@@ -197,7 +187,7 @@ class ProcessPool:
         limit, option = kind.seconds, kind.option
         if not worker.is_ready:
             limit, option = _START_SECONDS, "to be imported"
-        if worker.has_ended():
+        if worker.process.poll() is not None:  # a copy of it may hold the socket
             self.lose(worker)
         elif self.now() - worker.since > limit:
             text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
@@ -298,7 +288,7 @@ class WorkerProcess:
         self._printed, prints = os.pipe()
         try:
             with theirs:
-                self._process = fork(module, theirs.fileno(), prints, variables)
+                self.process = fork(module, theirs.fileno(), prints, variables)
         except BaseException:
             self._socket.close()
             os.close(self._printed)
@@ -408,14 +398,10 @@ class WorkerProcess:
             self._take_lines(lines)
         return True
 
-    def has_ended(self) -> bool:
-        """Return whether the process is over, even if a copy of it holds the socket."""
-        return self._process.poll() is not None
-
     def resident_bytes(self) -> int:
         """Return the resident memory of the process; 0 where the system does not tell."""
         try:
-            pages = Path(f"/proc/{self._process.pid()}/statm").read_bytes().split()[1]
+            pages = Path(f"/proc/{self.process.pid()}/statm").read_bytes().split()[1]
         except (OSError, IndexError):
             return 0
         return int(pages) * resource.getpagesize()
@@ -424,7 +410,7 @@ class WorkerProcess:
         """Kill the process and what it started, take its last lines, and return how it died."""
         if not self._is_open:
             return ""
-        code = self._process.kill()
+        code = self.process.kill()
         while self.read():
             pass
         self._close()
@@ -437,12 +423,12 @@ class WorkerProcess:
         try:
             self._socket.shutdown(socket.SHUT_WR)
             ends = self._loop.time() + _LEAVE_SECONDS
-            while not self.has_ended() and self._loop.time() < ends:  # noqa: ASYNC110  # no event
+            while self.process.poll() is None and self._loop.time() < ends:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0.005)
         except OSError:  # its end of the socket is closed already
             pass
         finally:
-            self._process.kill()
+            self.process.kill()
             self._close()
 
     def _close(self) -> None:

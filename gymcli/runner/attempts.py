@@ -396,19 +396,14 @@ def run_attempts(
     """Run attempts at most `concurrency` at a time and yield each record as it ends.
 
     Attempts are taken from the iterator in its order, so those of one task run next to each other
-    and share the endpoint's prefix cache. `write` is called with an outcome before its record is
-    yielded: what ended is kept even if nobody takes it any more. Attempts that are scored together
-    end together, when the last of them has; nothing else waits for that.
+    and share the endpoint's prefix cache. An outcome is written before its record is yielded: it is
+    kept even if nobody takes it. Attempts that are scored together end together.
 
     Where the run is stopped (`shared.stopping`), no more attempts are taken, and each that was
     taken still ends with a record.
 
-    Args:
-        attempts: A queue ends with as many None as run at once.
-        shared: What all attempts share.
-        concurrency: How many run at once.
-        write: Writes an outcome and returns it as it was written.
-        gives_up: Stop the run where an endpoint refuses everything.
+    A queue of attempts ends with as many None as run at once. `write` writes an outcome and
+    returns it as it was written. A run that `gives_up` stops where an endpoint refuses everything.
 
     Raises:
         GymError: The cause, once every record is yielded, where the run was stopped.
@@ -454,12 +449,7 @@ class RunOutcomes:
     async def records(
         self, work: Callable[[], Coroutine[object, object, None]]
     ) -> AsyncGenerator[Rollout | Failure]:
-        """Do the work that adds the outcomes, and yield their records as they come.
-
-        Raises:
-            GymError: The cause, once every record is yielded, where the run was stopped.
-
-        """
+        """Do the work that adds the outcomes, and yield their records as `run_attempts` says."""
         stopping = self._stopping
         working = asyncio.create_task(work())
         working.add_done_callback(lambda _: self._waiting.put_nowait(None))
