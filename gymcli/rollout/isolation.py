@@ -45,14 +45,6 @@ class FunctionDefinition(msgspec.Struct):
     imports: tuple[str, ...]
 
 
-class IsolatedCall(msgspec.Struct):
-    """One call of a function."""
-
-    arguments: bytes
-    """Pickled."""
-    memory_mb: int
-
-
 class CallReport(msgspec.Struct, omit_defaults=True):
     """How a call ended."""
 
@@ -63,7 +55,7 @@ class CallReport(msgspec.Struct, omit_defaults=True):
     """In words, the exception or why the call could not be made."""
 
 
-class IsolatedProcesses:
+class IsolatedProcesses(ProcessPool):
     """At most `max_processes` processes; the first call starts one."""
 
     def __init__(
@@ -73,7 +65,7 @@ class IsolatedProcesses:
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pool = ProcessPool(
+        super().__init__(
             "gymcli.rollout.isolation",
             max_processes,
             variables=lambda: scrubber.environment(os.environ),
@@ -110,7 +102,7 @@ class IsolatedProcesses:
                 "level of a module that can be imported, no lambda, method, or function of a script"
             )
         try:
-            record = IsolatedCall(pickle.dumps(args), memory_mb)
+            record = msgspec.json.encode((pickle.dumps(args), memory_mb))
         except Exception as error:
             reason = f"its arguments cannot be sent to another process: {described(error)}"
             raise VerifierError(f"{qualname}: {reason}") from error
@@ -118,16 +110,12 @@ class IsolatedProcesses:
         kind = RequestKind(definition, code.qualname, timeout)
         replies: list[bytes] = []
         try:
-            await self._pool.run(kind, msgspec.json.encode(record), replies.extend)
+            await self.run(kind, record, replies.extend)
         except VerifierCrashedError:
             if not replies:  # a process ends after it reported that it ran out of memory
                 raise
         report = msgspec.json.decode(replies[0], type=CallReport)
         return cast("T", _result(code.qualname, memory_mb, report))
-
-    async def close(self) -> None:
-        """End all processes, busy ones in the middle of their call."""
-        await self._pool.close()
 
 
 def _result(name: str, memory_mb: int, report: CallReport) -> object:
@@ -162,7 +150,7 @@ def main(handle: int) -> None:
         if isinstance(function, CallReport):
             report = function
         else:
-            report = _answer(function, msgspec.json.decode(record, type=IsolatedCall))
+            report = _answer(function, *msgspec.json.decode(record, type=tuple[bytes, int]))
         leave_copy(process)
         data = msgspec.json.encode(report) + b"\n"
         if report.kind == "out_of_memory":  # what it still holds, the next call would lack
@@ -185,13 +173,13 @@ def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallRepor
     return cast("Callable[..., object]", function)
 
 
-def _answer(function: Callable[..., object], call: IsolatedCall) -> CallReport:
+def _answer(function: Callable[..., object], pickled: bytes, memory_mb: int) -> CallReport:
     try:
-        arguments = pickle.loads(call.arguments)  # noqa: S301  # both ends are ours
+        arguments = pickle.loads(pickled)  # noqa: S301  # both ends are ours
     except BaseException as error:  # noqa: BLE001  # a class says itself how it is read
         return CallReport("failed", text=_text("cannot be loaded in another process", error))
     try:
-        with _limited(call.memory_mb):
+        with _limited(memory_mb):
             result = function(*arguments)
     except MemoryError:
         return CallReport("out_of_memory")
