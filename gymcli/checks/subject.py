@@ -271,7 +271,6 @@ class Subject:
             attempt=0,
             environment=self.environment,
             options=self._options,
-            env_version=self.environment.version,
             model="check",
             params={},
             run_seed=0,

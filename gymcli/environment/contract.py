@@ -451,16 +451,7 @@ def make(
     roles: Mapping[str, Model],
     rng: Random | int,
 ) -> Environment[Task]:
-    """Type a row's fields and return the instance that plays them.
-
-    Args:
-        environment: Its class.
-        fields: The row's fields.
-        options: The options of the instance.
-        roles: The models that it may ask.
-        rng: Its random generator, or the seed of one.
-
-    """
+    """Type a row's fields and return the instance that plays them; `rng` may be a seed."""
     if isinstance(rng, int) and environment.__init__ is not Environment.__init__:
         rng = Random(rng)  # an `__init__` of its own may use it
     process = os.getpid()
@@ -477,9 +468,11 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
 
     """
     tools: object = environment.tools()
-    if not (isinstance(tools, list | tuple) and all(isinstance(tool, Tool) for tool in tools)):
-        raise wrong_return(environment, "tools", f"{named(tools)}, not a list of Tool")
-    specs: list[JSONObject] = [tool.spec for tool in tools]
+    specs: list[JSONObject] = []
+    for tool in tools if isinstance(tools, list | tuple) else [None]:
+        if not isinstance(tool, Tool):
+            raise wrong_return(environment, "tools", f"{named(tools)}, not a list of Tool")
+        specs.append(tool.spec)
     if type(environment).tools is not Environment.tools:
         checked_json(environment, "tools", specs)
     return specs

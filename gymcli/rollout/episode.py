@@ -1,20 +1,20 @@
 """Plays one episode: setup, turn after turn, the final state, and the end in any case.
 
-The order of events, and where an exception goes in each:
+The order of events, and the phase of a failure in each:
 
-1. the task is typed, the instance made and `setup` runs: a failure is phase `setup`;
-2. the model is asked: a failure is phase `model`, but for a context overflow, which is a stop
-   reason; the message is recorded before anything looks at it;
-3. the environment answers the message: a failure is phase `environment`;
-4. 2 and 3 repeat until one of them has a stop reason, or the turns or another limit of the
-   episode are used up; of these only the time cuts a request off that is under way;
-5. `final_state` is taken, unless something failed, and `close` runs in any case: a failure there
-   is phase `environment`, unless something failed before.
+1. the task is typed, the instance made and `setup` runs: phase `setup`;
+2. the model is asked: phase `model`; a context overflow is a stop reason. The message is recorded
+   before anything looks at it;
+3. the environment answers the message: phase `environment`;
+4. 2 and 3 repeat until one of them has a stop reason, or a limit of the episode is reached; only
+   the time cuts off a request;
+5. `final_state` is taken, unless something failed, and `close` runs in any case: phase
+   `environment`, unless something failed before.
 
-All of it is one task, which is awaited from outside: a call that waits beyond its limit is
-cancelled, `close` runs, and the episode failed. Nothing but a cancellation is thrown into the task.
-It has `close_timeout` seconds to end then; one that goes on is left behind, with a warning. Where
-the caller is cancelled that passes at once, and `close` still runs in the task.
+All of it is one task, awaited from outside: at a limit it is cancelled, `close` runs, and the
+episode failed. Nothing but a cancellation is thrown into the task. It has `close_timeout` seconds
+to end then; one that goes on is left behind, with a warning. Where the caller is cancelled it ends
+at once, and `close` still runs in the task.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from gymcli.environment.contract_checks import (
     checked_step,
     checked_turn,
 )
-from gymcli.environment.time_limit import LateError
 from gymcli.environment.tool import EnvironmentOptions, Step, Task
 from gymcli.errors import (
     AttemptError,
@@ -83,21 +82,17 @@ __all__ = [
 _LOGGER = logging.getLogger(__name__)
 
 DEFAULT_MAX_TURNS = 32
+_NO_TOKENS = Usage()
 
 _UNWIND_SECONDS = 1.0
-"""How long the record of a cancelled episode waits for what its task still adds to it."""
+"""A cancelled episode waits so long for what its task still adds to the record."""
 
 
 class Policy(Protocol):
     """The model under test, as the loop sees it."""
 
     async def answer(self, request: Request) -> Answer:
-        """Answer a conversation with one message.
-
-        Raises:
-            ModelError: There is no usable answer.
-
-        """
+        """Answer a conversation with one message, or raise a ModelError."""
         ...
 
 
@@ -105,10 +100,9 @@ class EpisodeLimits(NamedTuple):
     """What one episode may take of its model; at a limit it ends, and is scored."""
 
     max_tokens: int | None = None
-    """Prompt and completion tokens of all its requests."""
+    """Prompt and completion tokens of all requests."""
     max_cost: float | None = None
     max_seconds: float | None = None
-    """From the start of the episode; a request that is under way then is cut off."""
 
 
 class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,11 +112,9 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     environment: type[Environment[Task]]
     options: EnvironmentOptions
-    env_version: str
     env_options: JSONObject | None = None
-    """What is recorded of the options, where that is known already."""
+    """The options as they are recorded; None: they are dumped for each attempt."""
     model: str
-    """The model's name, for the record."""
     params: JSONObject
     """Request parameters: the row's, overridden by the command line's."""
     run_seed: int
@@ -149,7 +141,7 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
             task_hash=row.hash,
             attempt=self.attempt,
             env=row.env,
-            env_version=self.env_version,
+            env_version=self.environment.version,
             env_options=env_options,
             seed=attempt_seed(self.run_seed, row.id, self.attempt),
             task=row.fields,
@@ -178,11 +170,7 @@ class EpisodeFailedError(Exception):
 
 
 async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
-    """Play one episode with a watchdog of its own, and return its record, without a score.
-
-    Args:
-        plan: What is played.
-        policy: The model; None plays the environment's oracle.
+    """Play one episode with its own watchdog, and return its record, without a score.
 
     Raises:
         EpisodeFailedError: Model or environment failed; it carries the record so far.
@@ -197,13 +185,9 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
 
 
 class Episode:
-    """One episode: its record so far, where it stands, and the task that plays it.
+    """One episode: its record so far, its phase, and the task that plays it.
 
-    Args:
-        plan: What is played.
-        policy: The model; None plays the environment's oracle.
-        watchdog: Keeps the limits of what waits.
-
+    Without a policy the environment's oracle plays. The watchdog calls `expire` at the deadline.
     """
 
     def __init__(self, plan: EpisodePlan, policy: Policy | None, watchdog: Watchdog) -> None:
@@ -223,21 +207,23 @@ class Episode:
         """False where an answer did not say what it took."""
         self._task: asyncio.Task[None] | None = None
         self._close_timeout = plan.environment.close_timeout
-        self._on_late: Callable[[], None] | None = None
-        """What happens at the limit in force."""
+        self._limit: tuple[str, float] | None = None
+        """The method that is limited, and its seconds; None: a request is."""
         self._error: AttemptError | None = None
         """Of the limit at which the task was cancelled."""
         self._is_cancelled = False
+        self._is_cut = False
+        """The time of the episode was over during a request."""
         self._is_closing = asyncio.Event()
-        """Nothing comes to the record any more; a caller that is cancelled waits for no more."""
+        """The record is complete; a caller that is cancelled waits for no more."""
         self._is_over = asyncio.Event()
         """The task has ended, or is left behind."""
 
     async def play(self) -> Rollout:
-        """Play it in a task of its own and return its record, without a score.
+        """Play it in its own task and return its record, without a score.
 
-        Where the caller is cancelled, the task is cancelled too, unless it closes already. It is
-        waited for until it closes, so that the record is whole then; `gone` waits for its end.
+        Where the caller is cancelled, so is the task, unless it closes already. The record is
+        whole then; `gone` waits for the end of the task.
 
         Raises:
             EpisodeFailedError: Model or environment failed.
@@ -245,7 +231,7 @@ class Episode:
         """
         self._task = task = asyncio.create_task(self._play())
         task.add_done_callback(self._end)
-        self._watchdog.watch(self)
+        self._watchdog.watched.add(self)
         try:
             await self._is_over.wait()
         except asyncio.CancelledError:
@@ -267,6 +253,7 @@ class Episode:
 
     async def _play(self) -> None:
         plan, rollout = self._plan, self.rollout
+        environment: Environment[Task] | None = None
         try:
             with boundary(EpisodeError):
                 with boundary(SetupError):
@@ -277,48 +264,41 @@ class Episode:
                         roles=plan.roles,
                         rng=rollout.seed,
                     )
-                environment.rollout = rollout
-                environment.now = self._watchdog.now
-                try:
-                    await self._set_up(environment)
-                    rollout.stop_reason = await self._take_turns(environment)
-                    if rollout.step_rewards:
-                        self._fill_step_rewards(self._num_turns)
-                    if type(environment).final_state is not Environment.final_state:
-                        with self._within_limit(
-                            "final_state", environment.step_timeout, "step_timeout"
-                        ):
-                            state = await environment.final_state()
-                        rollout.final_state = checked_json(environment, "final_state", state)
-                    self.is_finished = True
-                except BaseException:
-                    # What failed before says more.
-                    with suppress(AttemptError), boundary(EpisodeError):
-                        await self._close(environment)
-                    raise
-                await self._close(environment)
+                    environment.rollout = rollout
+                    environment.now = self._watchdog.now
+                    if plan.environment.setup is not Environment.setup:
+                        with self._within_limit("setup", environment.setup_timeout):
+                            opening = await environment.setup()
+                        rollout.messages += checked_messages(environment, "setup", opening)
+                    if not rollout.messages:
+                        raise SetupError(
+                            "there is no prompt: neither the row nor the environment gives one"
+                        )
+                    if plan.row.tools is None:
+                        rollout.tools = shown_tools(environment)
+                environment.shown_tools = rollout.tools
+                rollout.num_prompt_messages = len(rollout.messages)
+                self.phase = "environment"
+                rollout.stop_reason = await self._take_turns(environment)
+                if rollout.step_rewards:
+                    self._fill_step_rewards(self._num_turns)
+                if plan.environment.final_state is not Environment.final_state:
+                    with self._within_limit("final_state", environment.step_timeout):
+                        state = await environment.final_state()
+                    rollout.final_state = checked_json(environment, "final_state", state)
+                self.is_finished = True
         finally:
-            rollout.timing.total_seconds = time.perf_counter() - self._started
-            if plan.cost is not None and self._has_known_usage:
-                rollout.cost = plan.cost(rollout.usage)
-
-    async def _set_up(self, environment: Environment[Task]) -> None:
-        """Build the environment's state; its opening counts as prompt."""
-        rollout = self.rollout
-        with boundary(SetupError):
-            if type(environment).setup is not Environment.setup:
-                with self._within_limit("setup", environment.setup_timeout, "setup_timeout"):
-                    opening = await environment.setup()
-                rollout.messages += checked_messages(environment, "setup", opening)
-            if not rollout.messages:
-                raise SetupError(
-                    "there is no prompt: neither the row nor the environment gives one"
-                )
-            if self._plan.row.tools is None:
-                rollout.tools = shown_tools(environment)
-        environment.shown_tools = rollout.tools
-        rollout.num_prompt_messages = len(rollout.messages)
-        self.phase = "environment"
+            try:
+                if environment is not None:
+                    rollout.timing.tool_seconds = environment.tool_seconds
+                    rollout.tool_errors = dict(environment.tool_errors.items())
+                    self._is_closing.set()
+                    if plan.environment.close is not Environment.close:
+                        await self._close(environment)
+            finally:
+                rollout.timing.total_seconds = time.perf_counter() - self._started
+                if plan.cost is not None and self._has_known_usage:
+                    rollout.cost = plan.cost(rollout.usage)
 
     async def _take_turns(self, environment: Environment[Task]) -> StopReason:
         """Play turn after turn and return why the episode ended."""
@@ -326,9 +306,10 @@ class Episode:
         kind = type(environment)
         answers_texts = kind.step is not Environment.step or kind.reply is not Environment.reply
         max_turns = plan.max_turns or plan.row.max_turns or environment.max_turns
+        limits_usage = plan.limits.max_tokens is not None or plan.limits.max_cost is not None
         num_empty = 0
         for _ in range(max_turns or DEFAULT_MAX_TURNS):
-            if (limit := self._limit_reached()) is not None:
+            if limits_usage and (limit := self._limit_reached()) is not None:
                 return limit
             try:
                 answer = await self._ask(environment)
@@ -352,7 +333,7 @@ class Episode:
             num_empty = 0
             if not (answers_texts or message.tool_calls):
                 return "done"
-            with self._within_limit("step", environment.step_timeout, "step_timeout"):
+            with self._within_limit("step", environment.step_timeout):
                 step = await environment.step(message)
             step = checked_step(environment, step)
             self._record(step)
@@ -363,15 +344,10 @@ class Episode:
         return "max_turns"
 
     def _limit_reached(self) -> StopReason | None:
-        """Return which limit of the episode leaves no room for another request.
-
-        Raises:
-            UnknownUsageError: Tokens are limited, and an answer did not say how many it took.
-
-        """
-        max_tokens, max_cost, max_seconds = self._plan.limits
+        """Return which limit of tokens or cost leaves no room for another request."""
+        max_tokens, max_cost, _ = self._plan.limits
         usage, cost = self.rollout.usage, self._plan.cost
-        if not self._has_known_usage and not (max_tokens is None and max_cost is None):
+        if not self._has_known_usage:
             option = "--max-episode-cost" if max_tokens is None else "--max-episode-tokens"
             raise UnknownUsageError(
                 f"an answer did not say how many tokens it took, so {option} cannot be kept; "
@@ -381,61 +357,51 @@ class Episode:
             return "episode_tokens"
         if max_cost is not None and cost is not None and (cost(usage) or 0.0) >= max_cost:
             return "episode_cost"
-        if max_seconds is not None and self._seconds() >= max_seconds:
-            return "episode_time"
         return None
 
-    def _seconds(self) -> float:
-        """Return how long the episode took, without what its requests waited for.
-
-        They wait for others, or for an endpoint that is gone; only conversations with endpoints
-        count that.
-        """
-        waited: float = getattr(self._policy, "waited", 0.0)
-        return time.perf_counter() - self._started - waited
-
     async def _ask(self, environment: Environment[Task]) -> Answer | None:
-        """Ask the model, or the oracle, for one message; None: the time of the episode is over.
-
-        Raises:
-            ModelError: There is no usable answer.
-
-        """
+        """Ask the model, or the oracle, for one message; None: the time of the episode is over."""
         plan, rollout = self._plan, self.rollout
+        seconds_left = self._seconds_left()
+        if seconds_left <= 0:
+            return None
         if self._policy is None:
-            with self._within_limit("oracle", environment.step_timeout, "step_timeout"):
-                found = await environment.oracle(rollout)
-            gold = checked_turn(environment, found)
-            if gold is None:
-                raise EpisodeError(f"{rollout.env} has no oracle for this task")
-            return Answer(message=gold)
+            return await self._ask_oracle(environment)
         params = rollout.sampling
         if plan.sends_seed:
             params = {**params, "seed": rollout.seed}
         request = Request(messages=rollout.messages, tools=rollout.tools, params=params)
         tries = request.tries
+        assert self._task is not None, "an episode is played in a task"
+        num_cancellations = self._task.cancelling()
         started = time.perf_counter()
         self.phase = "model"
+        self._limit, self._is_cut = None, False
+        self.deadline = self._watchdog.now() + seconds_left
         try:
             with boundary(ModelError):
-                try:
-                    with self._within_time():
-                        answer = await self._policy.answer(request)
-                except LateError as error:
-                    if not tries.retries:
-                        return None
-                    failed = ", ".join(tries.retries)
-                    raise EndpointTimeoutError(
-                        f"the time of the episode was over before it was answered ({failed} before)"
-                    ) from error
+                answer = await self._policy.answer(request)
+        except asyncio.CancelledError as error:
+            if not self._is_cut or self._task.uncancel() > num_cancellations:
+                raise  # somebody else wants all of it ended
+            if not tries.retries:
+                return None
+            failed = ", ".join(tries.retries)
+            raise EndpointTimeoutError(
+                f"the time of the episode was over before it was answered ({failed} before)"
+            ) from error
         finally:
             seconds = time.perf_counter() - started
             rollout.timing.model_seconds += seconds
             self.phase = "environment"
             if tries.retries:
                 rollout.retries = dict(Counter(rollout.retries) + Counter(tries.retries))
-            if tries.usage != Usage():
+            if tries.usage != _NO_TOKENS:
                 self._count(tries.usage)
+            if not self._is_cancelled:
+                self.deadline = math.inf
+        if self._is_cancelled:  # the policy caught that
+            raise asyncio.CancelledError
         self._count(answer.usage)
         message = answer.message
         rollout.calls.append(
@@ -453,43 +419,24 @@ class Episode:
             rollout.response_model = answer.model
         return answer
 
-    @contextmanager
-    def _within_time(self) -> Iterator[None]:
-        """Cut a request off when the time of the episode is over.
+    async def _ask_oracle(self, environment: Environment[Task]) -> Answer:
+        with self._within_limit("oracle", environment.step_timeout):
+            found = await environment.oracle(self.rollout)
+        gold = checked_turn(environment, found)
+        if gold is None:
+            raise EpisodeError(f"{self.rollout.env} has no oracle for this task")
+        return Answer(message=gold)
 
-        Raises:
-            LateError: It was.
-
-        """
-        max_seconds, task = self._plan.limits.max_seconds, self._task
+    def _seconds_left(self) -> float:
+        """Return how long the episode may still take."""
+        max_seconds = self._plan.limits.max_seconds
         if max_seconds is None:
-            yield
-            return
-        assert task is not None, "an episode is played in a task"
-        num_before = task.cancelling()
-        is_cut = False
-
-        def look() -> None:
-            nonlocal is_cut
-            left = max_seconds - self._seconds()
-            if left > 0:
-                self._limit(left, look)  # the request waited meanwhile, which does not count
-            else:
-                is_cut = True
-                task.cancel()
-
-        self._limit(max_seconds - self._seconds(), look)
-        try:
-            yield
-        except asyncio.CancelledError as error:
-            if not is_cut or task.uncancel() > num_before:
-                raise  # somebody else wants all of it ended
-            raise LateError from error
-        finally:
-            self._unlimit()
+            return math.inf
+        # Requests wait for others, or for an endpoint that is gone, and that does not count.
+        waited: float = getattr(self._policy, "waited", 0.0)
+        return max_seconds + waited - (time.perf_counter() - self._started)
 
     def _count(self, usage: Usage) -> None:
-        """Add to the record what an answer took."""
         plan = self._plan
         self.rollout.usage.add(usage)
         if not (usage.prompt_tokens or usage.completion_tokens):
@@ -498,7 +445,6 @@ class Episode:
             plan.spend(usage, None if plan.cost is None else plan.cost(usage))
 
     def _record(self, step: Step) -> None:
-        """Add to the record what the environment answered, and its reward if it gave one."""
         if step.reward is not None:
             self._fill_step_rewards(self._num_turns - 1)
             self.rollout.step_rewards.append(float(step.reward))
@@ -506,60 +452,29 @@ class Episode:
         self._num_turns += sum(message.role == "assistant" for message in step.messages)
 
     def _fill_step_rewards(self, length: int) -> None:
-        """Let turns before have no reward."""
         rewards = self.rollout.step_rewards
         rewards += [None] * (length - len(rewards))
 
     async def _close(self, environment: Environment[Task]) -> None:
-        """Note what the tools took, and close the environment."""
-        self.rollout.timing.tool_seconds = environment.tool_seconds
-        self.rollout.tool_errors = dict(environment.tool_errors.items())
-        self._is_closing.set()
-        if type(environment).close is not Environment.close:
-            with self._within_limit("close", environment.close_timeout, "close_timeout"):
+        try:
+            with boundary(EpisodeError), self._within_limit("close", environment.close_timeout):
                 await environment.close()
+        except AttemptError:
+            if self.is_finished:  # else what failed before says more
+                raise
 
     @contextmanager
-    def _within_limit(self, method: str, seconds: float, option: str) -> Iterator[None]:
-        """Limit what a call of the environment's code waits for.
-
-        Args:
-            method: What is called.
-            seconds: How long it may wait.
-            option: The attribute of the class that says so, for the message.
-
-        Raises:
-            CancelledError: The task was told to end, and the code caught that.
-
-        """
+    def _within_limit(self, method: str, seconds: float) -> Iterator[None]:
+        """Limit what a call of the environment's code waits for."""
         process = os.getpid()
-        kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
-
-        def fail() -> None:
-            self._error = kind(f"{method} took longer than {seconds:g} seconds ({option})")
-            self._cancel()
-
-        self._limit(seconds, fail)
+        self._limit = method, seconds
+        if not self._is_cancelled:
+            self.deadline = self._watchdog.now() + seconds
         try:
             yield
         finally:
             leave_copy(process)
-        self._unlimit()
-
-    def _limit(self, seconds: float, on_late: Callable[[], None]) -> None:
-        """Call a function in some seconds, unless the limit is lifted or another one set before."""
-        if not self._is_cancelled:
-            self.deadline = self._watchdog.now() + seconds
-            self._on_late = on_late
-
-    def _unlimit(self) -> None:
-        """Lift the limit.
-
-        Raises:
-            CancelledError: The task was told to end, and the code that was limited caught that.
-
-        """
-        if self._is_cancelled:
+        if self._is_cancelled:  # the code caught that
             raise asyncio.CancelledError
         self.deadline = math.inf
 
@@ -567,17 +482,26 @@ class Episode:
         """Act on the limit that has passed; a task that was told to end before is left behind."""
         self.deadline = math.inf
         assert self._task is not None, "what is watched has begun"
-        if not self._is_cancelled:
-            assert self._on_late is not None, "a deadline comes with what happens then"
-            self._on_late()
-            return
-        self._end(self._task)
-        name = getattr(self._task.get_coro(), "__qualname__", "a task")
-        _LOGGER.warning(
-            "%s was told to end and goes on after %g seconds; it is left behind",
-            name,
-            self._close_timeout,
-        )
+        if self._is_cancelled:
+            self._end(self._task)
+            name = getattr(self._task.get_coro(), "__qualname__", "a task")
+            _LOGGER.warning(
+                "%s was told to end and goes on after %g seconds; it is left behind",
+                name,
+                self._close_timeout,
+            )
+        elif self._limit is not None:
+            method, seconds = self._limit
+            kind = SetupTimeoutError if method == "setup" else EnvironmentTimeoutError
+            option = method if method in ("setup", "close") else "step"
+            self._error = kind(f"{method} took longer than {seconds:g} seconds ({option}_timeout)")
+            self._cancel()
+        elif (seconds_left := self._seconds_left()) > 0:
+            # The request waited meanwhile, which does not count.
+            self.deadline = self._watchdog.now() + seconds_left
+        else:
+            self._is_cut = True
+            self._task.cancel()
 
     def _cancel(self) -> None:
         assert self._task is not None, "what is cancelled has begun"
@@ -586,10 +510,10 @@ class Episode:
         self._task.cancel()
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """Be done with the task, which has ended or is left behind."""
+        """Forget the task, which has ended or is left behind."""
         if task.done() and not task.cancelled():
             task.exception()  # it is raised by `play`, or comes after a failure on record
-        self._watchdog.forget(self)
+        self._watchdog.watched.discard(self)
         self._is_closing.set()
         self._is_over.set()
 
@@ -604,7 +528,7 @@ class Episode:
             await self._is_over.wait()
 
     def hurry(self, seconds: float) -> None:
-        """Leave a task that tidies up behind after some seconds, rather than `close_timeout`."""
+        """Leave a task that still closes behind after some seconds instead of `close_timeout`."""
         if not self.is_over:
             self._is_cancelled = True
             self._close_timeout = seconds

@@ -1,10 +1,9 @@
 """The event loop of a run: driven to its end, and watched.
 
 The watchdog looks several times a second at what waits beyond its limit. Code that computes holds
-everything up, and no exception is thrown into it: after a second a warning names the function.
-Where a supervisor starts the run again, `faulthandler` writes the stack and ends the process after
-`blocking_timeout`. It is a thread in C: a thread in Python never gets the interpreter from a
-pattern that explodes.
+everything up: after a second a warning names the function. Where a supervisor starts the run again,
+`faulthandler` writes the stack and ends the process after `blocking_timeout`. It is a thread in C:
+a thread in Python never gets the interpreter from a pattern that explodes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, ParamSpec, Protocol, Self, TypeVar
 
 from gymcli.errors import leave_copy
@@ -35,7 +34,7 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE = 2.0
-"""Seconds that tasks and generators which nobody awaits any more may take to end."""
+"""Seconds that tasks and generators that nobody awaits may take to end."""
 _LEAVE_SECONDS = 5.0
 """From an interrupt until the process is ended, whatever still computes in its loop."""
 _MAX_THREADS = 32
@@ -62,12 +61,8 @@ def run(
 
     A background task that raises SystemExit is logged and ends nothing. At the end what still runs
     is cancelled, and has two seconds; a task that goes on then is left as it stands, and a thread
-    is never waited for.
-
-    Args:
-        main: The coroutine.
-        interrupted_code: Returns the exit code with which the process is ended, where an interrupt
-            cancels the coroutine and the loop is not closed some seconds later. None: never.
+    is never waited for. Where an interrupt cancels the coroutine and the loop is not closed some
+    seconds later, the process ends with the exit code that `interrupted_code` returns.
 
     Raises:
         KeyboardInterrupt: It was raised in the loop; the coroutine was cancelled.
@@ -113,7 +108,7 @@ def close(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _left() -> set[asyncio.Task[object]]:
-    """Cancel what runs, close the async generators, and return the tasks that do not end."""
+    """Cancel what runs, close async generators, and return the tasks that do not end."""
     loop = asyncio.get_running_loop()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
@@ -128,7 +123,6 @@ async def _left() -> set[asyncio.Task[object]]:
 
 
 def _leave(is_over: threading.Event, code: int) -> None:
-    """End this process, unless what it waits for is over in time."""
     if is_over.wait(_LEAVE_SECONDS):
         return
     for stream in (sys.stdout, sys.stderr):
@@ -138,10 +132,7 @@ def _leave(is_over: threading.Event, code: int) -> None:
 
 
 class _DaemonThreads(ThreadPoolExecutor):
-    """Runs calls in daemon threads, which it uses again; it is one because asyncio asks for that.
-
-    The standard one joins its threads when it is shut down, and again when the process ends.
-    """
+    """Runs calls in daemon threads; the standard executor joins its threads when all ends."""
 
     def __init__(self) -> None:
         super().__init__(_MAX_THREADS)
@@ -186,18 +177,14 @@ class _DaemonThreads(ThreadPoolExecutor):
 
 _BEAT_SECONDS = 0.2
 _BLOCKED_SECONDS = 1.0
-"""Without a turn of the loop for so long, a warning names what computes."""
-_LOOPS = frozenset(
-    {"gymcli.rollout.event_loop", "asyncio.base_events", "asyncio.events", "selectors"}
-)
+_LOOPS = ("gymcli.rollout.event_loop", "asyncio.base_events", "asyncio.events", "selectors")
 """Where a loop is between two calls: then nobody's code computes, and the machine is slow."""
 
 
 class Watched(Protocol):
-    """What the watchdog looks at: something that has a deadline."""
+    """Something with a deadline by `Watchdog.now`."""
 
     deadline: float
-    """When it is late, by `Watchdog.now`."""
 
     def expire(self) -> None:
         """Act on the deadline that has passed: set another one, or end."""
@@ -207,10 +194,8 @@ class Watched(Protocol):
 class Watchdog:
     """Ends what is late in the running event loop, and names what blocks it; a context manager.
 
-    Args:
-        blocking_timeout: Seconds without a turn of the loop after which the process ends.
-        stack_file: Where the stack is written then. None: the process is never ended.
-
+    After `blocking_timeout` seconds without a turn of the loop, the stack is written to
+    `stack_file` and the process ends; without that file it goes on.
     """
 
     def __init__(
@@ -218,7 +203,8 @@ class Watchdog:
     ) -> None:
         self.blocking_timeout = blocking_timeout
         self._stack_file = stack_file
-        self._watched: set[Watched] = set()
+        self.watched: set[Watched] = set()
+        """Their deadlines are looked at several times a second."""
         self._process = os.getpid()
         self._lost = 0.0
         """Seconds in which the loop did not turn; they count against nobody's limit."""
@@ -238,17 +224,9 @@ class Watchdog:
             )
 
     def disarm(self) -> None:
-        """Leave the process alone, up to the next beat."""
+        """Leave the process alone until the next beat."""
         if self._stack_file is not None:
             faulthandler.cancel_dump_traceback_later()
-
-    def watch(self, one: Watched) -> None:
-        """Look at the deadline of something at every beat."""
-        self._watched.add(one)
-
-    def forget(self, one: Watched) -> None:
-        """Look at it no more."""
-        self._watched.discard(one)
 
     async def __aenter__(self) -> Self:
         if self._stack_file is not None:
@@ -259,12 +237,7 @@ class Watchdog:
         threading.Thread(target=self._warn, args=(thread,), daemon=True).start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._is_over.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -281,11 +254,12 @@ class Watchdog:
             self._lost += gap
             return
         now = self.now()
-        for one in [one for one in self._watched if one.deadline < now]:
-            one.expire()
+        for one in list(self.watched):
+            if one.deadline < now:
+                one.expire()
 
     def _warn(self, thread: int) -> None:
-        """Name what blocks the loop, once for each time; runs in a thread of its own."""
+        """Name what blocks the loop, once each time; runs in its own thread."""
         warned_at = 0.0
         looked_at = time.monotonic()
         while not self._is_over.wait(_BLOCKED_SECONDS / 2):
@@ -310,7 +284,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _blamed(frame: FrameType) -> str:
-    """Name the function of somebody else that ours called, else the innermost one."""
+    """Name the foreign function that ours called, else the innermost one."""
     found = frame
     place: FrameType | None = frame
     while place is not None:

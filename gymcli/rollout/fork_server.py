@@ -1,9 +1,8 @@
-"""A fork server: processes that need not import anything, since they are forked from one that has.
+"""A fork server: processes that import nothing, since they are forked from one that has.
 
-Imports take half a second, a fork some milliseconds. A server is started for each module that
-processes run, is kept for the next run of this process, and has no thread. It is the parent of its
-forks and guards them: when this process is gone, it kills them all, even where an operation holds
-their interpreter.
+Imports take half a second, a fork some milliseconds. There is one server for each module that
+processes run, kept for the next run of this process. It is the parent of its forks, and kills them
+all when this process is gone, even where an operation holds their interpreter.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ serve(int(sys.argv[1]), sys.argv[2])
 
 
 _NONE = -1
-"""What is said instead of the id of a process that could not be started."""
+"""In place of the id of a process that could not be started."""
 
 
 def start_fork_server(module: str) -> None:
     """Start the fork server of a module early: it imports while this process does."""
     with suppress(OSError):
-        for descriptor in range(3):  # that one is closed is for others to notice
+        for descriptor in range(3):  # a closed one is for others to notice
             os.fstat(descriptor)
         _server_of(module, os.environ)
 
@@ -48,14 +47,8 @@ def start_fork_server(module: str) -> None:
 def fork(module: str, handle: int, printed: int, variables: Mapping[str, str]) -> Fork:
     """Start a process that calls a module's `main`, and return at once.
 
-    It is the leader of a session, with the directory and the search path of this process.
-
-    Args:
-        module: Its `main` is called with the handle of the socket.
-        handle: The socket, of which the process gets a copy.
-        printed: Where it prints to.
-        variables: The environment variables.
-
+    It is the leader of a session, with the directory and the search path of this process. `main`
+    gets a copy of the socket `handle`; what it prints goes to the handle `printed`.
     """
     return _server_of(module, variables).fork((handle, printed), variables)
 
@@ -170,10 +163,7 @@ _starting = threading.Lock()
 
 
 def forget_fork_servers() -> None:
-    """Fork no more from the servers so far: new ones hash texts in another way.
-
-    Each ends with its last fork.
-    """
+    """Fork from new servers, which hash texts in another way; the old ones end with their forks."""
     _servers.clear()
 
 
@@ -190,7 +180,6 @@ def _server_of(module: str, variables: Mapping[str, str]) -> _ForkServer:
 
 
 def _end(process: subprocess.Popen[bytes], has_forked: threading.Event, *sockets: Any) -> None:
-    """End a server that nobody refers to any more, or at the end of this process."""
     for one in sockets:
         one.close()
     if not has_forked.is_set():
@@ -199,7 +188,6 @@ def _end(process: subprocess.Popen[bytes], has_forked: threading.Event, *sockets
 
 
 def _kill(process: int) -> None:
-    """Kill a forked process that nobody has waited for, and all of its group."""
     with suppress(ProcessLookupError):  # it may be so young that it leads no group yet
         os.kill(process, signal.SIGKILL)
     _kill_group(process)
@@ -211,21 +199,25 @@ def _kill_group(process: int) -> None:
 
 
 def fill_standard() -> None:
-    """Open the standard descriptors that code of others has closed, lest a socket takes a place."""
+    """Open the standard descriptors that somebody closed, lest a socket becomes one."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
 
 
 def serve(handle: int, module: str) -> None:
-    """Be the server: fork, and wait for forks, until the socket ends."""
+    """Fork, and wait for forks, until the socket ends."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # those that a starting run blocks
     control = socket.socket(fileno=handle)
     main = importlib.import_module(module).main
     processes: set[int] = set()
     for request, handles in _requests(control):
         if handles:
-            process = _forked()
+            try:
+                process = os.fork()
+            except OSError as error:
+                sys.stderr.write(f"a worker cannot be started: {error}\n")
+                process = _NONE
             if not process:
                 control.close()
                 main(_become(*request, *handles))
@@ -249,7 +241,7 @@ def serve(handle: int, module: str) -> None:
 
 
 def _requests(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
-    """Yield what the parent asks for: a fork, with its two handles, or to wait for one."""
+    """Yield the parent's requests: for a fork, with its two handles, or to wait for one."""
     data = b""
     handles: list[int] = []
     while True:
@@ -268,19 +260,10 @@ def _requests(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
             del handles[:num_handles]
 
 
-def _forked() -> int:
-    """Fork; return the id of the process, 0 in it, and -1 where there can be none."""
-    try:
-        return os.fork()
-    except OSError as error:
-        sys.stderr.write(f"a worker cannot be started: {error}\n")
-        return _NONE
-
-
 def _become(
     variables: dict[str, str], path: list[str], directory: str, handle: int, printed: int
 ) -> int:
-    """Turn a forked copy of the server into what a new process would be; return its socket."""
+    """Make a forked copy of the server what a new process would be; return its socket."""
     os.setsid()
     with suppress(OSError):  # the parent's directory may be gone
         os.chdir(directory)

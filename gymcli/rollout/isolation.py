@@ -12,7 +12,7 @@ import pickle
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import socket
 from typing import Literal, TypeVar, cast
@@ -45,14 +45,6 @@ class FunctionDefinition(msgspec.Struct):
     imports: tuple[str, ...]
 
 
-class IsolatedCall(msgspec.Struct):
-    """One call of a function."""
-
-    arguments: bytes
-    """Pickled."""
-    memory_mb: int
-
-
 class CallReport(msgspec.Struct, omit_defaults=True):
     """How a call ended."""
 
@@ -63,8 +55,8 @@ class CallReport(msgspec.Struct, omit_defaults=True):
     """In words, the exception or why the call could not be made."""
 
 
-class IsolatedProcesses:
-    """At most `max_processes` processes; none is started before the first call."""
+class IsolatedProcesses(ProcessPool):
+    """At most `max_processes` processes; the first call starts one."""
 
     def __init__(
         self,
@@ -73,7 +65,7 @@ class IsolatedProcesses:
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pool = ProcessPool(
+        super().__init__(
             "gymcli.rollout.isolation",
             max_processes,
             variables=lambda: scrubber.environment(os.environ),
@@ -88,17 +80,10 @@ class IsolatedProcesses:
         memory_mb: int,
         imports: tuple[str, ...] = (),
     ) -> T:
-        """Call a module-level function in a process of its own and return its result.
+        """Call a module-level function in its own process, as `Context.isolated` says.
 
-        A process whose caller is cancelled is killed.
-
-        Args:
-            function: Found by its name, also in files that were given as environments.
-            args: Its arguments; they are pickled, as the result is.
-            timeout: Seconds from when the process starts the function. Neither waiting for a
-                process nor importing counts.
-            memory_mb: Megabytes that it may need beside what the process has (Linux).
-            imports: Modules to import before the time starts to count: names, or paths of files.
+        The function is found by its name, also in files that were given as environments. `imports`
+        are names of modules or paths of files. A process whose caller is cancelled is killed.
 
         Raises:
             TypeError: It is no module-level function.
@@ -117,7 +102,7 @@ class IsolatedProcesses:
                 "level of a module that can be imported, no lambda, method, or function of a script"
             )
         try:
-            record = IsolatedCall(pickle.dumps(args), memory_mb)
+            record = msgspec.json.encode((pickle.dumps(args), memory_mb))
         except Exception as error:
             reason = f"its arguments cannot be sent to another process: {described(error)}"
             raise VerifierError(f"{qualname}: {reason}") from error
@@ -125,26 +110,16 @@ class IsolatedProcesses:
         kind = RequestKind(definition, code.qualname, timeout)
         replies: list[bytes] = []
         try:
-            await self._pool.run(kind, msgspec.json.encode(record), replies.extend)
+            await self.run(kind, record, replies.extend)
         except VerifierCrashedError:
             if not replies:  # a process ends after it reported that it ran out of memory
                 raise
         report = msgspec.json.decode(replies[0], type=CallReport)
         return cast("T", _result(code.qualname, memory_mb, report))
 
-    async def close(self) -> None:
-        """End all processes, busy ones in the middle of their call."""
-        await self._pool.close()
-
 
 def _result(name: str, memory_mb: int, report: CallReport) -> object:
-    """Return what a function returned, or raise what it raised.
-
-    Raises:
-        Exception: As the function raised it.
-        VerifierError: It ran out of memory, or its result cannot be sent.
-
-    """
+    """Return what a function returned, or raise what it raised."""
     if report.kind == "returned" or (report.kind == "raised" and report.data):
         try:
             value = pickle.loads(report.data)  # noqa: S301  # both ends are ours
@@ -175,7 +150,7 @@ def main(handle: int) -> None:
         if isinstance(function, CallReport):
             report = function
         else:
-            report = _answer(function, msgspec.json.decode(record, type=IsolatedCall))
+            report = _answer(function, *msgspec.json.decode(record, type=tuple[bytes, int]))
         leave_copy(process)
         data = msgspec.json.encode(report) + b"\n"
         if report.kind == "out_of_memory":  # what it still holds, the next call would lack
@@ -185,7 +160,7 @@ def main(handle: int) -> None:
 
 
 def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallReport:
-    """Import a function, and what it asks to have imported; return why it cannot be called."""
+    """Import a function and its imports; return why it cannot be called."""
     try:
         function = load_code(definition.code)
         for name in definition.imports:
@@ -198,14 +173,13 @@ def _loaded(definition: FunctionDefinition) -> Callable[..., object] | CallRepor
     return cast("Callable[..., object]", function)
 
 
-def _answer(function: Callable[..., object], call: IsolatedCall) -> CallReport:
-    """Make one call; whatever somebody else's code raises is reported."""
+def _answer(function: Callable[..., object], pickled: bytes, memory_mb: int) -> CallReport:
     try:
-        arguments = pickle.loads(call.arguments)  # noqa: S301  # both ends are ours
+        arguments = pickle.loads(pickled)  # noqa: S301  # both ends are ours
     except BaseException as error:  # noqa: BLE001  # a class says itself how it is read
         return CallReport("failed", text=_text("cannot be loaded in another process", error))
     try:
-        with _limited(call.memory_mb):
+        with _limited(memory_mb):
             result = function(*arguments)
     except MemoryError:
         return CallReport("out_of_memory")
@@ -222,21 +196,18 @@ def _text(what: str, error: BaseException) -> str:
 
 
 def _raised(error: BaseException) -> CallReport:
-    """CallReport an exception, as it is where the parent can make it again."""
-    text = described(error).encode(errors="replace").decode()
-    if not isinstance(error, Exception):
-        return CallReport("raised", text=text)
-    try:
-        data = pickle.dumps(error)
-        pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
-    except Exception:  # noqa: BLE001  # a class says itself how it is pickled
-        return CallReport("raised", text=text)
-    return CallReport("raised", data, text)
+    report = CallReport("raised", text=described(error).encode(errors="replace").decode())
+    if isinstance(error, Exception):
+        with suppress(Exception):  # a class says itself how it is pickled
+            data = pickle.dumps(error)
+            pickle.loads(data)  # noqa: S301  # some are pickled and then refuse to be made again
+            report.data = data
+    return report
 
 
 @contextmanager
 def _limited(memory_mb: int) -> Iterator[None]:
-    """Limit the address space for a block, on top of what was used before it."""
+    """Limit the address space that a block may need beyond what is used before it."""
     before, hard = resource.getrlimit(resource.RLIMIT_AS)
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])

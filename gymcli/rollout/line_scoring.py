@@ -1,9 +1,9 @@
 """Stored lines scored again: what a new score changed of each, and the workers that score them.
 
 A worker reads its part of a file itself, or is sent lines; either is a `Piece`. Where a worker is
-lost, over memory, time or a crash, the piece goes to another one from the first line without a
-result, and each reply is sent before the next line is scored: so the one line that did it is known,
-and alone stays without a score.
+lost, over memory, time or a crash, another one goes on at the first line without a result, and
+sends each reply before it scores the next line: so the one line that did it is known, and alone
+stays without a score.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,6 @@ from gymcli.errors import (
     AttemptError,
     GymError,
     VerifierCrashedError,
-    VerifierError,
     VerifierTimeoutError,
 )
 from gymcli.rollout.scoring import Workers
@@ -57,17 +56,15 @@ __all__ = [
     "unscored",
 ]
 
-_FIRST_BYTES = 1 << 15
-"""Of the first parts of a file, before it is known how long verifiers take."""
-_MAX_BYTES = 1 << 23
-_PART_SECONDS = 0.5
+_MIN_BYTES, _MAX_BYTES = 1 << 15, 1 << 22
+"""Of a part of a file."""
 _NUM_SHARES = 4
-"""Parts are that small a share of what is left, by worker: towards the end none waits long."""
+"""A part is that share of what is left for a worker: towards the end no worker waits long."""
 _NUM_LINES = 16
-"""Lines of a piece that are sent: few, since heavy verifiers are to share them."""
+"""Lines of a piece that are sent: few, so that workers share the lines of heavy verifiers."""
 
 _SEND_SECONDS = 0.005
-"""For so long replies are gathered: to send one takes longer than to score a trivial line."""
+"""Replies are gathered for so long: to send one takes longer than to score a trivial line."""
 
 _MAX_CALLS_BEFORE = 4
 
@@ -101,7 +98,7 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
 
 
 def kept(line: Line, rollout: Rollout, *, keeps_line: bool) -> Rescored:
-    """Return a record that keeps its score, since its world cannot be replayed."""
+    """Return the result of a record that keeps its score, as its world cannot be replayed."""
     result = _of(rollout, rollout.reward)
     result.is_rescored = False
     if keeps_line:
@@ -122,7 +119,7 @@ def compared(before: Rollout, scored: Rollout | Score) -> Rescored:
 
 
 def unscored(before: Rollout, error: ErrorReply, *, keeps_line: bool) -> Rescored:
-    """Return a record whose verifier failed."""
+    """Return the result of a record whose verifier failed."""
     result = _of(before, None)
     result.error = error
     if keeps_line:
@@ -153,25 +150,15 @@ def new_line(
 ) -> bytes:
     """Return the line of a record with a new score; as it was where the score is the same.
 
-    Where the line ends as one of ours does only its end is written anew: that takes half of the
-    time, and keeps what a newer version may have put before it.
-
-    Args:
-        line: The line as it was; empty where nothing of it is to be kept.
-        before: The record.
-        scored: The record with its new score.
-        environment: Its environment.
-        options: Those that it was scored with.
-
+    Only the end of a line of ours is written again: that takes half of the time, and keeps what a
+    newer version may have put before it. Where nothing is to be kept, `line` is empty.
     """
     scored.env_options = options.model_dump(mode="json", exclude_defaults=True)
     # Rollouts of other programs stay without: their replay is not compared word by word.
     scored.env_version = environment.version if before.env_version else ""
     old, new = _tail(before, before.timing), _tail(scored, scored.timing)
-    has_same_head = (
-        before.env_options == scored.env_options and before.env_version == scored.env_version
-    )
-    if not (has_same_head and line.endswith(old)):
+    heads = [(record.env_options, record.env_version) for record in (before, scored)]
+    if heads[0] != heads[1] or not line.endswith(old):
         return msgspec.json.encode(scored)
     if _tail(before, scored.timing) == new:  # it took another time, which is no news
         return line
@@ -192,20 +179,9 @@ class _Tail(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 def _tail(rollout: Rollout, timing: Timing) -> bytes:
-    """Return the end of a record's line, from the comma before it.
-
-    A comma and a quotation mark stand nowhere within a text: there the mark is escaped.
-    """
-    tail = _Tail(
-        timing=timing,
-        retries=rollout.retries,
-        reward=rollout.reward,
-        components=rollout.components,
-        metrics=rollout.metrics,
-        answer=rollout.answer,
-        details=rollout.details,
-        verifier=rollout.verifier,
-    )
+    tail = _Tail(**{name: getattr(rollout, name) for name in _Tail.__struct_fields__})
+    tail.timing = timing
+    # `,"` stands nowhere within a text, where the quotation mark is escaped.
     return b"," + msgspec.json.encode(tail)[1:]
 
 
@@ -222,8 +198,8 @@ class RescoreJob(msgspec.Struct, frozen=True):
     """The environments that the lines name."""
     repeat: int = 0
     """Which scoring of the same lines it is, from 1 on, where verifiers are compared with
-    themselves; 0 where they are not. Then lines are scored by new processes each time, which hash
-    texts in another way, and which have called the verifier another number of times before."""
+    themselves; else 0. Each repeat has new processes, which hash texts in another way, and which
+    called the verifier another number of times before."""
 
 
 def calls_before(repeat: int) -> int:
@@ -237,10 +213,9 @@ class Piece(msgspec.Struct):
     part: Part | None = None
     lines: list[Line] = []
     num_done: int = 0
-    """The first ones are not scored, since an earlier worker came so far."""
+    """So many lines were scored by an earlier worker."""
     is_careful: bool = False
-    """A worker was lost over these lines: each reply is sent before the next line is scored, so
-    that it is known over which."""
+    """A worker was lost over these lines: each reply is sent before the next line is scored."""
 
     def read(self, *, num_before: int = 0) -> Iterator[Line]:
         """Yield the lines to score; those of a part are numbered after those before it."""
@@ -257,35 +232,18 @@ class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
     """Why the line ends the command."""
 
 
-_REPLY = msgspec.json.Decoder(LineReply)
-
-
-async def rescore_file(
-    file: Path, job: RescoreJob, workers: Workers
-) -> AsyncGenerator[list[Rescored]]:
-    """Rescore a plain file, which the workers read; yield results in the order of its lines.
-
-    Raises:
-        UsageError: A line, an environment or an option is wrong.
-
-    """
-    num_workers = workers.verifiers.num_workers
-    learned = float(_FIRST_BYTES)
+def rescore_file(file: Path, job: RescoreJob, workers: Workers) -> AsyncGenerator[list[Rescored]]:
+    """Rescore a plain file, which the workers read, as `rescore_lines` does."""
+    num_shares = _NUM_SHARES * workers.verifiers.num_workers
 
     def size(num_left: int) -> int:
-        share = max(num_left // (_NUM_SHARES * num_workers), _FIRST_BYTES)
-        return max(1, min(int(learned), share, _MAX_BYTES))
-
-    def learn(part: Part, seconds: float) -> None:
-        nonlocal learned
-        learned = (part.end - part.start) * _PART_SECONDS / max(seconds, 1e-6)
+        return min(max(num_left // num_shares, _MIN_BYTES), _MAX_BYTES)
 
     pieces = (Piece(part) for part in iterate_parts(file, size))
-    async for batch in _in_workers(pieces, job, workers, learn):
-        yield batch
+    return _in_workers(pieces, job, workers)
 
 
-async def rescore_lines(
+def rescore_lines(
     lines: Iterator[Line], job: RescoreJob, workers: Workers
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore lines, and yield results in their order.
@@ -295,18 +253,13 @@ async def rescore_lines(
 
     """
     chunks = iter(lambda: list(islice(lines, _NUM_LINES)), [])
-    pieces = (Piece(lines=chunk) for chunk in chunks)
-    async for batch in _in_workers(pieces, job, workers, lambda _part, _seconds: None):
-        yield batch
+    return _in_workers((Piece(lines=chunk) for chunk in chunks), job, workers)
 
 
 async def _in_workers(
-    pieces: Iterator[Piece],
-    job: RescoreJob,
-    workers: Workers,
-    learn: Callable[[Part, float], None],
+    pieces: Iterator[Piece], job: RescoreJob, workers: Workers
 ) -> AsyncGenerator[list[Rescored]]:
-    """Rescore pieces, two ahead for each worker, so that memory does not grow with the file."""
+    """Rescore pieces, two ahead for each worker: memory does not grow with the file."""
     registry = Registry(job.env_specs)
     environments = [registry.find(name).environment for name in sorted(job.env_names)]
     definition = Definition(
@@ -328,7 +281,7 @@ async def _in_workers(
                 piece = next(pieces, None)
                 if piece is None:
                     break
-                waiting.append(_PieceTask(piece, job, registry, kind, workers, learn))
+                waiting.append(_PieceTask(piece, job, registry, kind, workers))
             if not waiting:
                 return
             while (batch := await waiting[0].batches.get()) is not None:
@@ -344,30 +297,20 @@ class _PieceTask:
     """A piece that is being scored."""
 
     def __init__(
-        self,
-        piece: Piece,
-        job: RescoreJob,
-        registry: Registry,
-        kind: RequestKind,
-        workers: Workers,
-        learn: Callable[[Part, float], None],
+        self, piece: Piece, job: RescoreJob, registry: Registry, kind: RequestKind, workers: Workers
     ) -> None:
         self.batches: asyncio.Queue[list[Rescored] | None] = asyncio.Queue()
         """The results as they come, and None at the end."""
-        self._piece = piece
-        self._job = job
-        self._registry = registry
+        self._piece, self._job, self._registry = piece, job, registry
         self._error: ErrorReply | None = None
-        self.task = asyncio.create_task(self._score(kind, workers, learn))
+        self.task = asyncio.create_task(self._score(kind, workers))
 
-    async def _score(
-        self, kind: RequestKind, workers: Workers, learn: Callable[[Part, float], None]
-    ) -> None:
+    async def _score(self, kind: RequestKind, workers: Workers) -> None:
         try:
             while True:
                 record = msgspec.json.encode(self._piece)
                 try:
-                    seconds = await workers.verifiers.run(kind, record, self._take)
+                    await workers.verifiers.run(kind, record, self._take)
                     break
                 except (VerifierCrashedError, VerifierTimeoutError) as error:
                     if not self._piece.is_careful:
@@ -376,16 +319,18 @@ class _PieceTask:
                         continue
                     if (line := next(self._piece.read(), None)) is None:
                         break
-                    self._add([_failed(line, self._job, self._registry, error)])
+                    rollout = decode_rollout(line.number, line.data, self._job.reading)
+                    found, _ = _environment_of(rollout, self._job, self._registry)
+                    rollout.env = found.name
+                    reply = as_reply(error)
+                    self._add([unscored(rollout, reply, keeps_line=self._job.keeps_lines)])
             if self._error is not None:
                 self._raise(self._error)
-            elif self._piece.part is not None:
-                learn(self._piece.part, seconds)
         finally:
             self.batches.put_nowait(None)
 
     def _take(self, lines: list[bytes]) -> None:
-        replies = [_REPLY.decode(line) for line in lines]
+        replies = [msgspec.json.decode(line, type=LineReply) for line in lines]
         if replies:
             self._error = replies[-1].error
         self._add([reply.result for reply in replies if reply.result is not None])
@@ -396,7 +341,7 @@ class _PieceTask:
             self.batches.put_nowait(results)
 
     def _raise(self, reply: ErrorReply) -> None:
-        """Raise the error of a line, with its number in the file, which its worker cannot know."""
+        """Raise the error of a line, with its number in the file, which no worker knows."""
         part, num_before = self._piece.part, 0
         if part is not None:
             num_before = Part(part.path, 0, part.start).num_lines()
@@ -404,13 +349,6 @@ class _PieceTask:
             rollout = decode_rollout(line.number, line.data, self._job.reading)
             _environment_of(rollout, self._job, self._registry)
         raise as_error(reply)
-
-
-def _failed(line: Line, job: RescoreJob, registry: Registry, error: VerifierError) -> Rescored:
-    """Return the result of a line whose verifier ended its process, or was late."""
-    rollout = decode_rollout(line.number, line.data, job.reading)
-    rollout.env = _environment_of(rollout, job, registry)[0].name
-    return unscored(rollout, as_reply(error), keeps_line=job.keeps_lines)
 
 
 class LineScorer:
@@ -464,7 +402,6 @@ class LineScorer:
         return result
 
     def _look_up(self, rollout: Rollout) -> tuple[Found, EnvironmentOptions]:
-        """Find the environment of a record with its options, and prepare it once."""
         key = msgspec.json.encode((rollout.env, rollout.env_options))
         if key not in self._known:
             found, options = _environment_of(rollout, self._job, self._registry)
@@ -477,12 +414,7 @@ class LineScorer:
 def _environment_of(
     rollout: Rollout, job: RescoreJob, registry: Registry
 ) -> tuple[Found, EnvironmentOptions]:
-    """Find the environment of a record, and the options that it is scored with.
-
-    Raises:
-        UsageError: There is none, or an option is wrong.
-
-    """
+    """Find the environment of a record, and the options that it is scored with."""
     found = registry.find(rollout.env)
     environment = found.environment
     if environment.rescore == "recorded":

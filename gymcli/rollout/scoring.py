@@ -1,8 +1,7 @@
-"""Scores a record with its verifier, in the one place that is right for it.
+"""Scores a record with its verifier, in a worker process or in the caller's event loop.
 
-A verifier runs in the caller's event loop where it waits there: for the models of roles, with
-`waits_to_verify`, or for a server. All others run in a worker process, but for those of classes
-that no other process can import.
+A verifier runs in the loop where it waits: for the models of roles, with `waits_to_verify`, or for
+a server; and where no other process can import its class.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -53,7 +51,11 @@ class Workers:
         scrubber: Scrubber = NOTHING_SECRET,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        num_workers = num_workers or _usable_cores()
+        if num_workers is None:
+            try:
+                num_workers = len(os.sched_getaffinity(0))
+            except AttributeError:  # macOS
+                num_workers = os.cpu_count() or 1
         self.now = now
         self.calls_before = 0
         """How often a new process calls a verifier for nothing before its first score, where
@@ -65,18 +67,20 @@ class Workers:
 
     def warm(self, environment: type[Environment[Task]], options: EnvironmentOptions) -> None:
         """Start the first process and let it load an environment; return at once."""
-        if code_reference(environment) is not None:
-            self.verifiers.warm(self.request_kind("verify", environment, options))
+        kind = self.request_kind("verify", environment, options)
+        if kind is not None:
+            self.verifiers.warm(kind)
 
     def request_kind(
         self, method: Method, environment: type[Environment[Task]], options: EnvironmentOptions
-    ) -> RequestKind:
-        """Return what a verifier is to the processes."""
+    ) -> RequestKind | None:
+        """Return what a verifier is to the processes; None where they cannot import its class."""
+        code = code_reference(environment)
+        if code is None:
+            _warn(environment.__qualname__)
+            return None
         definition = Definition(
-            method,
-            code_reference(environment),
-            options.model_dump_json(),
-            calls_before=self.calls_before,
+            method, code, options.model_dump_json(), calls_before=self.calls_before
         )
         return RequestKind(
             msgspec.json.encode(definition),
@@ -93,21 +97,8 @@ class Workers:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _usable_cores() -> int:
-    """Count the cores that this process may use, where the system says that (Linux)."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return os.cpu_count() or 1
 
 
 async def score(
@@ -120,17 +111,10 @@ async def score(
     workers: Workers | None = None,
     save: Callable[[], None] | None = None,
 ) -> Rollout:
-    """Return a copy of a record with the score that its verifier returns.
+    """Return a copy of a record with the score that its verifier returns, in place of any other.
 
-    Args:
-        environment: The environment of the record.
-        rollout: The record; an earlier score counts for nothing.
-        verifier: What the score is marked with.
-        options: The environment's options.
-        roles: The models that the verifier may ask.
-        workers: Where verifiers and isolated functions run; without them a process is started and
-            ended for this record.
-        save: Called once where no score has come from a worker within a second.
+    Without `workers` a process is started and ended for this record. `save` is called once where
+    no score has come from a worker within a second.
 
     Raises:
         AttemptError: The verifier failed, took too long, or returned something that is not a
@@ -154,15 +138,8 @@ async def score_group(
 ) -> list[Rollout]:
     """Score each record by itself, then all of them together; return them in their order.
 
-    They are scored at once, so `verify_seconds` of each is the time of the whole group.
-
-    Args:
-        environment: The environment of all the records.
-        rollouts: Every attempt of one task.
-        verifier: What the scores are marked with.
-        options: The environment's options.
-        roles: The models that each record may ask; the group asks those of the first.
-        workers: Where verifiers and isolated functions run.
+    They are scored at once, so `verify_seconds` of each is the time of the whole group. Each
+    record has its own models to ask in `roles`; the group asks those of the first.
 
     Raises:
         AttemptError: A verifier failed; none of the group is scored then.
@@ -194,22 +171,20 @@ async def _scores(
     workers: Workers | None,
     save: Callable[[], None] | None,
 ) -> tuple[list[Score], float]:
-    """Call a verifier where it runs; return what it says and the seconds that it took.
-
-    Raises:
-        AttemptError: It failed, took too long, or returned what is no score.
-
-    """
-    if verifies_in_loop(environment, roles):
-        started = time.perf_counter()
-        scores = await _scores_in_loop(method, environment, rollouts, options, roles, workers)
-        return scores, time.perf_counter() - started
+    """Call a verifier where it runs; return what it says and the seconds that it took."""
     if workers is None:
         async with Workers(1) as own:
             return await _scores(method, environment, rollouts, options, roles, own, save)
-    with boundary(VerifierError):
-        record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
-        kind = workers.request_kind(method, environment, options)
+    kind = None
+    if not (roles or environment.waits_to_verify):
+        with boundary(VerifierError):
+            kind = workers.request_kind(method, environment, options)
+            if kind is not None:
+                record = msgspec.json.encode(rollouts[0] if method == "verify" else rollouts)
+    if kind is None:
+        started = time.perf_counter()
+        scores = await _scores_in_loop(method, environment, rollouts, options, roles, workers)
+        return scores, time.perf_counter() - started
     replies: list[bytes] = []
     await workers.verifiers.run(kind, record, replies.extend, when_slow=save)
     reply = msgspec.json.decode(replies[0], type=ScoreReply)
@@ -243,18 +218,10 @@ async def _scores_in_loop(
     rollouts: Sequence[Rollout],
     options: EnvironmentOptions,
     roles: Mapping[str, Model],
-    workers: Workers | None,
+    workers: Workers,
 ) -> list[Score]:
-    """Call a verifier in this event loop.
-
-    Raises:
-        AttemptError: It failed, took too long, or returned what is no score.
-
-    """
     seconds = environment.scoring_timeout
-    processes = None if workers is None else workers.isolated
-
-    context = VerifyContext(environment, options=options, roles=roles, processes=processes)
+    context = VerifyContext(environment, options=options, roles=roles, processes=workers.isolated)
     records = rollouts[0] if method == "verify" else list(rollouts)
     with boundary(VerifierError):
         try:
@@ -262,7 +229,7 @@ async def _scores_in_loop(
                 seconds,
                 scores_of(environment, records, context),
                 close_timeout=environment.close_timeout,
-                now=time.monotonic if workers is None else workers.now,
+                now=workers.now,
             )
         except LateError as error:
             text = f"{method} took longer than {seconds:g} seconds (scoring_timeout)"

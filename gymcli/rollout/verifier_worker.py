@@ -51,7 +51,7 @@ __all__ = [
 
 
 _CALLS_SECONDS = 2.5
-"""After so many seconds a verifier is no longer called for nothing."""
+"""For at most so long a verifier is called for nothing."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -155,12 +155,7 @@ async def call_verifier(
     rollouts: Rollout | list[Rollout],
     channel: Channel,
 ) -> list[Score]:
-    """Call a verifier in the task of this process, with one record or the list of a group.
-
-    Raises:
-        GymError: As the verifier raised it; whatever else it raises is a `VerifierError`.
-
-    """
+    """Call a verifier with one record or the list of a group; what it raises is a GymError."""
     num_calls, channel.calls_before = channel.calls_before, 0
     ends = time.perf_counter() + _CALLS_SECONDS
     while num_calls and time.perf_counter() < ends:
@@ -195,7 +190,7 @@ _Scorer: TypeAlias = Callable[[bytes, Channel], Awaitable[None]]
 
 
 def _scorer(definition: Definition) -> _Scorer:
-    """Return what scores the records of a definition; it imports their environment."""
+    """Import the environment of a definition, and return what scores its records."""
     if definition.code is None:
         from gymcli.rollout.line_scoring import LineScorer, RescoreJob  # late: few need the files
 
@@ -205,15 +200,15 @@ def _scorer(definition: Definition) -> _Scorer:
         options = environment.Options.model_validate_json(definition.options)
     except BaseException as error:  # noqa: BLE001  # an import may raise anything
         text = f"{definition.code.qualname} cannot be loaded in a worker: {described(error)}"
-        return partial(_refuse, as_reply(VerifierError(text)))
+        reply = ScoreReply(error=as_reply(VerifierError(text)))
+
+        async def refuse(_: bytes, channel: Channel) -> None:
+            channel.send(msgspec.json.encode(reply) + b"\n\n")
+
+        return refuse
     prepare(environment, options)
     kind = Rollout if definition.method == "verify" else list[Rollout]
     return partial(_score, environment, options, kind)
-
-
-async def _refuse(error: ErrorReply, record: bytes, channel: Channel) -> None:
-    del record
-    channel.send(msgspec.json.encode(ScoreReply(error=error)) + b"\n\n")
 
 
 async def _score(
@@ -251,10 +246,7 @@ async def _serve(handle: int) -> None:
 
 
 def main(handle: int) -> None:
-    """Serve the parent until it closes the socket, whatever tasks of verifiers raise.
-
-    SystemExit and KeyboardInterrupt of a task leave the loop; it is run again with the same task.
-    """
+    """Serve the parent until it closes the socket, whatever tasks of verifiers raise."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -262,7 +254,7 @@ def main(handle: int) -> None:
     asyncio.set_event_loop(loop)
     serving = loop.create_task(_serve(handle))
     while not serving.done():
-        try:
+        try:  # SystemExit and KeyboardInterrupt of another task leave the loop
             loop.run_until_complete(serving)
         except BaseException as error:  # noqa: BLE001  # of a task that verifiers left behind
             if not serving.done():

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from numbers import Real
-from random import Random
-from types import TracebackType
 from typing import Self, TypeVar
 
 import msgspec
 import regex
 
-from gymcli.environment.contract import Environment, Model
+from gymcli.environment.contract import Environment, Model, make
 from gymcli.environment.contract_checks import (
     UNENCODABLE,
     checked_messages,
@@ -42,8 +40,8 @@ _FED_AT_THE_END: tuple[StopReason, ...] = ("done", "env_done", "max_turns")
 class VerifyContext:
     """What one call of `verify` may use; implements `gymcli.Context`.
 
-    A context manager around the call: at its end the instances that `replay` made are closed. So
-    are the processes of `isolated`, unless they were given: those that serve many calls start once.
+    A context manager around the call. Its end closes the instances that `replay` made, and the
+    processes of `isolated` unless they were given.
     """
 
     def __init__(
@@ -61,15 +59,13 @@ class VerifyContext:
         self._to_close = AsyncExitStack()
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
-        """Play the recorded turns in a fresh instance and return it as it stands at the end.
+        """Play the recorded turns in a fresh instance and return it, as `Context.replay` says.
 
-        Its `rollout.step_rewards` are those of the replay, None where a turn had none. The
-        environment's answers must equal those on record. Rollouts of other programs, which
-        carry no `env_version`, are replayed without that comparison, and arguments are converted
-        as their servers did: their wording is their own.
+        Rollouts of other programs, which carry no `env_version`, are not compared with their
+        record, and arguments are converted as their servers did.
 
         The instance sees neither the score nor how the episode ended. The messages that `setup`
-        finds do hold the opening on record: where it begins only `setup` can tell.
+        finds include the opening on record, since only `setup` can tell where that begins.
 
         Raises:
             ReplayDivergedError: The environment answered otherwise than on record.
@@ -78,11 +74,9 @@ class VerifyContext:
         """
         is_ours = bool(rollout.env_version)
         roles = {role: _Unasked(role, model) for role, model in self.roles.items()}
-        kind = self._environment
-        # An `__init__` of its own may use the generator.
-        rng = rollout.seed if kind.__init__ is Environment.__init__ else Random(rollout.seed)
-        task = kind.parse_task(rollout.task)
-        environment = kind(task, options=self.options, roles=roles, rng=rng)
+        environment = make(
+            self._environment, rollout.task, options=self.options, roles=roles, rng=rollout.seed
+        )
         self._to_close.push_async_callback(environment.close)
         prompt = rollout.messages[: rollout.num_prompt_messages]
         environment.rollout = msgspec.structs.replace(
@@ -114,14 +108,7 @@ class VerifyContext:
         memory_mb: int = 1024,
         imports: tuple[str, ...] = (),
     ) -> T:
-        """Call a module-level function in a process of its own, as `IsolatedProcesses.call` does.
-
-        Raises:
-            TypeError: It is no function at the top level of a module.
-            VerifierTimeoutError: It took longer than `timeout` seconds.
-            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
-
-        """
+        """Call a module-level function in its own process, as `IsolatedProcesses.call` does."""
         if self._processes is None:
             self._processes = IsolatedProcesses(1)
             self._to_close.push_async_callback(self._processes.close)
@@ -130,13 +117,7 @@ class VerifyContext:
         )
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
-        """Return every match of a row's regular expression: its first group, else all of it.
-
-        Raises:
-            ValueError: The pattern is no regular expression.
-            VerifierTimeoutError: The search took longer than `SEARCH_TIMEOUT`.
-
-        """
+        """Return every match of a row's regular expression, as `Context.search` says."""
         try:
             compiled = regex.compile(pattern, flags=flags)
             matches = compiled.finditer(text, timeout=SEARCH_TIMEOUT)
@@ -148,24 +129,14 @@ class VerifyContext:
                 f"the row's pattern {pattern!r} took longer than {SEARCH_TIMEOUT:g} seconds"
             ) from error
 
-    async def close(self) -> None:
-        """Close what was opened, if anything."""
-        await self._to_close.aclose()
-
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close what was opened; what `verify` raised says more than a failing close."""
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            await self.close()
+            await self._to_close.aclose()
         except (Exception, SystemExit):
-            if error is None:
+            if error is None:  # else what `verify` raised says more
                 raise
 
 
@@ -185,13 +156,7 @@ async def scores_of(
     rollouts: Rollout | list[Rollout],
     context: VerifyContext,
 ) -> list[Score]:
-    """Call a verifier with one record, or with the list of a group, and close its context.
-
-    Raises:
-        BaseException: Whatever the verifier raises.
-        VerifierError: What it returned is no score, or no list of scores.
-
-    """
+    """Call a verifier with one record, or with the list of a group, and close its context."""
     process = os.getpid()
     method = "verify_group" if isinstance(rollouts, list) else "verify"
     async with context:
@@ -208,13 +173,7 @@ async def scores_of(
 
 
 def checked_score(environment: type[Environment[Task]], method: str, found: object) -> Score:
-    """Return a score as it will be read back from its line; refuse what is none.
-
-    Raises:
-        VerifierError: It is no score, a line cannot hold it, or a number is too large or not
-            finite: NaN would be written as null.
-
-    """
+    """Return a score as it will be read back from its line, or raise a VerifierError."""
     if not isinstance(found, Score):
         raise wrong_return(environment, method, f"{named(found)}, not a Score")
     try:
@@ -231,7 +190,7 @@ def checked_score(environment: type[Environment[Task]], method: str, found: obje
 
 
 def _finite(name: str, value: object) -> float:
-    if not (isinstance(value, Real) and math.isfinite(value)):
+    if not (isinstance(value, Real) and math.isfinite(value)):  # NaN would be written as null
         raise ValueError(f"{name} = {value!r}, not a finite number")
     number = float(value)
     if abs(number) > LARGEST:
@@ -239,28 +198,22 @@ def _finite(name: str, value: object) -> float:
     return number
 
 
-def _turns(rollout: Rollout) -> Iterator[tuple[Message, list[Message]]]:
-    """Yield every model message after the prompt with what the environment answered to it."""
-    turn: Message | None = None
-    answers: list[Message] = []
+def _turns(rollout: Rollout) -> list[tuple[Message, list[Message]]]:
+    """Return every model message after the prompt with the environment's answers to it."""
+    turns: list[tuple[Message, list[Message]]] = []
     for message in rollout.responses:
-        if message.role != "assistant":
-            answers.append(message)
-            continue
-        if turn is not None:
-            yield turn, answers
-        turn, answers = message, []
-    if turn is not None:
-        yield turn, answers
+        if message.role == "assistant":
+            turns.append((message, []))
+        elif turns:
+            turns[-1][1].append(message)
+    return turns
 
 
 def _was_fed(turn: Message, answers: list[Message], rollout: Rollout) -> bool:
     """Return whether the environment saw this message when it was recorded."""
-    if answers:
-        return True
-    return not turn.is_reasoning_only and (
-        turn is not rollout.messages[-1] or rollout.stop_reason in _FED_AT_THE_END
-    )
+    is_last = turn is rollout.messages[-1]
+    was_seen = not is_last or rollout.stop_reason in _FED_AT_THE_END
+    return bool(answers) or (was_seen and not turn.is_reasoning_only)
 
 
 def _diverged(got: list[Message], recorded: list[Message]) -> None:

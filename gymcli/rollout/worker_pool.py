@@ -1,14 +1,13 @@
-"""A pool of warm processes: a queue in the parent, and a request after another for each process.
+"""A pool of warm processes, which take requests from one queue.
 
 A process answers each request before it begins with the next, so that the parent knows what it is
 doing, and since when. One that is late, dead or too large is killed with everything it started, and
-only the request that it was doing fails. It has more than one at a time only where they take so
-little that to wake it, and to be woken by it, would take longer. The event loop reads the socket to
-each process and what it prints; there is no thread.
+only the request that it was doing fails. It is sent several at once only where they are so quick
+that waking it would take longer. The event loop reads the socket and the output of each process.
 
 Messages are lines. A process gets a definition once, `{...}`, and then requests, `NUMBER RECORD`,
-where the number is that of the definition. It answers a definition with `READY`, and a request with
-any number of lines and an empty one.
+with the number of the definition. It answers a definition with `READY`, and a request with any
+number of lines and an empty one.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,10 +35,10 @@ from gymcli.rollout.fork_server import fill_standard, fork
 
 __all__ = [
     "READY",
-    "ChildProcess",
     "CodeReference",
     "ProcessPool",
     "RequestKind",
+    "WorkerProcess",
     "code_reference",
     "load_code",
 ]
@@ -48,13 +48,13 @@ READY = b"ready"
 """What a process answers when it has loaded a definition."""
 
 _START_SECONDS = 60.0
-"""Seconds that a process may take to start and to import what a definition names."""
+"""A process may take so long to start and to import what a definition names."""
 _LEAVE_SECONDS = 2.0
-"""Seconds that an idle process is given to leave by itself."""
+"""An idle process may take so long to end by itself."""
 _SLOW_SECONDS = 1.0
 _WATCH_SECONDS = 0.2
 _GATHER_SECONDS = 0.002
-"""For so long quick requests are gathered, and a process gets as many as it does in that time."""
+"""Quick requests are gathered for so long; a process gets as many as it does in that time."""
 _MAX_GATHERED = 16
 _MAX_PRINTED_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
@@ -79,12 +79,7 @@ class RequestKind(NamedTuple):
 class ProcessPool:
     """At most `num_workers` processes, started as they are needed and used in one event loop.
 
-    Args:
-        module: What the processes run: its `main` gets the handle of the socket.
-        num_workers: How many there may be.
-        variables: Returns their environment variables.
-        now: The clock of the limits.
-
+    They call `main` of the module with the handle of their socket. `now` is the clock of limits.
     """
 
     def __init__(
@@ -101,19 +96,17 @@ class ProcessPool:
         self._variables = variables
         self.seconds: dict[str, float] = {}
         """How long the last request took, by the name of its kind."""
-        self._queue: deque[_Request] = deque()
-        self._workers: list[_Worker] = []
+        self.queue: deque[_Request] = deque()
+        self._workers: list[WorkerProcess] = []
         self._timer: asyncio.TimerHandle | None = None
         self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def warm(self, kind: RequestKind) -> None:
         """Start the first process and let it load a definition; return at once."""
-        if not self._is_closed:
+        if not (self._is_closed or self._workers):
             self._start(1)
-            for worker in self._workers:
-                if not worker.requests:
-                    worker.load(kind)
+            self._workers[0].load(kind)
 
     async def run(
         self,
@@ -122,16 +115,11 @@ class ProcessPool:
         take: Callable[[list[bytes]], None],
         *,
         when_slow: Callable[[], None] | None = None,
-    ) -> float:
-        """Send a process a request, and return the seconds that it took.
+    ) -> None:
+        """Send a process a request, and wait for its end.
 
-        A process whose caller is cancelled is killed.
-
-        Args:
-            kind: What the request is about.
-            record: The request, without a newline.
-            take: Called with the lines of the reply as they come.
-            when_slow: Called once if the request has not ended within a second.
+        A process whose caller is cancelled is killed. `take` is called with the lines of the reply
+        as they come, and `when_slow` once if the request has not ended within a second.
 
         Raises:
             VerifierTimeoutError: It took too long.
@@ -141,21 +129,26 @@ class ProcessPool:
         """
         if self._is_closed:
             raise VerifierError(f"{kind.name} was not called: the workers were closed")
-        self._start(1)
-        request = _Request(kind, record, take, when_slow, self.now() + _SLOW_SECONDS)
-        self._queue.append(request)
+        if not self._workers:
+            self._start(1)
+        loop = asyncio.get_running_loop()
+        slow_at = self.now() + _SLOW_SECONDS
+        request = _Request(kind, record, take, when_slow, slow_at, loop.create_future())
+        self.queue.append(request)
+        if self._timer is None:
+            self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
         if self.seconds.get(kind.name, math.inf) > _GATHER_SECONDS:
             self.pump()
         elif self._gathering is None:
-            loop = asyncio.get_running_loop()
             self._gathering = loop.call_later(_GATHER_SECONDS, self.pump)
         try:
-            return await request.ended
+            await request.ended
         except BaseException:
-            if request in self._queue:
-                self._queue.remove(request)
-            for worker in [one for one in self._workers if one.doing is request]:
-                self.lose(worker)
+            if request in self.queue:
+                self.queue.remove(request)
+            for worker in list(self._workers):
+                if worker.requests and worker.requests[0] is request:
+                    self.lose(worker)
             raise
 
     def pump(self) -> None:
@@ -164,77 +157,62 @@ class ProcessPool:
             self._gathering.cancel()
             self._gathering = None
         for worker in list(self._workers):
-            if self._queue and not worker.requests:
-                worker.begin(self._next())
-        if self._timer is None and any(worker.requests for worker in self._workers):
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_WATCH_SECONDS, self._watch)
-
-    def _next(self) -> list[_Request]:
-        """Take from the queue what a process is sent at once."""
-        requests = [self._queue.popleft()]
-        kind = requests[0].kind
-        most = _GATHER_SECONDS / max(self.seconds.get(kind.name, math.inf), 1e-6)
-        while (
-            self._queue
-            and self._queue[0].kind.definition == kind.definition
-            and len(requests) < min(most, _MAX_GATHERED)
-        ):
-            requests.append(self._queue.popleft())
-        return requests
+            if self.queue and not worker.requests:
+                worker.begin(self.queue)
 
     def _start(self, num_workers: int) -> None:
         while len(self._workers) < min(num_workers, self.num_workers):
-            self._workers.append(_Worker(self, self._module, self._variables()))
+            self._workers.append(WorkerProcess(self, self._module, self._variables()))
 
     def _watch(self) -> None:
-        """Look at every busy process, several times a second."""
+        """Look at every busy process, several times a second while there are requests."""
         self._timer = None
         for worker in list(self._workers):
-            worker.child.read()
-            if worker.doing is not None:
-                self._check(worker, worker.doing.kind)
+            worker.read()
+            if worker.requests:
+                self._check(worker, worker.requests[0].kind)
         now = self.now()
         begun = [request for worker in self._workers for request in worker.requests]
-        for request in (*self._queue, *begun):
+        for request in (*self.queue, *begun):
             if now >= request.slow_at:
                 request.tell_slow()
-        if self._queue and all(worker.is_ready for worker in self._workers):
-            self._start(len(self._workers) + len(self._queue))
+        if self.queue and all(worker.is_ready for worker in self._workers):
+            self._start(len(self._workers) + len(self.queue))
         self.pump()
+        if any(worker.requests for worker in self._workers):
+            self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._watch)
 
-    def _check(self, worker: _Worker, kind: RequestKind) -> None:
+    def _check(self, worker: WorkerProcess, kind: RequestKind) -> None:
         """Kill a process that is dead, late or too large."""
         limit, option = kind.seconds, kind.option
         if not worker.is_ready:
             limit, option = _START_SECONDS, "to be imported"
-        if worker.child.has_ended():
+        if worker.process.poll() is not None:  # a copy of it may hold the socket
             self.lose(worker)
         elif self.now() - worker.since > limit:
             text = f"{kind.name} took longer than {limit:g} seconds {option}".rstrip()
             self.lose(worker, VerifierTimeoutError(text))
         elif worker.is_ready and kind.memory_mb < math.inf:
-            grown = worker.child.resident_bytes() - worker.resident_bytes
+            grown = worker.resident_bytes() - worker.first_bytes
             if grown > kind.memory_mb * _MEGABYTE:
-                limit_text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
-                error = VerifierCrashedError(f"{kind.name} needed more than {limit_text}")
-                self.lose(worker, error)
+                text = f"{kind.memory_mb:g} MB of memory (verify_memory_mb)"
+                self.lose(worker, VerifierCrashedError(f"{kind.name} needed more than {text}"))
 
-    def lose(self, worker: _Worker, error: VerifierError | None = None) -> None:
+    def lose(self, worker: WorkerProcess, error: VerifierError | None = None) -> None:
         """Kill a process, and fail the request that it still does after its last replies."""
         if worker not in self._workers:
             return
         self._workers.remove(worker)
-        how = worker.child.kill()
+        how = worker.kill()
         request, *others = worker.requests or (None,)
         worker.requests.clear()
-        self._queue.extendleft(reversed(others))
-        if request is not None and worker.has_served and worker.child.has_unread and not error:
-            self._queue.appendleft(request)  # it died while it was idle
+        self.queue.extendleft(reversed(others))
+        if request is not None and worker.has_served and worker.has_unread and not error:
+            self.queue.appendleft(request)  # it died while it was idle
         elif request is not None:
             text = f"{request.kind.name}: its process died ({how})"
             request.fail(error or VerifierCrashedError(text))
-        if self._queue:
+        if self.queue:
             self._start(1)
             self.pump()
 
@@ -248,56 +226,45 @@ class ProcessPool:
         for worker in workers:
             request, *others = worker.requests or (None,)
             if request is not None or not worker.is_ready:
-                worker.child.kill()
+                worker.kill()
             if request is not None:
                 text = f"{request.kind.name} was not called to its end: the workers were closed"
                 request.fail(VerifierError(text))
-            self._queue.extend(others)
-        for request in self._queue:
+            self.queue.extend(others)
+        for request in self.queue:
             text = f"{request.kind.name} was not called: the workers were closed"
             request.fail(VerifierError(text))
-        self._queue.clear()
-        await asyncio.gather(*(worker.child.leave() for worker in workers))
+        self.queue.clear()
+        await asyncio.gather(*(worker.leave() for worker in workers))
 
 
+@dataclass(eq=False)
 class _Request:
-    """A request; `ended` gets the seconds that it took."""
-
-    def __init__(
-        self,
-        kind: RequestKind,
-        record: bytes,
-        take: Callable[[list[bytes]], None],
-        when_slow: Callable[[], None] | None,
-        slow_at: float,
-    ) -> None:
-        self.kind = kind
-        self.record = record
-        self.take = take
-        self.when_slow = when_slow
-        self.slow_at = slow_at
-        self.ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    kind: RequestKind
+    record: bytes
+    take: Callable[[list[bytes]], None]
+    when_slow: Callable[[], None] | None
+    slow_at: float
+    ended: asyncio.Future[None]
 
     def tell_slow(self) -> None:
         """Call `when_slow` once; an error of that ends the request."""
         when_slow, self.when_slow = self.when_slow, None
-        if when_slow is None or self.ended.done():
-            return
-        try:
-            when_slow()
-        except Exception as error:  # noqa: BLE001  # the disk may be full
-            self.ended.set_exception(error)
+        if when_slow is not None and not self.ended.done():
+            try:
+                when_slow()
+            except Exception as error:  # noqa: BLE001  # the disk may be full
+                self.ended.set_exception(error)
 
     def fail(self, error: VerifierError) -> None:
         if not self.ended.done():
             self.ended.set_exception(error)
 
 
-class _Worker:
-    """One process and the requests that it was sent."""
+class WorkerProcess:
+    """One process of a pool, the socket to it, and the requests that it was sent."""
 
     def __init__(self, pool: ProcessPool, module: str, variables: Mapping[str, str]) -> None:
-        self._pool = pool
         self.requests: deque[_Request] = deque()
         """It does the first, and has not begun with the others."""
         self.began = self.since = pool.now()
@@ -305,41 +272,62 @@ class _Worker:
         self.is_ready = True
         """False while it loads a definition."""
         self.has_served = False
-        self.resident_bytes = 0
-        """Its memory after the last import."""
+        self.has_unread = False
+        """It ended before it had read all that it was sent (Linux tells)."""
+        self.first_bytes = 0
+        """Its resident memory after the last import."""
+        self._pool = pool
         self._numbers: dict[bytes, int] = {}
-        self.child = ChildProcess(
-            module,
-            variables=variables,
-            take_lines=self._take_lines,
-            end=lambda: pool.lose(self),
-        )
+        self._chunks: list[bytes] = []
+        self._unsent = bytearray()
+        self._unprinted = b""
+        self._is_open = True
+        self._loop = asyncio.get_running_loop()
+        fill_standard()
+        self._socket, theirs = socket.socketpair()
+        self._printed, prints = os.pipe()
+        try:
+            with theirs:
+                self.process = fork(module, theirs.fileno(), prints, variables)
+        except BaseException:
+            self._socket.close()
+            os.close(self._printed)
+            raise
+        finally:
+            os.close(prints)
+        self._socket.setblocking(False)
+        os.set_blocking(self._printed, False)
+        self._loop.add_reader(self._socket.fileno(), self.read)
+        self._loop.add_reader(self._printed, self._print)
 
-    @property
-    def doing(self) -> _Request | None:
-        """The request that it does; None: it is idle."""
-        return self.requests[0] if self.requests else None
-
-    def begin(self, requests: list[_Request]) -> None:
-        """Send requests of one kind to a process that is idle."""
-        self.requests.extend(requests)
+    def begin(self, queue: deque[_Request]) -> None:
+        """Send an idle process the next request, with more of its kind where they are quick."""
+        kind = queue[0].kind
         self.began = self.since = self._pool.now()
-        self.load(requests[0].kind)
-        number = self._numbers[requests[0].kind.definition]
-        self.child.write(b"".join([b"%d %b\n" % (number, one.record) for one in requests]))
+        if kind.definition not in self._numbers:
+            self.load(kind)
+        number = self._numbers[kind.definition]
+        most = _GATHER_SECONDS / max(self._pool.seconds.get(kind.name, math.inf), 1e-6)
+        lines: list[bytes] = []
+        while queue and queue[0].kind.definition == kind.definition:
+            request = queue.popleft()
+            self.requests.append(request)
+            lines.append(b"%d %b\n" % (number, request.record))
+            if len(lines) >= min(most, _MAX_GATHERED):
+                break
+        self.write(b"".join(lines))
 
     def load(self, kind: RequestKind) -> None:
-        """Send a definition, unless the process has it."""
-        if kind.definition not in self._numbers:
-            self._numbers[kind.definition] = len(self._numbers)
-            self.is_ready = False
-            self.child.write(kind.definition + b"\n")
+        """Send a definition that the process does not have."""
+        self._numbers[kind.definition] = len(self._numbers)
+        self.is_ready = False
+        self.write(kind.definition + b"\n")
 
     def _take_lines(self, lines: list[bytes]) -> None:
         self.since = now = self._pool.now()
         if lines[0] == READY:
             self.is_ready = True
-            self.resident_bytes = self.child.resident_bytes()
+            self.first_bytes = self.resident_bytes()
             lines = lines[1:]
         reply: list[bytes] = []
         for line in lines:
@@ -351,61 +339,15 @@ class _Worker:
                 request.take(reply)
                 reply = []
                 self.requests.popleft()
-                seconds, self.began = now - self.began, now
-                self._pool.seconds[request.kind.name] = seconds
+                self._pool.seconds[request.kind.name] = now - self.began
+                self.began = now
                 if not request.ended.done():
-                    request.ended.set_result(seconds)
+                    request.ended.set_result(None)
         if self.requests and reply:
             self.has_served = True
             self.requests[0].take(reply)
-        elif not self.requests:
+        elif self._pool.queue and not self.requests:
             self._pool.pump()
-
-
-class ChildProcess:
-    """One child process and the socket to it; used in one event loop.
-
-    Args:
-        module: Its `main` is called with the handle of the socket.
-        variables: The environment variables.
-        take_lines: Called with the lines that the child sends.
-        end: Called once where the child ends, or closes its socket, by itself.
-
-    """
-
-    def __init__(
-        self,
-        module: str,
-        *,
-        variables: Mapping[str, str],
-        take_lines: Callable[[list[bytes]], None],
-        end: Callable[[], None],
-    ) -> None:
-        self._take_lines = take_lines
-        self._end = end
-        self._chunks: list[bytes] = []
-        self._unsent = bytearray()
-        self._unprinted = b""
-        self._loop = asyncio.get_running_loop()
-        fill_standard()
-        self._socket, theirs = socket.socketpair()
-        self._printed, prints = os.pipe()
-        try:
-            with theirs:
-                self._process = fork(module, theirs.fileno(), prints, variables)
-        except BaseException:
-            self._socket.close()
-            os.close(self._printed)
-            raise
-        finally:
-            os.close(prints)
-        self._socket.setblocking(False)
-        os.set_blocking(self._printed, False)
-        self._loop.add_reader(self._socket.fileno(), self.read)
-        self._loop.add_reader(self._printed, self._print)
-        self._is_open = True
-        self.has_unread = False
-        """The child ended before it had read all that it was sent (Linux tells)."""
 
     def write(self, data: bytes) -> None:
         """Send data; what the socket has no room for is sent later."""
@@ -433,60 +375,44 @@ class ChildProcess:
         if not self._unsent:
             self._loop.remove_writer(self._socket.fileno())
 
-    def read(self) -> None:
-        """Take what the child has sent, if anything."""
+    def read(self) -> bool:
+        """Take what the process has sent, if anything; return whether there may be more."""
         if not self._is_open:
-            return
+            return False
         try:
-            data = self._receive()
+            data = self._socket.recv(_READ_BYTES)
         except BlockingIOError:
-            return
-        if not data:
-            self._loop.remove_reader(self._socket.fileno())
-            self._end()
-        elif b"\n" not in data:
-            self._chunks.append(data)
-        else:
-            *lines, rest = b"".join((*self._chunks, data)).split(b"\n")
-            self._chunks = [rest] if rest else []
-            self._take_lines(lines)
-
-    def _receive(self) -> bytes:
-        try:
-            return self._socket.recv(_READ_BYTES)
-        except BlockingIOError:
-            raise
+            return False
         except OSError as error:
             # It is reset if the other end was closed before all was read there.
             self.has_unread |= isinstance(error, ConnectionResetError)
-            return b""
-
-    def has_ended(self) -> bool:
-        """Return whether the process is over, also where a copy of it holds the socket."""
-        return self._process.poll() is not None
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._socket.fileno())
+            self._pool.lose(self)
+            return False
+        self._chunks.append(data)
+        if b"\n" in data:
+            *lines, rest = b"".join(self._chunks).split(b"\n")
+            self._chunks = [rest] if rest else []
+            self._take_lines(lines)
+        return True
 
     def resident_bytes(self) -> int:
         """Return the resident memory of the process; 0 where the system does not tell."""
         try:
-            pages = Path(f"/proc/{self._process.pid()}/statm").read_bytes().split()[1]
+            pages = Path(f"/proc/{self.process.pid()}/statm").read_bytes().split()[1]
         except (OSError, IndexError):
             return 0
         return int(pages) * resource.getpagesize()
 
     def kill(self) -> str:
-        """Kill the process and what it started, and return how it died.
-
-        What it replied before is taken first.
-        """
+        """Kill the process and what it started, take its last lines, and return how it died."""
         if not self._is_open:
             return ""
-        self._end = lambda: None  # the end of what is killed is no news
-        code = self._process.kill()
-        with suppress(BlockingIOError):  # a process that left the group holds the socket
-            while data := self._receive():
-                self._chunks.append(data)
-        if lines := b"".join(self._chunks).split(b"\n")[:-1]:
-            self._take_lines(lines)
+        code = self.process.kill()
+        while self.read():
+            pass
         self._close()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
@@ -494,16 +420,15 @@ class ChildProcess:
         """Wait for an idle process to end itself, and kill it where it does not."""
         if not self._is_open:
             return
-        self._end = lambda: None
         try:
             self._socket.shutdown(socket.SHUT_WR)
             ends = self._loop.time() + _LEAVE_SECONDS
-            while not self.has_ended() and self._loop.time() < ends:  # noqa: ASYNC110  # no event
+            while self.process.poll() is None and self._loop.time() < ends:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0.005)
         except OSError:  # its end of the socket is closed already
             pass
         finally:
-            self._process.kill()
+            self.process.kill()
             self._close()
 
     def _close(self) -> None:
@@ -516,7 +441,7 @@ class ChildProcess:
         self._stop_printing()
 
     def _print(self) -> bool:
-        """Pass on what the child prints, through this stderr, which hides secrets."""
+        """Pass on what the process prints, through this stderr, which hides secrets."""
         try:
             data = os.read(self._printed, _MAX_PRINTED_BYTES)
         except BlockingIOError:
@@ -547,7 +472,7 @@ class CodeReference(NamedTuple):
 
     module: str
     file: str
-    """Where the module was loaded from, if that was a file that no import finds; else empty."""
+    """The file of a module that no import finds; else empty."""
     qualname: str
 
 

@@ -20,6 +20,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -72,15 +73,10 @@ __all__ = [
 POLICY = ""
 """The policy, where roles are named."""
 
-_SHARED = tuple(name for name in Failure.__struct_fields__ if name != "error")
-"""The fields of a failure that the rollout has under the same name."""
-
 _MAX_TASKS_IN_A_ROW = 20
 
-_FIRST_TURN = 4.0
-_LATER_TURNS = 1.0
-"""Seconds in which workers start one after another, before the event loop turns. A connection has
-10 seconds and needs several turns: the first may take some of these seconds, the others few."""
+_NUM_STARTS = 500
+"""Workers that start before the event loop turns: a connection has 10 seconds for several turns."""
 
 
 class Attempt(NamedTuple):
@@ -90,12 +86,12 @@ class Attempt(NamedTuple):
     options: EnvironmentOptions
     verifier: Verifier
     plan: EpisodePlan | None
-    """None: the conversation is on record and only waits for its score."""
+    """None: the conversation is on record and waits for its score."""
     generation: Rollout | None = None
     group_size: int = 0
     """Attempts of the task that are scored together; 0 where each is scored by itself."""
     is_done: bool = False
-    """It has its score, and is here for the others of its group."""
+    """It has its score; the others of its group need it."""
     keeps_score: bool = False
     """Its score stays as it is on record: its world cannot be played again."""
 
@@ -117,13 +113,11 @@ class Shared(NamedTuple):
     save: Callable[[Rollout], None]
     """Writes a finished conversation down before a verifier starts that waits for anything."""
     stopping: Stopping
-    """Tells the attempts that the run ends early."""
     watchdog: Watchdog
-    """Keeps the limits of code of environments that waits."""
     answered: frozenset[str] = frozenset()
     """The roles whose endpoints have answered on record, and `POLICY`."""
     scrubber: Scrubber = NOTHING_SECRET
-    """Takes the keys in use out of conversations, before these are scored."""
+    """Takes the keys in use out of conversations before they are scored."""
     written: Callable[[], Awaitable[None]] | None = None
     """Waits until what `save` took is on disk, where another process writes it."""
 
@@ -142,29 +136,12 @@ class Outcome(NamedTuple):
     """False: it met nothing itself; its score was kept, or others of its group failed."""
 
 
-class _RoleModels:
-    """The models that one attempt may ask, and how many of them it waits for."""
-
-    def __init__(
-        self, attempt: Attempt, fields: JSONObject, shared: Shared, use: dict[str, RoleUse]
-    ) -> None:
-        self.num_asked = 0
-        self.models: Mapping[str, Model] = {}
-        if shared.roles.sources:
-            models = shared.roles.of(attempt.environment, fields, use)
-            self.models = {role: _CountedModel(model, self) for role, model in models.items()}
-
-    def phase(self, otherwise: Phase) -> Phase:
-        """Return the phase of the attempt: its own, or that of the roles while one is asked."""
-        return "role" if self.num_asked else otherwise
-
-
 class _CountedModel:
-    """The model of one role, counted while it is asked."""
+    """The model of one role, which counts how many of its answers are waited for."""
 
-    def __init__(self, model: Model, roles: _RoleModels) -> None:
+    def __init__(self, model: Model) -> None:
+        self.num_asked = 0
         self._model = model
-        self._roles = roles
 
     @property
     def is_scalar(self) -> bool:
@@ -178,52 +155,68 @@ class _CountedModel:
         params: JSONObject | None = None,
         cache: Cache | str | None = None,
     ) -> Message:
-        self._roles.num_asked += 1
+        self.num_asked += 1
         try:
             return await self._model.complete(messages, schema=schema, params=params, cache=cache)
         finally:
-            self._roles.num_asked -= 1
+            self.num_asked -= 1
+
+
+def _counted_models(
+    attempt: Attempt, fields: JSONObject, shared: Shared, use: dict[str, RoleUse]
+) -> dict[str, _CountedModel]:
+    models = shared.roles.of(attempt.environment, fields, use)
+    return {role: _CountedModel(model) for role, model in models.items()}
+
+
+def _phase(models: Iterable[_CountedModel], otherwise: Phase) -> Phase:
+    """Return the phase of an attempt: its own, or that of the roles while one is asked."""
+    return "role" if any(model.num_asked for model in models) else otherwise
 
 
 async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
-    """Play an attempt, unless its conversation is on record, and return the conversation.
+    """Return the conversation of an attempt, played unless it is on record.
 
-    Where scoring waits for anything, the conversation is on disk by then. An attempt that failed on
-    the way, or keeps the score that it has, has its outcome already.
+    Where scoring waits for anything, the conversation is on disk then. An attempt that failed, or
+    that keeps its score, already has its outcome.
     """
     if attempt.plan is None:
         assert attempt.generation is not None, "an attempt without a plan has a conversation"
         return (
             Outcome(attempt.generation, is_own=False) if attempt.keeps_score else attempt.generation
         )
+    plan = attempt.plan
     use: dict[str, RoleUse] = {}
-    roles = _RoleModels(attempt, attempt.plan.row.fields, shared, use)
-    plan = msgspec.structs.replace(attempt.plan, roles=roles.models)
+    roles: dict[str, _CountedModel] = {}
+    if shared.roles.sources:
+        roles = _counted_models(attempt, plan.row.fields, shared, use)
+        plan = msgspec.structs.replace(plan, roles=roles)
     policy = None if shared.policy is None else Conversation(shared.policy)
     episode = Episode(plan, policy, shared.watchdog)
     episode.rollout.role_usage = use
     episode.rollout.group_size = attempt.group_size
     error: AttemptError | None = None
     try:
-        with shared.stopping.in_flight(lambda: roles.phase(episode.phase)):
+        with shared.stopping.in_flight(lambda: _phase(roles.values(), episode.phase)):
             await episode.play()
     except EpisodeFailedError as failed:
         error = failed.error
     except UnfinishedAttemptError as unfinished:
         error = unfinished
+        if not episode.is_over:
+            shared.stopping.add_closing(episode)
     except asyncio.CancelledError:
         if episode.is_finished:
             shared.save(redacted(episode.rollout, shared.scrubber))
-        raise
-    finally:
         if not episode.is_over:
             shared.stopping.add_closing(episode)
+        raise
     rollout = redacted(episode.rollout, shared.scrubber)
     if error is not None:
         return Outcome(
             failure_of(rollout, error),
             rollout if episode.is_finished else None,
-            was_answered=_was_answered(rollout),
+            was_answered=bool(rollout.responses),
             fatal=_fatal_error(error),
         )
     if waits_to_score(attempt.environment, shared.roles.sources):
@@ -237,7 +230,9 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
     """Score a conversation; where that fails, it is kept for a later scoring."""
     started = time.perf_counter()
     use: dict[str, RoleUse] = {}
-    roles = _RoleModels(attempt, rollout.task, shared, use)
+    roles: dict[str, _CountedModel] = {}
+    if shared.roles.sources:
+        roles = _counted_models(attempt, rollout.task, shared, use)
     is_saved = attempt.plan is None or waits_to_score(attempt.environment, shared.roles.sources)
 
     def save() -> None:
@@ -247,13 +242,13 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
             is_saved = True
 
     try:
-        with shared.stopping.in_flight(lambda: roles.phase("verify")):
+        with shared.stopping.in_flight(lambda: _phase(roles.values(), "verify")):
             scored = await score(
                 attempt.environment,
                 rollout,
                 verifier=attempt.verifier,
                 options=attempt.options,
-                roles=roles.models,
+                roles=roles,
                 workers=shared.workers,
                 save=save,
             )
@@ -263,8 +258,10 @@ async def _score_attempt(attempt: Attempt, rollout: Rollout, shared: Shared) -> 
     except asyncio.CancelledError:
         save()
         raise
-    _add_scoring(scored, use, time.perf_counter() - started)
-    return Outcome(scored, was_answered=_was_answered(scored))
+    scored.timing.total_seconds += time.perf_counter() - started
+    if use:
+        scored.role_usage = _added(rollout.role_usage, use)
+    return Outcome(scored, was_answered=len(scored.messages) > scored.num_prompt_messages)
 
 
 async def _score_members(
@@ -279,14 +276,13 @@ async def _score_members(
     first: dict[str, RoleUse] = {}
     uses = [first if attempt.is_done or attempt is unscored[0] else {} for attempt, _ in waiting]
     roles = [
-        _RoleModels(attempt, rollout.task, shared, use)
+        _counted_models(attempt, rollout.task, shared, use)
         for (attempt, rollout), use in zip(waiting, uses, strict=True)
     ]
     started = time.perf_counter()
     try:
-        with shared.stopping.in_flight(
-            lambda: "role" if any(one.num_asked for one in roles) else "verify"
-        ):
+        models = [model for one in roles for model in one.values()]
+        with shared.stopping.in_flight(lambda: _phase(models, "verify")):
             _check_group(members, shared)
             attempt = members[0][0]
             scored = await score_group(
@@ -294,7 +290,7 @@ async def _score_members(
                 [rollout for _, rollout in waiting],
                 verifier=attempt.verifier,
                 options=attempt.options,
-                roles=[one.models for one in roles],
+                roles=roles,
                 workers=shared.workers,
             )
     except AttemptError as error:
@@ -308,22 +304,17 @@ async def _score_members(
         ]
     seconds = time.perf_counter() - started
     for rollout, use in zip(scored, uses, strict=True):
-        _add_scoring(rollout, use, seconds)
+        rollout.timing.total_seconds += seconds
+        rollout.role_usage = _added(rollout.role_usage, use)
     return [
-        Outcome(rollout, was_answered=_was_answered(rollout))
+        Outcome(rollout, was_answered=bool(rollout.responses))
         for (attempt, _), rollout in zip(waiting, scored, strict=True)
         if not attempt.is_done
     ]
 
 
 def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: Shared) -> None:
-    """Check that every attempt of a task has a conversation.
-
-    Raises:
-        IncompleteGroupError: One failed, or is not there.
-        UnfinishedAttemptError: One is not there, since the run was ended.
-
-    """
+    """Check that every attempt of a task has a conversation."""
     for _, one in members:
         if isinstance(one, Outcome) and isinstance(one.record, Failure):
             raise IncompleteGroupError(
@@ -342,22 +333,10 @@ def _check_group(members: Sequence[tuple[Attempt, Rollout | Outcome]], shared: S
 def _unscored(
     attempt: Attempt, rollout: Rollout, error: AttemptError, use: Mapping[str, RoleUse]
 ) -> Outcome:
-    """Return the outcome of a conversation whose scoring failed."""
     failure = failure_of(rollout, error)
     failure.role_usage = _added(rollout.role_usage, use)
-    was_answered = attempt.plan is not None and _was_answered(rollout)
+    was_answered = attempt.plan is not None and bool(rollout.responses)
     return Outcome(failure, was_answered=was_answered, fatal=_fatal_error(error))
-
-
-def _was_answered(rollout: Rollout) -> bool:
-    return any(message.role == "assistant" for message in rollout.responses)
-
-
-def _add_scoring(rollout: Rollout, use: Mapping[str, RoleUse], seconds: float) -> None:
-    """Add what scoring took to a record that has its score."""
-    rollout.timing.total_seconds += seconds
-    if use:
-        rollout.role_usage = _added(rollout.role_usage, use)
 
 
 def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[str, RoleUse]:
@@ -374,11 +353,8 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
 def _fatal_error(error: AttemptError) -> AttemptError | None:
     """Return the error where every further attempt may meet it: of the policy, or of a role."""
     cause = _cause_of(error)
-    if isinstance(cause, UnknownUsageError):
-        return error
-    if isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause)):
-        return error
-    return None
+    is_fatal_call = isinstance(cause, ModelError) and (is_fatal(cause) or is_unreachable(cause))
+    return error if is_fatal_call or isinstance(cause, UnknownUsageError) else None
 
 
 def _cause_of(error: AttemptError) -> BaseException | None:
@@ -395,8 +371,9 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
     """Return the record of an attempt that could not be scored."""
     cause = _cause_of(error)
     named = cause if isinstance(cause, EndpointGoneError) else error  # that it ended the run
+    shared = [name for name in Failure.__struct_fields__ if name != "error"]
     return Failure(
-        **{name: getattr(rollout, name) for name in _SHARED},
+        **{name: getattr(rollout, name) for name in shared},
         error=ErrorRecord(
             error_class=type(named).__name__,
             phase=error.phase,
@@ -419,19 +396,14 @@ def run_attempts(
     """Run attempts at most `concurrency` at a time and yield each record as it ends.
 
     Attempts are taken from the iterator in its order, so those of one task run next to each other
-    and share the endpoint's prefix cache. `write` is called with an outcome before its record is
-    yielded: what ended is kept even if nobody takes it any more. Attempts that are scored together
-    end together, when the last of them has; nothing else waits for that.
+    and share the endpoint's prefix cache. An outcome is written before its record is yielded: it is
+    kept even if nobody takes it. Attempts that are scored together end together.
 
     Where the run is stopped (`shared.stopping`), no more attempts are taken, and each that was
     taken still ends with a record.
 
-    Args:
-        attempts: What is run; a queue ends with as many None as run at once.
-        shared: What all attempts share.
-        concurrency: How many run at once.
-        write: Writes an outcome and returns it as it was written.
-        gives_up: Stop the run where an endpoint refuses everything.
+    A queue of attempts ends with as many None as run at once. `write` writes an outcome and
+    returns it as it was written. A run that `gives_up` stops where an endpoint refuses everything.
 
     Raises:
         GymError: The cause, once every record is yielded, where the run was stopped.
@@ -444,12 +416,7 @@ def run_attempts(
 class RunOutcomes:
     """The outcomes of one run, each written down before it is yielded.
 
-    Args:
-        shared: What all attempts share; its run is stopped where it has no prospect.
-        concurrency: How many attempts run at once; no more outcomes wait to be taken.
-        write: Writes an outcome and returns it as it was written.
-        gives_up: Stop the run where an endpoint refuses everything.
-
+    The arguments are those of `run_attempts`. As many outcomes as run at once wait to be taken.
     """
 
     def __init__(
@@ -473,8 +440,7 @@ class RunOutcomes:
         for outcome in outcomes:
             self.num_ended += 1
             written.append(self._write(outcome))
-            cause = None if self._fail_fast is None else self._fail_fast.check(outcome)
-            if cause is not None:
+            if self._fail_fast is not None and (cause := self._fail_fast.check(outcome)):
                 self._stopping.stop(cause, grace=0.0)
         for outcome in written:
             await self._room.acquire()
@@ -483,15 +449,7 @@ class RunOutcomes:
     async def records(
         self, work: Callable[[], Coroutine[object, object, None]]
     ) -> AsyncGenerator[Rollout | Failure]:
-        """Do the work that adds the outcomes, and yield their records as they come.
-
-        Args:
-            work: Called once the first record is asked for.
-
-        Raises:
-            GymError: The cause, once every record is yielded, where the run was stopped.
-
-        """
+        """Do the work that adds the outcomes, and yield their records as `run_attempts` says."""
         stopping = self._stopping
         working = asyncio.create_task(work())
         working.add_done_callback(lambda _: self._waiting.put_nowait(None))
@@ -514,83 +472,61 @@ class RunOutcomes:
             raise stopping.cause from stopping.cause.__cause__
 
 
+@dataclass
 class _RunWork:
-    """The work on the attempts of one run, by as many workers as attempts may run at once."""
+    """Runs attempts, by as many workers as may run at once."""
 
-    def __init__(
-        self,
-        attempts: Iterator[Attempt] | asyncio.Queue[Attempt | None],
-        shared: Shared,
-        outcomes: RunOutcomes,
-        concurrency: int,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._attempts = attempts
-        self._shared = shared
-        self._outcomes = outcomes
-        self._concurrency = concurrency
-        self._groups: dict[tuple[str, str], list[tuple[Attempt, Rollout | Outcome]]] = {}
-        """Attempts that wait for the others of their task, with which they are scored."""
-        self._clock = clock
-        self._turned_at = clock()
-        self._longest_turn = _FIRST_TURN
-        self._num_begun = 0
+    attempts: Iterator[Attempt] | asyncio.Queue[Attempt | None]
+    shared: Shared
+    outcomes: RunOutcomes
+    concurrency: int
+    groups: dict[tuple[str, str], list[tuple[Attempt, Rollout | Outcome]]] = field(
+        default_factory=dict
+    )
+    """Attempts that wait for the others of their task, with which they are scored."""
+    num_begun: int = 0
 
     async def do_all(self) -> None:
-        """Run every attempt, then end the groups that did not become complete."""
-        await run_together(self._do() for _ in range(self._concurrency))
-        for members in self._groups.values():
-            await self._outcomes.add(await _score_members(members, self._shared))
-        assert self._outcomes.num_ended == self._num_begun, (
-            f"{self._num_begun} attempts were begun, {self._outcomes.num_ended} have an outcome"
+        await run_together(self._do() for _ in range(self.concurrency))
+        for members in self.groups.values():  # those that did not become complete
+            await self.outcomes.add(await _score_members(members, self.shared))
+        assert self.outcomes.num_ended == self.num_begun, (
+            f"{self.num_begun} attempts were begun, {self.outcomes.num_ended} have an outcome"
         )
 
     async def _do(self) -> None:
-        """Run one attempt after another, until there are none or the run is stopped."""
-        shared = self._shared
-        await self._let_loop_turn()
+        shared = self.shared
         while shared.stopping.cause is None:
-            if isinstance(self._attempts, asyncio.Queue):
-                attempt = await self._attempts.get()
+            if isinstance(self.attempts, asyncio.Queue):
+                attempt = await self.attempts.get()
             else:
-                attempt = next(self._attempts, None)
+                attempt = next(self.attempts, None)
             if attempt is None:
                 break
-            self._num_begun += not attempt.is_done
+            self.num_begun += not attempt.is_done
             played = await _play_attempt(attempt, shared)
             if isinstance(played, Outcome):
-                await self._outcomes.add([played])
+                await self.outcomes.add([played])
             elif not attempt.group_size:
-                await self._outcomes.add([await _score_attempt(attempt, played, shared)])
+                await self.outcomes.add([await _score_attempt(attempt, played, shared)])
             if attempt.group_size:
                 group = attempt.key.env, attempt.key.task_id
-                members = self._groups.setdefault(group, [])
+                members = self.groups.setdefault(group, [])
                 members.append((attempt, played))
                 if len(members) == attempt.group_size:
-                    del self._groups[group]
+                    del self.groups[group]
                     members.sort(key=lambda member: member[0].key.attempt)
-                    await self._outcomes.add(await _score_members(members, shared))
-
-    async def _let_loop_turn(self) -> None:
-        """Let the loop turn from time to time while thousands of workers start.
-
-        Else all start in one turn, in which the loop sees no answer, and what the first of them
-        began times out.
-        """
-        while self._clock() - (turned_at := self._turned_at) > self._longest_turn:
-            await asyncio.sleep(0)
-            if self._turned_at == turned_at:  # the first of a turn starts in any case
-                self._turned_at, self._longest_turn = self._clock(), _LATER_TURNS
-                return
+                    await self.outcomes.add(await _score_members(members, shared))
 
 
 async def run_together(workers: Iterable[Coroutine[object, object, None]]) -> None:
     """Run workers until all have ended; an error of one, such as a full disk, stops all."""
     try:
         async with asyncio.TaskGroup() as group:
-            for worker in workers:
+            for number, worker in enumerate(workers, 1):
                 group.create_task(worker)
+                if number % _NUM_STARTS == 0:
+                    await asyncio.sleep(0)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
 
@@ -603,11 +539,6 @@ class _FailFast:
     nothing yet must refuse two different tasks, and as many attempts as run at once. One that has
     answered must say of 20 different tasks in a row that the key is refused or the account empty.
     An endpoint that cannot be reached any more is waited for by the client, until that gives it up.
-
-    Args:
-        concurrency: How many attempts run at once.
-        answered: The roles whose endpoints have answered on record, `POLICY` among them.
-
     """
 
     def __init__(self, concurrency: int, answered: Collection[str]) -> None:
@@ -624,9 +555,10 @@ class _FailFast:
         """Count an outcome; return why the run has no prospect any more, or None."""
         record, fatal = outcome.record, outcome.fatal
         cause = None if fatal is None else _cause_of(fatal)
-        answered = {role for role, use in record.role_usage.items() if use.num_calls}
-        if outcome.was_answered:
-            answered.add(POLICY)
+        answered = {POLICY} if outcome.was_answered else set()
+        for role, use in record.role_usage.items():
+            if use.num_calls:
+                answered.add(role)
         self._answered |= answered
         if not isinstance(cause, UnknownUsageError):  # which is about an answer
             for role in answered:
@@ -644,7 +576,11 @@ class _FailFast:
         if isinstance(cause, ModelError) and is_unreachable(cause):
             return None if role in self._answered else _ended_by(fatal)
         has_answered = role in self._answered or role in self._on_record
-        if has_answered and not _is_about_account(cause):
+        # After answers these hold for all: no key, no money, no count of tokens.
+        is_about_account = isinstance(cause, UnknownUsageError) or (
+            isinstance(cause, ModelError) and cause.status in (401, 402, 429)
+        )
+        if has_answered and not is_about_account:
             return None
         refused = self._refused.setdefault(role, Counter())
         refused[record.env, record.task_id] += 1
@@ -658,16 +594,9 @@ class _FailFast:
 
     def unanswered(self) -> FatalEndpointError | None:
         """Return what ends a run that scored nothing, where too few tasks were refused."""
-        if self._first is None or self._is_scored:
+        if self._first is None or self._is_scored or _role_of(self._first) in self._answered:
             return None
-        return None if _role_of(self._first) in self._answered else _ended_by(self._first)
-
-
-def _is_about_account(cause: BaseException | None) -> bool:
-    """Return whether an error after answers holds for all: no key, no money, no count of tokens."""
-    if isinstance(cause, UnknownUsageError):
-        return True
-    return isinstance(cause, ModelError) and cause.status in (401, 402, 429)
+        return _ended_by(self._first)
 
 
 def _ended_by(fatal: AttemptError, addition: str = "") -> FatalEndpointError:

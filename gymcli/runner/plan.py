@@ -436,13 +436,11 @@ class Plan:
 
     def _episode(self, row: TaskRow, attempt: int) -> EpisodePlan:
         options = self._options
-        environment = self._attempts[row.env].environment
         return EpisodePlan(
             row=row,
             attempt=attempt,
-            environment=environment,
+            environment=self._attempts[row.env].environment,
             options=self.env_options[row.env],
-            env_version=environment.version,
             env_options=self._recorded_options[row.env],
             model=self._model,
             params=_merged_params(row.params, options.params),

@@ -40,7 +40,6 @@ def plan_of(environment, row, *, attempt=0, max_turns=None, params=None, **optio
         attempt=attempt,
         environment=environment,
         options=environment.Options(**options),
-        env_version=environment.version,
         model="scripted",
         params=params or {},
         run_seed=0,

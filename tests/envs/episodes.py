@@ -77,7 +77,6 @@ def played(row, *messages, roles=None, max_turns=None, **options):
         attempt=0,
         environment=environment,
         options=environment.Options(**options),
-        env_version=environment.version,
         model="scripted",
         params={},
         run_seed=0,

@@ -175,7 +175,6 @@ def plan_of(environment, *, attempt=0, row=None, **fields):
         environment=environment,
         options=environment.Options(),
         **{
-            "env_version": "1",
             "model": "m",
             "params": {},
             "run_seed": 0,

@@ -168,9 +168,9 @@ def test_watchdog_tells_what_is_late():
     async def run():
         async with Watchdog() as watchdog:
             one, forgotten = Late(watchdog.now()), Late(watchdog.now())
-            watchdog.watch(one)
-            watchdog.watch(forgotten)
-            watchdog.forget(forgotten)
+            watchdog.watched.add(one)
+            watchdog.watched.add(forgotten)
+            watchdog.watched.discard(forgotten)
             await one.is_late.wait()
             return forgotten.is_late.is_set()
 
@@ -183,7 +183,7 @@ def test_watchdog_counts_no_time_in_which_the_loop_was_blocked():
             await asyncio.sleep(0.3)
             began = watchdog.now()
             one = Late(began + 0.5)
-            watchdog.watch(one)
+            watchdog.watched.add(one)
             block(1.6)
             await one.is_late.wait()
             return watchdog.now() - began, time.monotonic() - began

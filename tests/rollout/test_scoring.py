@@ -21,7 +21,7 @@ from gymcli.errors import (
     VerifierTimeoutError,
 )
 from gymcli.rollout.scoring import Workers, score, score_group
-from gymcli.rollout.worker_pool import ChildProcess
+from gymcli.rollout.worker_pool import WorkerProcess
 from gymcli.types import Rollout, Score, Verifier
 from tests.rollout.isolated import is_running, wait_for
 from tests.rollout.misbehaving import (
@@ -156,10 +156,12 @@ def test_quick_records_are_sent_together_and_end_one_by_one(tmp_path):
             assert (await one(Misbehaving, workers)).reward == 1.0
             assert (await one(Misbehaving, workers)).reward == 1.0
             sent = []
-            write = ChildProcess.write
+            write = WorkerProcess.write
             with pytest.MonkeyPatch.context() as patching:
                 patching.setattr(
-                    ChildProcess, "write", lambda self, data: (sent.append(data), write(self, data))
+                    WorkerProcess,
+                    "write",
+                    lambda self, data: (sent.append(data), write(self, data)),
                 )
                 found = await asyncio.gather(*(one(Misbehaving, workers, **row) for row in records))
             return found, max(data.count(b"\n") for data in sent)

@@ -203,7 +203,6 @@ def recorded(*answers, environment=Piles, max_turns=None, tools=None, **options)
         attempt=0,
         environment=environment,
         options=environment.Options(**options),
-        env_version="1",
         model="m",
         params={},
         run_seed=3,

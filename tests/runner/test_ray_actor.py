@@ -97,7 +97,6 @@ class Worker:
             attempt=0,
             environment=self.found.environment,
             options=self.found.environment.Options(),
-            env_version="1",
             model="oracle",
             params={},
             run_seed=0,

@@ -16,7 +16,7 @@ from gymcli.store.locking import LOCK, RunLock
 HOLD = """
 import asyncio, os, sys
 from pathlib import Path
-from gymcli.rollout.worker_pool import ChildProcess
+from gymcli.rollout.worker_pool import ProcessPool, RequestKind
 from gymcli.store.locking import RunLock
 
 lock = RunLock(Path(sys.argv[1]))
@@ -28,9 +28,9 @@ if not forked:
     os._exit(0)
 
 async def start():
-    return ChildProcess(
-        "gymcli.rollout.verifier_worker", variables=os.environ, take_lines=print, end=print
-    )
+    pool = ProcessPool("gymcli.rollout.verifier_worker", 1, variables=lambda: os.environ)
+    pool.warm(RequestKind(b"{}", "", 60.0))
+    return pool
 
 started = asyncio.run(start()) if "worker" in sys.argv else None
 print(os.getpid(), forked, flush=True)
