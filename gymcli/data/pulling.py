@@ -14,7 +14,7 @@ from gymcli.data.maps import RowMap, read_map
 from gymcli.data.output import compressing, replacing
 from gymcli.data.tables import HUB_PREFIX, SourceRow, local_rows, open_dataset
 from gymcli.errors import TasksError, UsageError
-from gymcli.runner.survey import Problems
+from gymcli.runner.task_source import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_DEEP, TOO_LONG, file_sha256
 from gymcli.store.task_row import Hints, PromptTemplate, TaskReading

@@ -75,7 +75,6 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
     @field_validator("*")
     @classmethod
     def _check_as_command_line(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse what the command-line option of this name refuses."""
         metadata = cls.model_fields[info.field_name or ""].metadata
         option = next((one for one in metadata if isinstance(one, OptionInfo)), None)
         if option is None or value is None:
@@ -106,7 +105,6 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
 
 
 def _with_deadline(source: T, seconds: float) -> T:
-    """Return an endpoint with this outage deadline; a name as it is."""
     if not isinstance(source, Endpoint):
         return source
     return source.model_copy(update={"outage_deadline": seconds})

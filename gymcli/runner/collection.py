@@ -52,8 +52,7 @@ from gymcli.runner.measure import measure
 from gymcli.runner.plan import Plan, ResumeState, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
-from gymcli.runner.survey import survey
-from gymcli.runner.task_source import TaskSource
+from gymcli.runner.task_source import TaskSource, survey
 from gymcli.store.durability import open_file, write_error
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import DoneTasks
@@ -241,13 +240,6 @@ class Collection:
             self._resume(directory)
 
     async def __aenter__(self) -> Self:
-        """Take the run directory, read what is done, and start or reach the model.
-
-        Raises:
-            UsageError: As `check_existing_run`.
-            RunDirectoryError: The directory cannot be written, or another process writes it.
-
-        """
         async with AsyncExitStack() as stack:
             stack_file = None
             if self.path is not None:
@@ -287,7 +279,6 @@ class Collection:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write how long it took, close the models and release the run directory."""
         try:
             self._writer.write_time()
         except RunDirectoryError as failed:  # never in place of the error that ends the run
@@ -316,7 +307,6 @@ class Collection:
             await asyncio.sleep(_LOCK_SECONDS)
 
     def _report_to(self, supervised: Supervised, directory: RunDirectory) -> None:
-        """Tell the supervisor what it needs, and record the attempt that ended the last process."""
         patience = self.options.grace + self._close_timeout + _END_SECONDS
         supervised.tell(Tag.DIRECTORY, str(directory.path))
         supervised.tell(Tag.PATIENCE, str(patience))
@@ -333,7 +323,6 @@ class Collection:
         supervised.tell(Tag.RECORDED)
 
     def _resume(self, directory: RunDirectory) -> None:
-        """Take over what the directory says of this plan, and its manifest."""
         before = read_manifest(directory.path)
         if before is not None:
             check_same_shard(directory.path, before.shard, self.manifest.shard)
@@ -354,7 +343,6 @@ class Collection:
             self._writer.manifest = resumed_manifest(self.manifest, before, state)
 
     async def _open_shared(self, stack: AsyncExitStack) -> Shared:
-        """Open what the attempts share; the policy where one of them asks it."""
         judges = Judges(
             self._plan.roles,
             self.options.role_params,
@@ -450,7 +438,6 @@ class Collection:
         yield run_attempts(suspects, shared, concurrency=1, write=write)
 
     def _attempts(self, *, of_suspects: bool) -> Iterator[Attempt]:
-        """Return what is left to do: the suspects, or all others."""
         done, directory = self._done, self._writer.directory
         if of_suspects or not self._suspects:
             self._done = {}  # the iterator alone holds what is done, until it ends
@@ -470,8 +457,7 @@ class Collection:
         return map(note, attempts)
 
     def _is_suspect(self, key: AttemptKey) -> bool:
-        """Return whether an attempt is a suspect, or scored together with one."""
-        if not self._plan.group_sizes.of(key.env, key.task_id):
+        if not self._plan.group_sizes[key.env, key.task_id]:
             return key in self._suspects
         return any((key.env, key.task_id) == (one.env, one.task_id) for one in self._suspects)
 
@@ -543,7 +529,6 @@ def _engine_of(options: CollectOptions) -> RayEngine | None:
 
 
 def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:
-    """Open the file for the stack of a process that is ended; it is removed at a clean end."""
     path = folder.absolute() / STACK_FILE
     try:
         descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC)

@@ -22,8 +22,7 @@ from gymcli.models.local_model import has_tool_template, parse_local
 from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.judges import Judges
-from gymcli.runner.survey import Survey
-from gymcli.runner.task_source import TaskSource
+from gymcli.runner.task_source import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.types import JSONObject, digest
 from gymcli.version import __version__
@@ -173,7 +172,6 @@ def default_out(source: TaskSource, options: CollectOptions, identity: JSONObjec
 
 
 def _plain(text: str) -> str:
-    """Keep what is safe in a file name on any system."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:60]
 
 
@@ -268,7 +266,6 @@ def rescored_manifest(
 
 
 def _asked(environments: Mapping[str, Found]) -> set[str]:
-    """Return the roles that rescoring may ask; a score that is kept asks none."""
     return {
         role
         for found in environments.values()
@@ -320,7 +317,6 @@ def _environment_record(
 
 
 def _shown_options(options: CollectOptions) -> JSONObject:
-    """Return the options for the record; of the endpoint only what is no secret."""
     shown: JSONObject = options.model_dump(
         mode="json",
         exclude={"endpoint", "roles", "default_roles", "role_params", "shard"},
@@ -344,7 +340,6 @@ def _versions() -> dict[str, str]:
 
 
 def _git_commit() -> str | None:
-    """Return the commit of the working directory, where there is one."""
     try:
         asked = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607  # the user's own git

@@ -185,7 +185,6 @@ def _add_lines(
 
 
 def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterator[str]:
-    """Yield a warning for each environment whose lines were scored by different code."""
     by_version: dict[tuple[str, str], dict[str, int]] = {}
     for (env, version, source_hash), count in sources.items():
         by_version.setdefault((env, version), {})[source_hash] = count
@@ -314,7 +313,6 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
 
 
 def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
-    """Find the environments that lines name; one that is not here leaves its facts unknown."""
     from gymcli.environment.registry import Registry
 
     registry = Registry((reading.default_env,) if reading.default_env else ())

@@ -100,7 +100,6 @@ class Merging:
         return metrics
 
     def _check_unchanged(self) -> None:
-        """Refuse runs that somebody went on with after they were compared."""
         for run in self._runs:
             if _record(run.path) != run:
                 raise RunDirectoryError(f"{run.path}: was written meanwhile; merge again")
@@ -145,7 +144,6 @@ def _check_different(runs: Sequence[Path]) -> None:
 
 
 def _record(path: Path) -> RunRecord:
-    """Read what a run says of itself, while nobody writes it."""
     if not path.is_dir():
         raise UsageError(f"{path}: is no run directory; gym merge takes runs of gym collect")
     with shared_run_lock(path):

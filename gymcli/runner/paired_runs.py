@@ -120,8 +120,6 @@ def compare_runs(
 
 
 class _ReadRun(NamedTuple):
-    """One run, without its attempts."""
-
     side: RunSide
     facts: dict[str, EnvironmentFacts]
     provenance: RunProvenance
@@ -139,13 +137,6 @@ class _RunReader:
         self._level = level
 
     def read(self, path: Path, env: str | None, *, is_a: bool) -> _ReadRun:
-        """Read a run, as A or as B.
-
-        Raises:
-            RunError: It has no score.
-            UsageError: The path or a line is wrong.
-
-        """
         run = open_run(path, env=env)
         provenance = RunProvenance(str(path), run.manifest)
         contents: dict[str, TaskContents] = {}
@@ -186,7 +177,6 @@ class _RunReader:
         return _ReadRun(side, run.facts, provenance, contents)
 
     def _add(self, lines: Sequence[ComparedLine], contents: TaskContents, *, is_a: bool) -> None:
-        """Add lines of one environment."""
         env = lines[0].env
         if env not in self.pairs:
             self.pairs[env] = PairedAttempts(env, len(self._fields))
@@ -279,14 +269,12 @@ def task_drift(a: TaskContents, b: TaskContents) -> TaskDrift:
 
 
 def _named(ids: Sequence[str], what: str) -> str:
-    """Return how many tasks these are and the first of their ids, in words."""
     more = ", ..." if len(ids) > _NUM_NAMED else ""
     has = "task has" if len(ids) == 1 else "tasks have"
     return f"{len(ids):,} {has} {what} ({', '.join(sorted(ids)[:_NUM_NAMED])}{more})"
 
 
 def _slice(task: msgspec.Raw, field: str) -> str:
-    """Return the value that a task has of a field, as the name of a slice."""
     try:
         row = msgspec.json.decode(task, type=dict[str, msgspec.Raw]) if bytes(task) else {}
     except JSON_ERRORS as error:
@@ -295,7 +283,6 @@ def _slice(task: msgspec.Raw, field: str) -> str:
 
 
 def _checked(rule: Rule) -> Rule:
-    """Refuse what is no margin and no level."""
     if rule.margin is not None and not (math.isfinite(rule.margin) and rule.margin >= 0.0):
         raise UsageError(f"--margin {rule.margin:g}: must be a number from 0 on")
     if not 0.5 < rule.level <= _HIGHEST_LEVEL:
@@ -306,7 +293,6 @@ def _checked(rule: Rule) -> Rule:
 
 
 def _refusal(a: Path, b: Path, drift: Sequence[Drift]) -> str:
-    """Name what differs, a line each, and the way out."""
     found = "\n".join(f"  {one}" for one in drift)
     return (
         f"A ({a}) and B ({b}) were not made alike, so that not the model alone may make a "
@@ -315,7 +301,6 @@ def _refusal(a: Path, b: Path, drift: Sequence[Drift]) -> str:
 
 
 def _nothing_shared(a: Path, b: Path, comparison: Comparison) -> str:
-    """Return why there is nothing to compare."""
     unmatched = comparison.unmatched
     if unmatched.num_too_few_attempts:
         return (

@@ -101,7 +101,6 @@ def _one_by_one(
 
 
 def _of_others(rollout: Rollout, place: str) -> ComparedLine | FailureLine:
-    """Return what a rollout of another program says."""
     found = measured(rollout, place)
     if isinstance(found, FailureLine):
         return found
@@ -123,8 +122,6 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 class _Way(NamedTuple):
-    """How rollouts of an environment were played and scored."""
-
     env_version: str
     env_options: bytes
     group_size: int
@@ -321,7 +318,6 @@ def _address(manifest: Manifest) -> str:
 
 
 def _keep(few: set[_T], found: set[_T]) -> None:
-    """Add to a set that stays small, whatever a run holds."""
     few.update(sorted(found - few)[: _MAX_KEPT - len(few)])
 
 

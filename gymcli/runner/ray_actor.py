@@ -245,8 +245,6 @@ class RayActor:
 
 
 class _SentVerdicts(Verdicts):
-    """The answers of judges in this worker; the driver, which writes them, gets the new ones."""
-
     def __init__(self, known: Sequence[tuple[str, Message]]) -> None:
         super().__init__()
         self.new: list[tuple[str, Message, str, str]] = []
@@ -370,7 +368,6 @@ class _Session:
         return attempt._replace(environment=found.environment, options=options, plan=plan)
 
     def _find(self, sent: SentAttempt) -> tuple[Found, EnvironmentOptions]:
-        """Return the environment of an attempt, which must have the same code here."""
         key = (sent.env, msgspec.json.encode(sent.options))
         if key not in self._environments:
             found = self._registry.find(sent.env)

@@ -283,7 +283,6 @@ class RayEngine:
             self.num_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def _try_to_join(self, address: str) -> None:
-        """Join and leave the cluster in another process, which can be ended."""
         with subprocess.Popen(  # noqa: S603  # our own words, but for an address
             [sys.executable, "-P", "-c", _JOIN, address, str(self._join_seconds)],
             # Else it sends a wrong token 20 times.
@@ -359,7 +358,6 @@ def _delete(folder: str) -> None:
 
 
 def _share_of(source: T, num_workers: int) -> T:
-    """Return an endpoint with the limits of one worker, which keeps to them by itself."""
     if not isinstance(source, Endpoint):
         return source
     limits = source.limits
@@ -468,8 +466,6 @@ class Assignments:
 
 
 class _Worker:
-    """One worker, what it was handed, and where it stands."""
-
     def __init__(self, actor: ActorHandle) -> None:
         self._actor = actor
         self.place = "?"
@@ -485,13 +481,6 @@ class _Worker:
         self.num_written = 0
 
     async def call(self, method: str, *arguments: object) -> object:
-        """Call a method of the worker.
-
-        Raises:
-            WorkerLostError: The process is gone.
-            GymError: What the worker raised; if that is no error of ours, it is a bug.
-
-        """
         import ray  # late: heavy, and optional
 
         try:
@@ -511,7 +500,6 @@ class _Worker:
         ray.kill(self._actor)
 
     def num_wanted(self, concurrency: int) -> int:
-        """Return how many more attempts it needs, so that it has enough for the next step."""
         num_held = sum(one.num_left for one in self.assignments)
         return concurrency + max(_MIN_RESERVE, 2 * self.num_ended) - num_held
 
@@ -523,13 +511,11 @@ class _Worker:
         return [SentAttempt.of(attempt) for attempt in assignment.attempts.values()]
 
     def save(self, rollout: Rollout) -> None:
-        """Take a finished conversation, which is not played again if the worker dies."""
         attempts = self._holders[rollout.key][0].attempts
         attempts[rollout.key] = attempts[rollout.key]._replace(plan=None, generation=rollout)
         self.num_written += 1
 
     def end(self, outcome: Outcome) -> list[Outcome]:
-        """Take the outcome of an attempt; return those of its assignment once all are here."""
         holders = self._holders[outcome.record.key]
         assignment = holders.popleft()
         if not holders:
@@ -542,8 +528,6 @@ class _Worker:
 
 
 class _RayRun:
-    """One run on the workers of a cluster."""
-
     def __init__(
         self,
         engine: RayEngine,
@@ -562,7 +546,6 @@ class _RayRun:
         """Workers that died since anything came of one."""
 
     async def do_all(self) -> None:
-        """Start the cluster and run every attempt, or end those under way if the run is stopped."""
         starting = asyncio.wrap_future(self._engine.start())
         try:
             while not (await asyncio.wait([starting], timeout=_POLL_SECONDS))[0]:
@@ -576,7 +559,6 @@ class _RayRun:
         await run_together(self._do() for _ in range(num_workers))
 
     def _job_of(self, num_workers: int) -> Job:
-        """Return what every worker is told, with its share of what is allowed at once."""
         share = -(-self._concurrency // num_workers)
         roles, shared = self._shared.roles, self._shared
         sources = {role: _share_of(source, num_workers) for role, source in roles.sources.items()}
@@ -596,7 +578,6 @@ class _RayRun:
         return self._shared.stopping.cause is not None or self._assignments.is_empty
 
     async def _do(self) -> None:
-        """Work with one process after another."""
         while not self._is_done:
             worker = _Worker(self._engine.worker())
             try:
@@ -642,7 +623,6 @@ class _RayRun:
         _LOGGER.info("Ray worker %s is ready", worker.place)
 
     async def _work_with(self, worker: _Worker) -> None:
-        """Hand out and take back, until the worker is over."""
         is_over = False
         while not is_over:
             report = cast("Report", await worker.call("step", self._orders(worker)))

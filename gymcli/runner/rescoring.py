@@ -182,7 +182,6 @@ class Rescoring:
         return iterate_async(batches)
 
     def _opened_out(self, stack: ExitStack) -> RunDirectory | None:
-        """Make the new run, with what it takes over: failures, what waits, judges' answers."""
         if self._out is None:
             return None
         directory = stack.enter_context(new_run_directory(self._out, self._judges.scrubber()))
@@ -196,7 +195,6 @@ class Rescoring:
         return directory
 
     def _close_out(self, directory: RunDirectory, num_lines: Mapping[str, int]) -> None:
-        """Write the end of the new run: its manifest and its metrics."""
         directory.write_manifest(self._rescored_manifest(num_lines))
         aggregator = measure(directory.path, env=self._env)
         directory.write_metrics(msgspec.json.encode(aggregator.metrics()))
@@ -213,7 +211,6 @@ class Rescoring:
 
 
 def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
-    """Read the fields of task rows, by id and by the index that NeMo Gym gives a row."""
     fields: dict[str, JSONObject] = {}
     for item in read_row_fields(task_files):
         if isinstance(item, RowProblem):
@@ -327,13 +324,6 @@ async def score_pending(
 
 
 def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judges) -> None:
-    """Compare what would score the conversations of environments with what the run says.
-
-    Raises:
-        UsageError: A required role has no model, or an option names a role that nobody has.
-        RunMismatchError: A score would not be one of this run; the message says why.
-
-    """
     manifest = read_manifest(run)
     waiting = {name: find_recorded(registry, name, run).environment for name in sorted(names)}
     classes = dict(waiting)
@@ -367,7 +357,6 @@ def _check_identity(run: Path, registry: Registry, names: set[str], judges: Judg
 def _pending_attempts(
     directory: RunDirectory, registry: Registry, crashed: Collection[AttemptKey]
 ) -> Iterator[Attempt]:
-    """Yield what waits, and the attempts that are scored already of groups that wait."""
     done = directory.done()
     for key, waiting in directory.pending(done).items():
         if key not in crashed:

@@ -186,7 +186,6 @@ class RescoringCounter:
             report.environments[env].effects |= numbers.effects()
 
     def _add_unchanged_numbers(self) -> None:
-        """Add the numbers of the other attempts, as they stand in the file."""
         if self._run.rollouts is None:
             return
         names = self._run.names
@@ -237,7 +236,6 @@ class RescoringCounter:
             )
 
     def _add_failures(self, environments: Sequence[str]) -> None:
-        """Add the attempts on record that failed, and of which there is no rollout."""
         if self._run.failures is None:
             return
         failed: dict[str, set[tuple[str, int]]] = {env: set() for env in environments}
@@ -269,7 +267,6 @@ class _ChangedNumbers:
         """By name, attempts with the old number, and the new one; nan where it was not given."""
 
     def add(self, task_id: str, attempt: int, before: Numbers, after: Numbers) -> None:
-        """Add an attempt that has both scores, and other numbers by either."""
         task_numbers = self._scores.both.task_numbers
         self._tasks.append(task_numbers.setdefault(task_id, len(task_numbers)))
         self._attempts.append(attempt)
@@ -288,14 +285,12 @@ class _ChangedNumbers:
         return _AttemptSet(others.task_numbers, tasks, attempts)
 
     def add_unchanged(self, lines: Sequence[ScoredLine]) -> None:
-        """Add attempts as they stand in the file."""
         for line in lines:
             numbers = _named(line.components or {}, line.metrics or {})
             for name in self._changed & numbers.keys():
                 self._extend(name, line.task_id, line.attempt, numbers[name], numbers[name])
 
     def effects(self) -> dict[str, Effect]:
-        """Return the effect on each number that changed, by the names that gates use."""
         return {name: number_effect(*self._numbers[name]) for name in sorted(self._changed)}
 
     def _extend(
@@ -324,7 +319,6 @@ class _AttemptSet:
         self._keys.sort()
 
     def others(self, lines: Sequence[ScoredLine]) -> list[ScoredLine]:
-        """Return the lines of attempts that are not in the set."""
         known = self._task_numbers
         tasks = np.array([known.get(line.task_id, -1) for line in lines], np.int64)
         numbers = np.array([line.attempt for line in lines], np.int64)
@@ -342,7 +336,6 @@ class _AttemptSet:
 
 
 def _named(components: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return all numbers of an attempt by the names that gates use."""
     named = {f"components.{name}": value for name, value in components.items()}
     return named | {f"metrics.{name}": value for name, value in metrics.items()}
 
@@ -506,7 +499,6 @@ class Repeats:
 
 
 def _by_task(rewards: Attempts) -> Iterator[tuple[str, dict[int, list[float | None]]]]:
-    """Yield each task with the rewards of each attempt, in the order of the repeats."""
     tasks, attempts = np.asarray(rewards.tasks), np.asarray(rewards.attempts)
     order = np.lexsort((attempts, tasks))  # stable, so that repeats keep their order
     attempts, values = attempts[order], np.asarray(rewards.rewards)[order]
@@ -536,7 +528,6 @@ class _VerifierNoise:
         self._rollout_variances = array("d")
 
     def add(self, attempts: Sequence[Sequence[float | None]]) -> None:
-        """Add the attempts of a task that were scored every time."""
         num_repeats = len(self._task_means)
         whole = []
         for rewards in attempts:
@@ -552,7 +543,6 @@ class _VerifierNoise:
         self._rollout_variances.extend(map(variance, whole))
 
     def describe(self, agreement: EnvironmentAgreement) -> None:
-        """Fill in the numbers of an environment."""
         num_tasks = len(self._task_variances)
         if not num_tasks:
             return

@@ -44,8 +44,6 @@ _HURRIED_SECONDS = 2.0
 
 @dataclass(eq=False, slots=True)
 class _Work:
-    """What is done on one attempt."""
-
     task: asyncio.Task[object]
     phase: Callable[[], Phase]
     phase_at_cut: Phase | None = None
@@ -333,7 +331,6 @@ def spent_on_record(folder: Path) -> Spent:
 
 
 def _more(usage: Usage, than: Usage) -> Usage:
-    """Return by how much one count is above another."""
     return Usage(
         **{
             name: max(0, getattr(usage, name) - getattr(than, name))

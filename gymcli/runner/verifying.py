@@ -85,8 +85,6 @@ class LoopJob(NamedTuple):
 
 
 class _EarlierRecord(NamedTuple):
-    """A record as it was before it was scored again."""
-
     rollout: Rollout
     environment: type[Environment[Task]]
     options: EnvironmentOptions
@@ -177,7 +175,6 @@ def _earlier_record(line: Line, rollout: Rollout, found: Found, job: LoopJob) ->
 
 
 def _group_sizes(lines: Iterable[Line], job: LoopJob) -> Counter[tuple[str, str]]:
-    """Count the records of each task, where they are scored together and do not tell how many."""
     sizes: Counter[tuple[str, str]] = Counter()
     for line in lines:
         rollout = decode_rollout(line.number, line.data, job.reading)
