@@ -22,7 +22,7 @@ from gymcli.rollout.line_scoring import Rescored
 from gymcli.runner.attempts import Attempt, Outcome, run_attempts
 from gymcli.runner.identity import rescored_manifest, role_identities
 from gymcli.runner.judges import Judges, open_shared
-from gymcli.runner.measure import measure, open_run
+from gymcli.runner.measure import measure
 from gymcli.runner.plan import failed_attempts
 from gymcli.runner.rescoring_report import (
     RepeatReport,
@@ -109,7 +109,7 @@ class Rescoring:
 
         """
         report = RescoringReport()
-        counting = RescoringCounter(report, lambda: open_run(self._run, env=self._env))
+        counting = RescoringCounter(report, self._run, self._env)
         num_lines: Counter[str] = Counter()
         with ExitStack() as stack:
             directory = self._opened_out(stack)

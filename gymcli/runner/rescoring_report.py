@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -22,12 +23,9 @@ from gymcli.metrics.paired_differences import (
 from gymcli.metrics.results import Effect
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.rollout.line_scoring import Numbers, Rescored
-from gymcli.runner.measure import RunReading
+from gymcli.runner.measure import RunReading, open_run
 from gymcli.runner.provenance import read_compared_lines
 from gymcli.store.rollout_files import read_structs
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = [
     "Disagreement",
@@ -118,18 +116,13 @@ class RescoringReport(Flips, kw_only=True):
 class RescoringCounter:
     """Counts the results of a rescoring in a report.
 
-    What a change does to the numbers is computed only where there is one, and what that takes to
-    know of the run is asked for only then.
-
-    Args:
-        report: What is counted in.
-        open_run: Looks at the run.
-
+    What a change does to the numbers is computed only where there is one, and the run is read for
+    it only then.
     """
 
-    def __init__(self, report: RescoringReport, open_run: Callable[[], RunReading]) -> None:
+    def __init__(self, report: RescoringReport, path: Path, env: str | None) -> None:
         self._report = report
-        self._open_run = open_run
+        self._path, self._env = path, env
         self._scores: dict[str, RescoredAttempts] = {}
         self._numbers: dict[str, _ChangedNumbers] = {}
 
@@ -189,24 +182,24 @@ class RescoringCounter:
         if self._run.rollouts is None:
             return
         names = self._run.names
-        known = {env: numbers.known_attempts() for env, numbers in self._numbers.items()}
+        for numbers in self._numbers.values():
+            numbers.leave_out_unscored()
         for lines in read_compared_lines(self._run.rollouts, self._run.reading):
             scored = [line for line in lines if isinstance(line, ScoredLine)]
             for env, numbers in self._numbers.items():
-                own = [line for line in scored if names.get(line.env, line.env) == env]
-                numbers.add_unchanged(known[env].others(own))
+                numbers.add_unchanged(
+                    [line for line in scored if names.get(line.env, line.env) == env]
+                )
 
     @cached_property
     def _run(self) -> RunReading:
-        return self._open_run()
+        return open_run(self._path, env=self._env)
 
     def _facts(self, env: str) -> EnvironmentFacts:
         return self._run.facts.get(env, EnvironmentFacts())
 
     def _scores_of(self, env: str) -> RescoredAttempts:
-        if env not in self._scores:
-            self._scores[env] = RescoredAttempts(env)
-        return self._scores[env]
+        return self._scores.setdefault(env, RescoredAttempts(env))
 
     def _count_changes(self, item: Rescored) -> None:
         report, key = self._report, item.key
@@ -260,16 +253,14 @@ class _ChangedNumbers:
     def __init__(self, scores: RescoredAttempts) -> None:
         self._scores = scores
         self._changed: set[str] = set()
-        self._tasks = array("i")
-        """The tasks of the attempts of which a number changed, by their numbers."""
-        self._attempts = array("q")
+        self._known: set[tuple[int, int]] = set()
+        """The number of the task and the attempt, where a number changed."""
         self._numbers: dict[str, tuple[Attempts, array[float]]] = {}
         """By name, attempts with the old number, and the new one; nan where it was not given."""
 
     def add(self, task_id: str, attempt: int, before: Numbers, after: Numbers) -> None:
         task_numbers = self._scores.both.task_numbers
-        self._tasks.append(task_numbers.setdefault(task_id, len(task_numbers)))
-        self._attempts.append(attempt)
+        self._known.add((task_numbers.setdefault(task_id, len(task_numbers)), attempt))
         old = _named(before.components, before.metrics)
         new = _named(after.components, after.metrics)
         for name in old.keys() | new.keys():
@@ -277,18 +268,19 @@ class _ChangedNumbers:
                 self._changed.add(name)
             self._extend(name, task_id, attempt, old.get(name), new.get(name))
 
-    def known_attempts(self) -> _AttemptSet:
-        """Return those whose numbers changed, and those that lack a score: they count nowhere."""
-        others = self._scores.others
-        tasks = np.concatenate([self._tasks, others.tasks], dtype=np.int64)
-        attempts = np.concatenate([self._attempts, others.attempts], dtype=np.int64)
-        return _AttemptSet(others.task_numbers, tasks, attempts)
-
     def add_unchanged(self, lines: Sequence[ScoredLine]) -> None:
+        task_numbers = self._scores.both.task_numbers
         for line in lines:
+            if (task_numbers.get(line.task_id, -1), line.attempt) in self._known:
+                continue
             numbers = _named(line.components or {}, line.metrics or {})
             for name in self._changed & numbers.keys():
                 self._extend(name, line.task_id, line.attempt, numbers[name], numbers[name])
+
+    def leave_out_unscored(self) -> None:
+        """Take attempts that lack a score for known, too: they count nowhere."""
+        others = self._scores.others
+        self._known.update(zip(others.tasks, others.attempts, strict=True))
 
     def effects(self) -> dict[str, Effect]:
         return {name: number_effect(*self._numbers[name]) for name in sorted(self._changed)}
@@ -302,37 +294,6 @@ class _ChangedNumbers:
         attempts, numbers = self._numbers[name]
         attempts.extend([task_id], [attempt], [math.nan if before is None else before])
         numbers.append(math.nan if after is None else after)
-
-
-class _AttemptSet:
-    """Attempts in sorted columns: a set of 1,000,000 would take 120 MB, this one 8."""
-
-    def __init__(
-        self,
-        task_numbers: Mapping[str, int],
-        tasks: NDArray[np.int64],
-        attempts: NDArray[np.int64],
-    ) -> None:
-        self._task_numbers = task_numbers
-        self._numbers = np.unique(attempts)
-        self._keys = self._keys_of(tasks, attempts)
-        self._keys.sort()
-
-    def others(self, lines: Sequence[ScoredLine]) -> list[ScoredLine]:
-        known = self._task_numbers
-        tasks = np.array([known.get(line.task_id, -1) for line in lines], np.int64)
-        numbers = np.array([line.attempt for line in lines], np.int64)
-        keys = self._keys_of(tasks, numbers)
-        places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
-        is_number = self._numbers[self._places_of(numbers)] == numbers
-        is_there = is_number & (self._keys[places] == keys)
-        return [line for line, is_known in zip(lines, is_there, strict=True) if not is_known]
-
-    def _keys_of(self, tasks: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        return tasks * len(self._numbers) + self._places_of(numbers)
-
-    def _places_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.searchsorted(self._numbers, numbers).clip(max=len(self._numbers) - 1)
 
 
 def _named(components: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
@@ -403,10 +364,7 @@ class RepeatReport(msgspec.Struct, kw_only=True):
 class Repeats:
     """Takes the rewards of every repeat: a few bytes each.
 
-    Args:
-        num_repeats: How many there will be.
-        asks_models: Says of an environment whether its verifier asks models.
-
+    `asks_models` says of an environment whether its verifier asks models.
     """
 
     def __init__(self, num_repeats: int, asks_models: Callable[[str], bool]) -> None:
@@ -416,17 +374,11 @@ class Repeats:
         self._asks_models = asks_models
         self._rewards: dict[str, Attempts] = {}
         """By environment, those of all repeats one after another."""
-        self._errors: dict[str, int] = {}
+        self._errors: Counter[str] = Counter()
         self._num_not_rescored = 0
 
     def add(self, batch: Sequence[Rescored], *, is_first: bool) -> None:
-        """Add results of a repeat.
-
-        Args:
-            batch: They.
-            is_first: It is the first repeat, by which what is not scored again is counted.
-
-        """
+        """Add results of a repeat; what is not scored again is counted by the first one."""
         for item in batch:
             if not item.is_rescored:
                 self._num_not_rescored += is_first
@@ -438,8 +390,7 @@ class Repeats:
             rewards = [math.nan if reward is None else reward]
             self._rewards[key.env].extend([key.task_id], [key.attempt], rewards)
             if item.error is not None:
-                text = f"{item.error.error_class}: {item.error.message}"
-                self._errors[text] = self._errors.get(text, 0) + 1
+                self._errors[f"{item.error.error_class}: {item.error.message}"] += 1
 
     def check(self) -> None:
         """Look at the first repeat, before another is paid for.
@@ -456,13 +407,12 @@ class Repeats:
         report = RepeatReport(
             num_repeats=self._num_repeats,
             num_not_rescored=self._num_not_rescored,
-            errors=self._errors,
+            errors=dict(self._errors),
         )
         for env, rewards in sorted(self._rewards.items()):
             agreement = EnvironmentAgreement(asks_models=self._asks_models(env))
-            noise = _VerifierNoise(self._num_repeats)
+            _describe_noise(agreement, rewards, self._num_repeats)
             for task_id, attempts in _by_task(rewards):
-                noise.add(list(attempts.values()))
                 for attempt, own in attempts.items():
                     scored = [reward for reward in own if reward is not None]
                     agreement.num_rollouts += 1
@@ -484,7 +434,6 @@ class Repeats:
                                 spread=spread,
                             )
                         )
-            noise.describe(agreement)
             num_scored = agreement.num_rollouts - agreement.num_failed
             if num_scored:
                 agreement.agreement = 1.0 - agreement.num_disagreeing / num_scored
@@ -511,8 +460,8 @@ def _by_task(rewards: Attempts) -> Iterator[tuple[str, dict[int, list[float | No
         yield task_id, found
 
 
-class _VerifierNoise:
-    """What verifiers add to the error of the mean reward.
+def _describe_noise(agreement: EnvironmentAgreement, rewards: Attempts, num_repeats: int) -> None:
+    """Fill in what verifiers add to the error of the mean reward.
 
     The mean of a task's attempts differs from repeat to repeat only by its verifier, whatever that
     does to several attempts at once. The variance of the mean over tasks is the sum of these over
@@ -520,39 +469,27 @@ class _VerifierNoise:
     tasks' means is what lies between tasks and what lies within them (Miller 2024, arXiv
     2411.00640), here the verifier's.
     """
-
-    def __init__(self, num_repeats: int) -> None:
-        self._task_means = [array("d") for _ in range(num_repeats)]
-        """By each repeat."""
-        self._task_variances = array("d")
-        self._rollout_variances = array("d")
-
-    def add(self, attempts: Sequence[Sequence[float | None]]) -> None:
-        num_repeats = len(self._task_means)
-        whole = []
-        for rewards in attempts:
-            scored = [reward for reward in rewards if reward is not None]
-            if len(scored) == len(rewards) == num_repeats:
-                whole.append(scored)
+    task_means = [array("d") for _ in range(num_repeats)]
+    task_variances, rollout_variances = array("d"), array("d")
+    for _, attempts in _by_task(rewards):
+        scored = [[one for one in own if one is not None] for own in attempts.values()]
+        whole = [own for own in scored if len(own) == num_repeats]
         if not whole:
-            return
-        by_repeat = [mean(rewards) for rewards in zip(*whole, strict=True)]
-        for means, one in zip(self._task_means, by_repeat, strict=True):
+            continue
+        by_repeat = [mean(own) for own in zip(*whole, strict=True)]
+        for means, one in zip(task_means, by_repeat, strict=True):
             means.append(one)
-        self._task_variances.append(variance(by_repeat))
-        self._rollout_variances.extend(map(variance, whole))
-
-    def describe(self, agreement: EnvironmentAgreement) -> None:
-        num_tasks = len(self._task_variances)
-        if not num_tasks:
-            return
-        agreement.mean_rewards = [mean(means) for means in self._task_means]
-        agreement.within_variance = mean(self._rollout_variances)
-        of_mean = mean(self._task_variances) / num_tasks
-        agreement.verifier_error = math.sqrt(of_mean)
-        errors = [standard_error(means) for means in self._task_means]
-        squares = [error**2 for error in errors if error is not None]
-        if squares:
-            square = mean(squares)
-            agreement.standard_error = math.sqrt(square)
-            agreement.verifier_share = min(1.0, of_mean / square) if square else None
+        task_variances.append(variance(by_repeat))
+        rollout_variances.extend(map(variance, whole))
+    if not task_variances:
+        return
+    agreement.mean_rewards = [mean(means) for means in task_means]
+    agreement.within_variance = mean(rollout_variances)
+    of_mean = mean(task_variances) / len(task_variances)
+    agreement.verifier_error = math.sqrt(of_mean)
+    errors = [standard_error(means) for means in task_means]
+    squares = [error**2 for error in errors if error is not None]
+    if squares:
+        square = mean(squares)
+        agreement.standard_error = math.sqrt(square)
+        agreement.verifier_share = min(1.0, of_mean / square) if square else None
