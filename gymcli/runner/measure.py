@@ -20,7 +20,7 @@ from gymcli.metrics.scored_lines import (
     OwnMetrics,
     ScoredLine,
 )
-from gymcli.metrics.slicing import FieldValues, field_of
+from gymcli.metrics.slicing import field_of
 from gymcli.store.lines import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
 from gymcli.store.rollout_files import (
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["RunReading", "index_run", "measure", "measured", "open_run"]
 
 
-_LINES_AT_A_TIME = 512
-"""Lines that are counted together; each as an object takes about 500 bytes until then."""
+BLOCK_BYTES = 1 << 20
+"""Read at a time: some hundred lines, which are counted together."""
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")
 """Returns the environment of a line, and the version and the source that scored it."""
 
@@ -54,20 +54,11 @@ class _Line(ScoredLine, gc=False):
     schema_version: Annotated[int, msgspec.Meta(ge=1)]
     verifier: Verifier = msgspec.field(default_factory=Verifier)
 
-    def take_row(self) -> Mapping[str, object]:
-        """Return the task row, as far as it was asked for."""
-        return {}
-
 
 class _TaskLine(_Line, gc=False):
-    """The same with its task row, of which the fields are looked at later, and few."""
+    """The same with its task row, of which few fields are looked at, and before the next block."""
 
     task: dict[str, msgspec.Raw] = {}
-
-    def take_row(self) -> Mapping[str, object]:
-        """Return the task row once: it is there until the next block is read."""
-        row, self.task = self.task, {}
-        return row
 
 
 class RunReading(NamedTuple):
@@ -95,21 +86,17 @@ class RunReading(NamedTuple):
 def open_run(path: Path, *, env: str | None = None) -> RunReading:
     """Look at a run directory, or at a rollout file of ours or of NeMo Gym.
 
-    Args:
-        path: The directory, or a bare file, of which expected counts and failures are unknown.
-        env: The environment of lines that name none.
+    Of a bare file expected counts and failures are unknown; `env` is that of lines that name none.
 
     Raises:
         UsageError: The path is wrong; of a bare file also one of its lines.
 
     """
     manifest = read_manifest(path) if path.is_dir() else None
-    failures = path / FAILURES if path.is_dir() and (path / FAILURES).is_file() else None
+    failures = path / FAILURES if (path / FAILURES).is_file() else None
     has_scored = path.is_file() or (path / ROLLOUTS).is_file()
-    if not has_scored and (manifest is not None or failures is not None):
-        file = None
-    else:
-        file = rollouts_file(path)
+    is_known = manifest is not None or failures is not None
+    file = rollouts_file(path) if has_scored or not is_known else None
     reading = RolloutReading(str(file), env)
     known = {} if file is None or manifest is not None else _looked_up(file, reading)
     if manifest is not None:
@@ -147,40 +134,35 @@ def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Ag
 def _add_lines(
     aggregator: Aggregator, file: Path, run: RunReading
 ) -> Counter[tuple[str, str, str]]:
-    """Add what a rollout file says; of lines of ours only what is counted is decoded.
-
-    Returns:
-        How many lines of each environment each version and source of a verifier scored.
-
-    """
+    """Add a rollout file; return how many lines each version and source of a verifier scored."""
     sources: Counter[tuple[str, str, str]] = Counter()
     fields, names = aggregator.fields, run.names
     decoder: msgspec.json.Decoder[_Line]
     decoder = msgspec.json.Decoder(_TaskLine if fields else _Line)
-    waiting: list[ScoredLine] = []
-    values: list[FieldValues] = []
-    for block in iterate_blocks(file):
+    for block in iterate_blocks(file, size=BLOCK_BYTES):
+        scored: list[ScoredLine] = []
+        rows: list[Mapping[str, object]] = []
         decoded = decode_block(block, decoder)
         if decoded is not None:
-            waiting += decoded
+            scored += decoded
             sources.update(map(_source, decoded))
-            if fields:
-                values += [_field_values(line.take_row(), fields) for line in decoded]
+            rows = [line.task for line in decoded if isinstance(line, _TaskLine)]
         else:
             for line, row in _one_by_one(block, file, run.reading, decoder):
-                of_line = _field_values(row, fields)
                 if isinstance(line, _Line):
                     sources[_source(line)] += 1
                 if isinstance(line, ScoredLine):
-                    waiting.append(line)
-                    values += [of_line] if fields else []
+                    scored.append(line)
+                    rows += [row] if fields else []
                 else:
                     line.env = names.get(line.env, line.env)
-                    aggregator.add_failure(line, of_line if fields else None)
-        if len(waiting) >= _LINES_AT_A_TIME:
-            _add_scored(aggregator, waiting, values, names)
-            waiting, values = [], []
-    _add_scored(aggregator, waiting, values, names)
+                    values = [field_of(row, field) for field in fields]
+                    aggregator.add_failure(line, values if fields else None)
+        if names:
+            for one in scored:
+                one.env = names.get(one.env, one.env)
+        values_of_rows = [[field_of(row, field) for field in fields] for row in rows]
+        aggregator.add_scored_lines(scored, values_of_rows)
     return sources
 
 
@@ -197,22 +179,6 @@ def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterat
             )
 
 
-def _add_scored(
-    aggregator: Aggregator,
-    lines: list[ScoredLine],
-    values: list[FieldValues],
-    names: Mapping[str, str],
-) -> None:
-    if names:
-        for line in lines:
-            line.env = names.get(line.env, line.env)
-    aggregator.add_scored_lines(lines, values)
-
-
-def _field_values(row: Mapping[str, object], fields: Sequence[str]) -> FieldValues:
-    return [field_of(row, field) for field in fields]
-
-
 def _one_by_one(
     block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[_Line]
 ) -> Iterator[tuple[ScoredLine | FailureLine, Mapping[str, object]]]:
@@ -221,12 +187,10 @@ def _one_by_one(
         try:
             scored = decoder.decode(line.data)
         except JSON_ERRORS:
-            scored = None
-        if scored is not None:
-            yield scored, scored.take_row()
-            continue
-        rollout = decode_rollout(line.number, line.data, reading)
-        yield measured(rollout, f"{file}:{line.number}"), rollout.task
+            rollout = decode_rollout(line.number, line.data, reading)
+            yield measured(rollout, f"{file}:{line.number}"), rollout.task
+        else:
+            yield scored, scored.task if isinstance(scored, _TaskLine) else {}
 
 
 def measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
@@ -331,11 +295,8 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
     """Return the index of a run directory or rollout file, ours or NeMo Gym's; to be closed.
 
     The reward from which an attempt passes comes from the run's manifest, else from its
-    environment; it is unknown for an environment that is not installed here.
-
-    Args:
-        path: The directory or file.
-        env: The environment of lines that name none.
+    environment; it is unknown for an environment that is not installed here. `env` is that of
+    lines that name none.
 
     Raises:
         UsageError: There is no such run, it is compressed, or a line of it is wrong.
@@ -353,9 +314,6 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
             if name == env:
                 raise
             return name, EnvironmentFacts()
-        environment = found.environment
-        return found.name, EnvironmentFacts(
-            max_reward=environment.max_reward, pass_threshold=environment.pass_threshold
-        )
+        return found.name, _declared(found)
 
     return RunIndex(path, env, facts_of=facts_of)

@@ -11,7 +11,7 @@ import msgspec
 
 from gymcli.metrics.comparison_results import Drift, DriftKind, Setting
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
-from gymcli.runner.measure import measured
+from gymcli.runner.measure import BLOCK_BYTES, measured
 from gymcli.store.lines import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import Manifest
 from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
@@ -33,8 +33,6 @@ __all__ = [
     "unknown",
 ]
 
-_BLOCK_BYTES = 1 << 20
-"""Read at a time: some hundred lines, which are counted together."""
 _MAX_KEPT = 8
 """Ways of making rollouts that are kept of each kind; in a sound run there are one or two."""
 _SEVERAL = "several"
@@ -84,7 +82,7 @@ def read_compared_lines(
 
     """
     decoder = msgspec.json.Decoder(ComparedLine)
-    for block in iterate_blocks(file, size=_BLOCK_BYTES):
+    for block in iterate_blocks(file, size=BLOCK_BYTES):
         decoded = decode_block(block, decoder)
         yield list(_one_by_one(block, file, reading, decoder) if decoded is None else decoded)
 

@@ -358,22 +358,20 @@ def _pending_attempts(
     directory: RunDirectory, registry: Registry, crashed: Collection[AttemptKey]
 ) -> Iterator[Attempt]:
     done = directory.done()
-    for key, waiting in directory.pending(done).items():
-        if key not in crashed:
-            rollout = directory.conversation(waiting)
-            yield _pending_attempt(rollout, registry, directory.path, is_done=False)
-    for rollout in directory.scored_members(done):
-        yield _pending_attempt(rollout, registry, directory.path, is_done=True)
-
-
-def _pending_attempt(rollout: Rollout, registry: Registry, run: Path, *, is_done: bool) -> Attempt:
-    found = find_recorded(registry, rollout.env, run)
-    return Attempt(
-        found.environment,
-        environment_options(found.environment, found.name, {}, rollout.env_options),
-        Verifier(found.environment.version, found.source_hash),
-        None,
-        rollout,
-        rollout.group_size,
-        is_done,
+    waiting = (
+        directory.conversation(one)
+        for key, one in directory.pending(done).items()
+        if key not in crashed
     )
+    for is_done, rollouts in ((False, waiting), (True, directory.scored_members(done))):
+        for rollout in rollouts:
+            found = find_recorded(registry, rollout.env, directory.path)
+            yield Attempt(
+                found.environment,
+                environment_options(found.environment, found.name, {}, rollout.env_options),
+                Verifier(found.environment.version, found.source_hash),
+                None,
+                rollout,
+                rollout.group_size,
+                is_done,
+            )

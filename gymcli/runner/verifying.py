@@ -117,31 +117,35 @@ async def rescore_in_loop(
     ready: dict[int, Rescored] = {}
     sizes = functools.cache(lambda: _group_sizes(read_lines(), job))
 
-    def group_size(rollout: Rollout, found: Found) -> int:
-        if found.environment.rescore == "recorded" or not found.environment.scores_groups():
-            return 0
-        return rollout.group_size or sizes()[rollout.env, rollout.task_id]
-
     def attempts() -> Iterator[Attempt]:
         for line in read_lines():
             rollout = decode_rollout(line.number, line.data, job.reading)
             found = job.find(rollout.env)
-            is_kept = job.asks_nobody and rollout.env == found.name
+            environment = found.environment
+            data = line.data if job.asks_nobody and rollout.env == found.name else b""
             rollout.env = found.name
-            one = _earlier_record(line, rollout, found, job)
-            if not is_kept:
-                one = one._replace(line=b"")
+            result, group_size = None, 0
+            options: EnvironmentOptions
+            if environment.rescore == "recorded":
+                options = environment.Options()
+                result = kept(line, rollout, keeps_line=job.keeps_lines)
+            else:
+                given = job.env_args.get(found.name, {})
+                options = environment_options(environment, found.name, given, rollout.env_options)
+                if environment.scores_groups():
+                    group_size = rollout.group_size or sizes()[rollout.env, rollout.task_id]
             if job.asks_nobody:
-                numbers.append(one.number)
-            before.setdefault(rollout.key, deque()).append(one)
+                numbers.append(line.number)
+            earlier = _EarlierRecord(rollout, environment, options, result, line.number, data)
+            before.setdefault(rollout.key, deque()).append(earlier)
             yield Attempt(
-                found.environment,
-                one.options,
-                Verifier(found.environment.version, found.source_hash),
+                environment,
+                options,
+                Verifier(environment.version, found.source_hash),
                 None,
                 rollout.unscored(),
-                group_size(rollout, found),
-                keeps_score=one.kept is not None,
+                group_size,
+                keeps_score=result is not None,
             )
 
     async with opened() as shared:
@@ -162,16 +166,6 @@ async def rescore_in_loop(
                 ready[one.number] = result
                 while numbers and numbers[0] in ready:
                     yield [ready.pop(numbers.popleft())]
-
-
-def _earlier_record(line: Line, rollout: Rollout, found: Found, job: LoopJob) -> _EarlierRecord:
-    environment = found.environment
-    if environment.rescore == "recorded":
-        result = kept(line, rollout, keeps_line=job.keeps_lines)
-        return _EarlierRecord(rollout, environment, environment.Options(), result, line.number, b"")
-    given = job.env_args.get(found.name, {})
-    options = environment_options(environment, found.name, given, rollout.env_options)
-    return _EarlierRecord(rollout, environment, options, None, line.number, line.data)
 
 
 def _group_sizes(lines: Iterable[Line], job: LoopJob) -> Counter[tuple[str, str]]:
