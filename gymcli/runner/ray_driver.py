@@ -123,12 +123,7 @@ hangs in Ray can be ended, and what Ray logs to stderr cannot be turned off."""
 
 
 def check_address(address: str) -> None:
-    """Refuse what is neither HOST:PORT nor ray://HOST:PORT nor `auto`.
-
-    Raises:
-        UsageError: It is none of these.
-
-    """
+    """Raise UsageError unless it is HOST:PORT, ray://HOST:PORT or `auto`."""
     found = _ADDRESS.fullmatch(address)
     if address != "auto" and (found is None or not 0 < int(found["port"]) < 1 << 16):
         raise UsageError(
@@ -138,19 +133,16 @@ def check_address(address: str) -> None:
 
 
 class RayEngine:
-    """Runs attempts on a Ray cluster: one that is joined, or one of this machine alone.
+    """Runs attempts on a Ray cluster: the one at `address`, or a new one of this machine alone.
 
     The cluster is started or joined with the first run and left when this context manager ends. One
     thread does what takes seconds, and lives until then: the processes that Ray starts end with it.
-    A cluster of this machine listens on the loopback address, asks for a token of its own, sends
-    nothing about its use to anybody, and keeps its files in a folder that only this user can read
-    and that is deleted at the end.
 
     Args:
         address: Of the cluster that is joined; None: a new one.
-        num_workers: Workers that are wanted; None: one for each core of the cluster.
+        num_workers: None: one for each core of the cluster.
         env: What `--env` named.
-        policy: What the policy is opened as; None: nothing asks it.
+        policy: None: nothing asks it.
         start_seconds: How long the first worker may take to start; None: as long as is usual.
         join_seconds: How long it may take to join the cluster.
 
@@ -328,7 +320,7 @@ class RayEngine:
 
 @functools.cache
 def _token() -> str:
-    """Return the token of the clusters of this process: Ray reads it once."""
+    # Ray reads it once for a process, which may start several clusters.
     return secrets.token_hex(32)
 
 
@@ -471,8 +463,6 @@ class _Worker:
         self.place = "?"
         self.assignments: dict[Assignment, None] = {}
         """Those that are not over."""
-        self._holders: dict[AttemptKey, deque[Assignment]] = {}
-        """The assignments of each key: a file that is rescored may hold one twice."""
         self.is_last = False
         """It was told that no attempts follow."""
         self.num_in_flight = 0
@@ -505,21 +495,19 @@ class _Worker:
 
     def add(self, assignment: Assignment) -> list[SentAttempt]:
         self.assignments[assignment] = None
-        for key, attempt in assignment.attempts.items():
-            if not attempt.is_done:
-                self._holders.setdefault(key, deque()).append(assignment)
         return [SentAttempt.of(attempt) for attempt in assignment.attempts.values()]
 
     def save(self, rollout: Rollout) -> None:
-        attempts = self._holders[rollout.key][0].attempts
+        attempts = self._holder(rollout.key).attempts
         attempts[rollout.key] = attempts[rollout.key]._replace(plan=None, generation=rollout)
         self.num_written += 1
 
+    def _holder(self, key: AttemptKey) -> Assignment:
+        # A file that is rescored may hold a key twice: either will do.
+        return next(one for one in self.assignments if key in one.attempts)
+
     def end(self, outcome: Outcome) -> list[Outcome]:
-        holders = self._holders[outcome.record.key]
-        assignment = holders.popleft()
-        if not holders:
-            del self._holders[outcome.record.key]
+        assignment = self._holder(outcome.record.key)
         assignment.outcomes.append(outcome)
         if assignment.num_left:
             return []
@@ -554,15 +542,12 @@ class _RayRun:
             starting.result()
         finally:
             starting.cancel()  # else asyncio logs what it fails with later
+        # Each worker has an equal share of what is allowed at once.
         num_workers = self._engine.num_workers
-        self._job = self._job_of(num_workers)
-        await run_together(self._do() for _ in range(num_workers))
-
-    def _job_of(self, num_workers: int) -> Job:
         share = -(-self._concurrency // num_workers)
         roles, shared = self._shared.roles, self._shared
         sources = {role: _share_of(source, num_workers) for role, source in roles.sources.items()}
-        return Job(
+        self._job = Job(
             code=SentCode.of(self._engine.env),
             judges=Judges(sources, roles.params, share, others=shared.scrubber),
             policy=_share_of(self._engine.policy, num_workers),
@@ -571,6 +556,7 @@ class _RayRun:
             counts_spending=roles.spend is not None,
             calls_before=shared.workers.calls_before,
         )
+        await run_together(self._do() for _ in range(num_workers))
 
     @property
     def _is_done(self) -> bool:
@@ -583,7 +569,11 @@ class _RayRun:
             try:
                 if await self._is_ready(worker):
                     self._open.add(worker)
-                    await self._work_with(worker)
+                    is_over = False
+                    while not is_over:
+                        report = cast("Report", await worker.call("step", self._orders(worker)))
+                        await self._take(report, worker)
+                        is_over = report.is_over
                     with suppress(TimeoutError):
                         await asyncio.wait_for(worker.call("close"), _CLOSE_SECONDS)
             except WorkerLostError as error:
@@ -621,13 +611,6 @@ class _RayRun:
         verdicts = list(self._shared.roles.verdicts.known())
         await worker.call("open", self._job, verdicts)
         _LOGGER.info("Ray worker %s is ready", worker.place)
-
-    async def _work_with(self, worker: _Worker) -> None:
-        is_over = False
-        while not is_over:
-            report = cast("Report", await worker.call("step", self._orders(worker)))
-            await self._take(report, worker)
-            is_over = report.is_over
 
     def _orders(self, worker: _Worker) -> Orders:
         orders = Orders(num_written=worker.num_written)
