@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import msgspec
 
@@ -39,13 +39,26 @@ if TYPE_CHECKING:
     from gymcli.environment.registry import Found
     from gymcli.store.run_index import RunIndex
 
-__all__ = ["RunReading", "index_run", "measure", "measured", "open_run"]
+__all__ = [
+    "ComparedLine",
+    "RunReading",
+    "index_run",
+    "measure",
+    "open_run",
+    "read_compared_lines",
+]
 
 
-BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 """Read at a time: some hundred lines, which are counted together."""
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")
 """Returns the environment of a line, and the version and the source that scored it."""
+
+
+_NOTHING = msgspec.Raw(b"")
+_SCORING_ROLES = frozenset({"judge", "reward"})
+"""Roles that have no hand in the prompt."""
+L = TypeVar("L", bound=ScoredLine)
 
 
 class _Line(ScoredLine, gc=False):
@@ -139,7 +152,7 @@ def _add_lines(
     fields, names = aggregator.fields, run.names
     decoder: msgspec.json.Decoder[_Line]
     decoder = msgspec.json.Decoder(_TaskLine if fields else _Line)
-    for block in iterate_blocks(file, size=BLOCK_BYTES):
+    for block in iterate_blocks(file, size=_BLOCK_BYTES):
         scored: list[ScoredLine] = []
         rows: list[Mapping[str, object]] = []
         decoded = decode_block(block, decoder)
@@ -148,9 +161,16 @@ def _add_lines(
             sources.update(map(_source, decoded))
             rows = [line.task for line in decoded if isinstance(line, _TaskLine)]
         else:
-            for line, row in _one_by_one(block, file, run.reading, decoder):
-                if isinstance(line, _Line):
-                    sources[_source(line)] += 1
+            for found, place in _one_by_one(block, file, run.reading, decoder):
+                line: ScoredLine | FailureLine
+                row: Mapping[str, object] = {}
+                if isinstance(found, Rollout):
+                    line, row = _measured(found, place), found.task
+                else:
+                    line = found
+                    sources[_source(found)] += 1
+                    if isinstance(found, _TaskLine):
+                        row = found.task
                 if isinstance(line, ScoredLine):
                     scored.append(line)
                     rows += [row] if fields else []
@@ -180,20 +200,18 @@ def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterat
 
 
 def _one_by_one(
-    block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[_Line]
-) -> Iterator[tuple[ScoredLine | FailureLine, Mapping[str, object]]]:
-    """Yield lines that could not be decoded together, each with its task row."""
+    block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[L]
+) -> Iterator[tuple[L | Rollout, str]]:
+    """Yield lines that could not be decoded together, with their place; others' as rollouts."""
     for line in without_torn(block.lines(file)):
+        place = f"{file}:{line.number}"
         try:
-            scored = decoder.decode(line.data)
+            yield decoder.decode(line.data), place
         except JSON_ERRORS:
-            rollout = decode_rollout(line.number, line.data, reading)
-            yield measured(rollout, f"{file}:{line.number}"), rollout.task
-        else:
-            yield scored, scored.task if isinstance(scored, _TaskLine) else {}
+            yield decode_rollout(line.number, line.data, reading), place
 
 
-def measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
+def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
     """Return the numbers of a rollout of others; where their verifier failed it counts as failed.
 
     Raises:
@@ -224,6 +242,75 @@ def measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
         stop_reason=rollout.stop_reason or "done",
         usage=rollout.usage,
     )
+
+
+class ComparedLine(ScoredLine, kw_only=True, gc=False):
+    """A scored line with what says how it came to be; what is seldom looked at stays undecoded."""
+
+    schema_version: Annotated[int, msgspec.Meta(ge=1)]
+    task_hash: str = ""
+    """Empty on rollouts of others: theirs does not tell what is the task from what is not."""
+    seed: int = 0
+    group_size: int = 0
+    env_version: str = ""
+    env_options: msgspec.Raw = _NOTHING
+    task: msgspec.Raw = _NOTHING
+    messages: list[msgspec.Raw] = []
+    num_prompt_messages: int = 0
+    tools: msgspec.Raw = _NOTHING
+    model: str = ""
+    sampling: msgspec.Raw = _NOTHING
+    verifier: Verifier = msgspec.field(default_factory=Verifier)
+
+    @property
+    def prompt_hash(self) -> int:
+        """A number for prompt and tools in this process; 0 where a model had a hand in them."""
+        if self.role_usage and not _SCORING_ROLES.issuperset(self.role_usage):
+            return 0
+        prompt = [*map(bytes, self.messages[: self.num_prompt_messages]), bytes(self.tools)]
+        return hash(tuple(prompt)) or 1
+
+
+def read_compared_lines(
+    file: Path, reading: RolloutReading
+) -> Iterator[list[ComparedLine | FailureLine]]:
+    """Yield the lines of a rollout file, some hundred at a time; they are there until the next.
+
+    Raises:
+        UsageError: The file cannot be read, or a line is no rollout with a score.
+
+    """
+    decoder = msgspec.json.Decoder(ComparedLine)
+    for block in iterate_blocks(file, size=_BLOCK_BYTES):
+        decoded = decode_block(block, decoder)
+        if decoded is not None:
+            yield list(decoded)
+            continue
+        yield [
+            _of_others(found, place) if isinstance(found, Rollout) else found
+            for found, place in _one_by_one(block, file, reading, decoder)
+        ]
+
+
+def _of_others(rollout: Rollout, place: str) -> ComparedLine | FailureLine:
+    found = _measured(rollout, place)
+    if isinstance(found, FailureLine):
+        return found
+    return ComparedLine(
+        **msgspec.structs.asdict(found),
+        schema_version=rollout.schema_version,
+        task=_raw(rollout.task),
+        messages=[_raw(message) for message in rollout.messages],
+        num_prompt_messages=rollout.num_prompt_messages,
+        tools=_raw(rollout.tools),
+        model=rollout.model,
+        sampling=_raw(rollout.sampling),
+    )
+
+
+def _raw(value: object) -> msgspec.Raw:
+    """Encode as the line of a run would have it; what is empty is left out there."""
+    return msgspec.Raw(msgspec.json.encode(value)) if value else _NOTHING
 
 
 def _recorded(record: EnvironmentRecord) -> EnvironmentFacts:

@@ -194,7 +194,10 @@ class Report:
 
 
 class RayActor:
-    """Plays and scores attempts in a process of its own."""
+    """Plays and scores attempts in a process of its own.
+
+    Its methods are not async, else Ray would run it in an event loop of Ray's.
+    """
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
@@ -205,11 +208,7 @@ class RayActor:
         return __version__, f"{socket.gethostname()}:{os.getpid()}"
 
     def open(self, job: Job, verdicts: Sequence[tuple[str, Message]]) -> None:
-        """Open the models, and begin to wait for attempts.
-
-        Args:
-            job: What all attempts have in common.
-            verdicts: What judges answered before, by key.
+        """Open the models, and begin to wait for attempts; `verdicts` are known answers of judges.
 
         Raises:
             GymError: An environment or a model cannot be used here.
@@ -298,15 +297,11 @@ class _Session:
         self._working.add_done_callback(lambda _: self._has_news.set())
 
     async def _work(self, shared: Shared) -> None:
-        records = run_attempts(
-            self._attempts,
-            shared,
-            concurrency=self._job.concurrency,
-            write=self._keep,
-            gives_up=False,
-        )
+        concurrency = self._job.concurrency
         try:
-            async for _ in records:
+            async for _ in run_attempts(
+                self._attempts, shared, concurrency=concurrency, write=self._keep, gives_up=False
+            ):
                 pass  # `_keep` reports it
         except GymError:
             if self._stopping.cause is None:  # else the driver said so

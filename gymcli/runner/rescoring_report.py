@@ -23,8 +23,7 @@ from gymcli.metrics.paired_differences import (
 from gymcli.metrics.results import Effect
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.rollout.line_scoring import Numbers, Rescored
-from gymcli.runner.measure import RunReading, open_run
-from gymcli.runner.provenance import read_compared_lines
+from gymcli.runner.measure import RunReading, open_run, read_compared_lines
 from gymcli.store.rollout_files import read_structs
 
 __all__ = [
