@@ -32,13 +32,13 @@ from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 if TYPE_CHECKING:
     from gymcli.metrics.results import Effect
     from gymcli.runner.judges import Judges
-    from gymcli.runner.rescoring import Rescoring
-    from gymcli.runner.rescoring_report import (
+    from gymcli.runner.rescoring import (
         EnvironmentAgreement,
         EnvironmentFlips,
         Flips,
         RepeatReport,
         Repeats,
+        Rescoring,
         RescoringReport,
     )
 

@@ -44,7 +44,6 @@ from gymcli.runner.identity import (
     new_manifest,
     parameter_warnings,
     policy_source,
-    sends_no_key,
     unused,
 )
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
@@ -81,8 +80,7 @@ class Collection:
 
     Args:
         tasks: Task files, or names of environments for the tasks that ship with them.
-        options: What is asked for. Where `out` is None the run has the default
-            directory, if it has one.
+        options: Where `out` is None the run has the default directory, if it has one.
         has_directory: Whether a run directory is written.
         supervised: The supervisor that starts the run again when this process dies, if any.
         notify: Shows the user a line that cannot wait.
@@ -105,7 +103,6 @@ class Collection:
         self.options = options = options.with_outage_deadline()
         self._engine = _engine_of(options)
         self.supervised = supervised
-        """The supervisor that starts the run again when this process dies, if any."""
         self._notify = notify
         weights = parse_local(options.model)
         model = options.model if weights is None else model_name(weights)
@@ -343,11 +340,9 @@ class Collection:
             self._writer.manifest = resumed_manifest(self.manifest, before, state)
 
     async def _open_shared(self, stack: AsyncExitStack) -> Shared:
+        options = self.options
         judges = Judges(
-            self._plan.roles,
-            self.options.role_params,
-            self.options.concurrency,
-            others=self._scrubber,
+            self._plan.roles, options.role_params, options.concurrency, others=self._scrubber
         )
         folder = None if self._writer.directory is None else self.path
         shared = await stack.enter_async_context(
@@ -369,11 +364,9 @@ class Collection:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
         elif self._state.waiting:
             shared = shared._replace(answered=frozenset({POLICY}))
-        if self.num_left > len(self._state.waiting):
-            source = policy_source(self.options)
-            if source is not None and self._engine is None:
-                policy = await shared.roles.pool.client(source)
-                return shared._replace(policy=policy)
+        source = policy_source(options) if self.num_left > len(self._state.waiting) else None
+        if source is not None and self._engine is None:
+            shared = shared._replace(policy=await shared.roles.pool.client(source))
         return shared
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
@@ -397,7 +390,9 @@ class Collection:
                         async for record in records:
                             yield record
         except FatalEndpointError as error:
-            if sends_no_key(self.options) and isinstance(error.__cause__, AuthenticationError):
+            one = self.options.endpoint
+            sends_key = one is None or one.api_key or one.headers or one.query
+            if not sends_key and isinstance(error.__cause__, AuthenticationError):
                 way_out = "no key was sent: give --api-key-env VARIABLE"
                 raise FatalEndpointError(f"{error}; {way_out}") from error.__cause__
             if self.num_scored:
@@ -467,13 +462,7 @@ class Collection:
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
-        """Write metrics and the end of the run; a run that was complete keeps its end.
-
-        Args:
-            metrics: The numbers as JSON.
-            ended_at: When it ended; None: it was stopped and can go on.
-
-        """
+        """Write metrics as JSON and the end of the run; None: it was stopped and can go on."""
         self._writer.finish(metrics, ended_at)
 
 
@@ -513,13 +502,7 @@ async def collect(
 
 
 def _engine_of(options: CollectOptions) -> RayEngine | None:
-    """Return what runs the attempts, where that is not this process.
-
-    Raises:
-        MissingPackageError: Ray is not installed.
-        UsageError: The address of a cluster is malformed.
-
-    """
+    """Return what runs the attempts, where that is not this process."""
     if options.engine == "local":
         return None
     from gymcli.runner.ray_driver import RayEngine  # late: few runs need it

@@ -87,13 +87,8 @@ class Stopping:
         """Start nothing from now on, and cut off what is in flight once the grace is over.
 
         May be called again: the graver cause and the earlier end count. It must be called in the
-        thread of the run's event loop.
-
-        Args:
-            cause: The error that the run ends with.
-            grace: Seconds for what is in flight; that of the run if not given.
-            is_hurried: Environments get two seconds to close in place of `close_timeout`.
-
+        thread of the run's event loop. The grace is that of the run if not given; where it
+        `is_hurried`, environments get two seconds to close in place of `close_timeout`.
         """
         if is_hurried:
             self._is_hurried = True
@@ -125,8 +120,7 @@ class Stopping:
     def in_flight(self, phase: Callable[[], Phase]) -> Iterator[None]:
         """Do work on one attempt, in one task, that the end of the run cuts off.
 
-        Args:
-            phase: Returns where the attempt is; asked when it is cut off.
+        `phase` is called when it is cut off, and returns where the attempt is.
 
         Raises:
             UnfinishedAttemptError: The end of the run cut the work off; in place of the
@@ -200,15 +194,10 @@ def _gravity(cause: GymError) -> int:
 
 
 class Budget:
-    """The budgets of a run, and how much of them is spent.
+    """The budgets of a run, and how much of them the policy and the models of roles have spent.
 
-    Counted is what the policy and the models of roles answered with, as their endpoints say it.
-
-    Args:
-        options: Names the budgets.
-        stop: Called each time an answer comes while a budget is used up, or cannot be kept because
-            the answer does not say what it took.
-
+    `stop` is called each time an answer comes while a budget is used up, or cannot be kept because
+    the answer does not say what it took.
     """
 
     def __init__(self, options: CollectOptions, stop: Callable[[BudgetReachedError], None]) -> None:
@@ -322,21 +311,15 @@ def spent_on_record(folder: Path) -> Spent:
             elif name == GENERATIONS:
                 continue
             for role, use in role_usage.items():
-                known = before.get(role) if before else None
-                total = spent.roles.setdefault(role, Usage())
-                total.add(use.usage if known is None else _more(use.usage, known.usage))
+                known = before[role].usage if before and role in before else Usage()
+                more = {
+                    field: max(0, getattr(use.usage, field) - getattr(known, field))
+                    for field in known.__struct_fields__
+                }
+                spent.roles.setdefault(role, Usage()).add(Usage(**more))
             if name == GENERATIONS:
                 played[conversation] = role_usage
     return spent
-
-
-def _more(usage: Usage, than: Usage) -> Usage:
-    return Usage(
-        **{
-            name: max(0, getattr(usage, name) - getattr(than, name))
-            for name in usage.__struct_fields__
-        }
-    )
 
 
 def _num_tokens(usage: Usage) -> int:
