@@ -122,10 +122,8 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
 def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Aggregator:
     """Count what a run directory says, or a rollout file of ours or of NeMo Gym.
 
-    Args:
-        path: The directory, or a bare file, of which expected counts and failures are unknown.
-        env: The environment of lines that name none; its code, where it has metrics of its own.
-        by: Fields of the task rows to slice the numbers by.
+    `env` is the environment of lines that name none, or the code of one that has metrics of its
+    own; `by` are fields of the task rows to slice the numbers by.
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.

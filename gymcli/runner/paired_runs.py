@@ -345,13 +345,7 @@ _T = TypeVar("_T", str, bytes, _Way)
 
 
 class RunProvenance:
-    """How a run was made.
-
-    Args:
-        name: What to call the run in messages.
-        manifest: What its run.json says; None for a bare file.
-
-    """
+    """How a run was made, as its lines and its manifest say, which a bare file does not have."""
 
     def __init__(self, name: str, manifest: Manifest | None) -> None:
         self.name = name
@@ -426,15 +420,7 @@ def drift_of(
     environments: Iterable[str],
     facts: tuple[Mapping[str, EnvironmentFacts], Mapping[str, EnvironmentFacts]],
 ) -> Iterator[Drift]:
-    """Yield what should be alike in two runs and is not, but for the tasks themselves.
-
-    Args:
-        a: How run A was made.
-        b: How run B was made.
-        environments: Those that both have.
-        facts: What each run says of its environments.
-
-    """
+    """Yield what should be alike in the same environments of two runs and is not, but for tasks."""
     if a.identity and b.identity:
         for key, name in _PROMPTING.items():
             one, other = a.identity.get(key), b.identity.get(key)

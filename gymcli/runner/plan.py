@@ -231,14 +231,7 @@ def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
 
 
 class Plan:
-    """What a run is to do.
-
-    Args:
-        source: The tasks.
-        options: What is asked for.
-        found: What a survey of the tasks found.
-        model: The policy's name on record.
-        spend: Called with what every answer of the policy took.
+    """What a run is to do, from a survey of its tasks; `spend` is called with each answer's use.
 
     Raises:
         UsageError: An option of an environment is wrong, a role has no model, or an environment

@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
@@ -195,13 +195,7 @@ class RayEngine:
         concurrency: int,
         write: Callable[[Outcome], Outcome],
     ) -> AsyncGenerator[Rollout | Failure]:
-        """Run attempts as `run_attempts` does.
-
-        Raises:
-            EngineError: There are no workers, or they die one after another.
-            GymError: The cause, once every record is yielded, where the run was stopped.
-
-        """
+        """Run attempts as `run_attempts` does; an EngineError says that workers lack or die."""
         outcomes = RunOutcomes(shared, concurrency=concurrency, write=write)
         run = _RayRun(self, attempts, shared, outcomes, concurrency)
         return outcomes.records(run.do_all)
@@ -243,14 +237,20 @@ class RayEngine:
         # The paths of its sockets must be short, and those of macOS's temporary folders are not.
         folder = tempfile.mkdtemp(prefix="gym-ray-", dir="/tmp")
         self._stack.callback(_delete, folder)
-        self._stack.enter_context(
-            _environment(
-                RAY_USAGE_STATS_ENABLED="0",
-                RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # else its processes listen everywhere
-                RAY_AUTH_MODE="token",
-                RAY_AUTH_TOKEN=_token(),
-            )
-        )
+        # Ray takes these from the environment alone, and at any time.
+        variables = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else its processes listen everywhere
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": _token(),
+        }
+        for name, value in variables.items():
+            before = os.environ.get(name)
+            if before is None:
+                self._stack.callback(os.environ.pop, name, None)
+            else:
+                self._stack.callback(os.environ.__setitem__, name, before)
+            os.environ[name] = value
         import ray  # late: heavy, and optional
 
         self._stack.callback(ray.shutdown)
@@ -322,21 +322,6 @@ class RayEngine:
 def _token() -> str:
     # Ray reads it once for a process, which may start several clusters.
     return secrets.token_hex(32)
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Set environment variables for a block: Ray takes these from nowhere else, and at any time."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _delete(folder: str) -> None:

@@ -74,17 +74,13 @@ T = TypeVar("T")
 
 
 class Rescoring:
-    """Rescoring of one run directory or rollout file.
+    """Rescoring of one run directory or rollout file, ours or NeMo Gym's.
 
-    Args:
-        run: The directory or file, ours or NeMo Gym's.
-        env: The environment of lines that name none, or one given as code.
-        env_args: `[ENV.]key` to value, as texts.
-        task_files: Task rows that a rollout file of others lacks the fields of.
-        judges: Who plays the roles that verifiers ask.
-        out: A directory for the rescored run; it must be new or empty, and holds the run once that
-            is whole. What an earlier try left in it is done again, but no judge is asked again.
-        engine: What scores the lines whose verifiers wait for nobody; else this machine does.
+    `env` names the environment of lines that name none, or gives one as code; `env_args` are
+    `[ENV.]key` to value; `task_files` hold the fields that a rollout file of others lacks. `out`
+    must be new or empty, and holds the rescored run once that is whole: what an earlier try left in
+    it is done again, but no judge is asked again. An `engine` scores the lines whose verifiers wait
+    for nobody.
 
     Raises:
         UsageError: A path, a name or an option is wrong.
@@ -120,13 +116,7 @@ class Rescoring:
             check_unused(out)
 
     def run(self, *, watch: Callable[[RescoringReport], None] | None = None) -> RescoringReport:
-        """Rescore every line and return what changed; `watch` is called as the report grows.
-
-        Raises:
-            UsageError: A line, an environment or an option is wrong.
-            RunDirectoryError: `out` cannot be written.
-
-        """
+        """Rescore every line and return what changed; `watch` is called as the report grows."""
         report = RescoringReport()
         counting = RescoringCounter(report, self._run, self._env)
         num_lines: Counter[str] = Counter()
@@ -152,10 +142,6 @@ class Rescoring:
 
         Nothing is kept: neither scores nor what judges answer, and judges are asked what they have
         answered before. `watch` is called as scores come.
-
-        Raises:
-            UsageError: A line, an environment or an option is wrong, or an attempt is there twice.
-
         """
         repeats = Repeats(num_repeats, self._asks_models)
         for number in range(1, num_repeats + 1):
@@ -285,14 +271,8 @@ async def score_pending(
     They are scored as the run's identity says, so all stay waiting where an environment has
     another version now, or a role another model or other parameters. A run in which none waits is
     not touched, and may be read-only. Those of crashed attempts are left alone: only `gym collect
-    --retry-crashed` tries them again.
-
-    Args:
-        run: The run directory.
-        env: An environment given as code.
-        judges: Who plays the roles.
-        leave: Called with the reason where they must stay waiting; without it that is an error.
-        engine: Where they are scored; without one in this process.
+    --retry-crashed` tries them again. `env` is an environment given as code; `leave` is called with
+    the reason where they must stay waiting, which is an error without it.
 
     Raises:
         UsageError: A line, an environment or a role is wrong.
@@ -595,12 +575,7 @@ class RescoringCounter:
 class _ChangedNumbers:
     """Components and other numbers of an environment, in an attempt of which one changed.
 
-    Those of the other attempts stand in the file: a run without any such change pays nothing, and
-    one with some is read again.
-
-    Args:
-        scores: The rewards of the same attempts.
-
+    Those of the other attempts stand in the file, which is read again if there is such a change.
     """
 
     def __init__(self, scores: RescoredAttempts) -> None:

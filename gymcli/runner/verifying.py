@@ -104,13 +104,8 @@ async def rescore_in_loop(
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore raw lines, many at a time, and yield each as its score is there.
 
-    Args:
-        read_lines: Returns the lines from the start; twice, where records of a group do not tell
-            its size.
-        job: How they are rescored.
-        opened: Opens what the verifiers may ask.
-        run: Runs the attempts.
-
+    The lines are read twice where records of a group do not tell its size. `opened` opens what the
+    verifiers may ask, and `run` runs the attempts.
     """
     before: dict[AttemptKey, deque[_EarlierRecord]] = {}
     numbers: deque[int] = deque()
@@ -279,12 +274,7 @@ def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
 
 
 def _with_stateless_server(found: Found) -> Found:
-    """Let a server score again where it says that its verifier needs no session.
-
-    Raises:
-        UsageError: The server cannot be asked.
-
-    """
+    """Let a server score again where it says that its verifier needs no session."""
     environment = found.environment
     if not (issubclass(environment, RemoteEnvironment) and environment.base_url):
         return found
@@ -352,7 +342,7 @@ def rescore_run(
         forget_fork_servers()
     sources = []
     judged = LoopJob(reading, find, env_args, keeps_lines, judges.concurrency)
-    if engine is not None and not all(waiting.values()):
+    if engine is not None and is_mixed:
         alone = judged._replace(asks_nobody=True)
         opened = functools.partial(_opened, judges, None, None, warn, repeat)
         sources.append(rescore_in_loop(lambda: lines(waits=False), alone, opened, engine.run))
@@ -428,12 +418,7 @@ class _LoopRunner:
         self._task: asyncio.Task[object] | None = None
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end.
-
-        Raises:
-            KeyboardInterrupt: The coroutine was cancelled by it, and has ended or is about to.
-
-        """
+        """Run a coroutine to its end; a KeyboardInterrupt cancels it, and is passed on."""
         self._task = None
         try:
             if self._thread is None:
