@@ -133,9 +133,7 @@ class Collection:
         manifest = new_manifest(model, options, found, env_options, identity)
         self._writer = RunWriter(manifest, supervised)
         self.num_expected = manifest.num_expected
-        """Attempts of this plan."""
         self.path: Path | None = None
-        """The run directory."""
         if has_directory:
             self.path = options.out or default_out(source, options, identity)
             if options.fresh:
@@ -438,8 +436,19 @@ class Collection:
             self._done = {}  # the iterator alone holds what is done, until it ends
         if not self.num_left:
             return iter(())
-        takes = (lambda key: self._is_suspect(key) == of_suspects) if self._suspects else None
-        attempts = self._plan.attempts(self._state, done, directory, takes)
+
+        def takes(key: AttemptKey) -> bool:
+            # What is scored together with a suspect is tried with it.
+            task = key.env, key.task_id
+            is_suspect = key in self._suspects or (
+                self._plan.group_sizes[task] > 0
+                and any(task == (one.env, one.task_id) for one in self._suspects)
+            )
+            return is_suspect == of_suspects
+
+        attempts = self._plan.attempts(
+            self._state, done, directory, takes if self._suspects else None
+        )
         if directory is None or self.supervised is None:
             return attempts
         begun = directory.begun
@@ -450,11 +459,6 @@ class Collection:
             return attempt
 
         return map(note, attempts)
-
-    def _is_suspect(self, key: AttemptKey) -> bool:
-        if not self._plan.group_sizes[key.env, key.task_id]:
-            return key in self._suspects
-        return any((key.env, key.task_id) == (one.env, one.task_id) for one in self._suspects)
 
     @property
     def scored_text(self) -> str:

@@ -52,7 +52,6 @@ __all__ = [
 _BLOCK_BYTES = 1 << 20
 """Read at a time: some hundred lines, which are counted together."""
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")
-"""Returns the environment of a line, and the version and the source that scored it."""
 
 
 _NOTHING = msgspec.Raw(b"")
@@ -80,11 +79,9 @@ class RunReading(NamedTuple):
     manifest: Manifest | None
     """None for a bare file."""
     facts: dict[str, EnvironmentFacts]
-    """What is known of each environment."""
     rollouts: Path | None
     """Its file; None where nothing is scored yet."""
     failures: Path | None
-    """Their file, where there is one."""
     reading: RolloutReading
     """How the lines are understood."""
     found: dict[str, Found]

@@ -134,7 +134,6 @@ class _ReadRun(NamedTuple):
     facts: dict[str, EnvironmentFacts]
     provenance: RunProvenance
     contents: dict[str, TaskContents]
-    """By environment."""
 
 
 class _RunReader:

@@ -57,7 +57,6 @@ class ResumeState(NamedTuple):
     """What a run directory says of the attempts of a plan, as a run begins or is resumed."""
 
     num_done: int = 0
-    """Planned attempts that are scored."""
     waiting: tuple[Waiting, ...] = ()
     """Finished conversations of planned attempts that have no score yet."""
     scored_members: tuple[Rollout, ...] = ()
@@ -260,7 +259,6 @@ class Plan:
         )
         environments = found.environments
         self.roles = declared_sources(options, environments)
-        """The models of those roles that the environments declare."""
         classes = {name: item.environment for name, item in environments.items()}
         check_declared(self.roles, (*options.roles, *options.role_params), classes)
         given = split_env_args(options.env_args, environments.values())

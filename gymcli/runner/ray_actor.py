@@ -59,9 +59,7 @@ class SentCode(NamedTuple):
 
     spec: str | None
     source: bytes | None
-    """The file of `FILE.py:CLASS`."""
     folder: str
-    """The working directory."""
     search_path: tuple[str, ...]
 
     @classmethod
@@ -103,11 +101,9 @@ class Job(NamedTuple):
     judges: Judges
     policy: ModelSource | None
     concurrency: int
-    """Attempts under way at once in this worker."""
     blocking_timeout: float
     """Seconds without a turn of the event loop after which the worker ends itself."""
     counts_spending: bool
-    """The driver keeps a budget."""
     calls_before: int
     """How often a process calls a verifier in vain before its first score."""
 
@@ -190,7 +186,6 @@ class Report:
     num_outages: int = 0
     outage_seconds: float = 0.0
     is_over: bool = False
-    """The worker ends: it was told the last attempts, or to stop."""
 
 
 class RayActor:

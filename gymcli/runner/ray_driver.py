@@ -79,7 +79,6 @@ _ADDRESS = re.compile(r"(ray://)?(\[[^]\s/@]+\]|[^]\[\s/@:]+):(?P<port>\d{1,5})"
 _START_SECONDS = 600.0
 """For the first worker: a cluster that grows when it is asked for more takes minutes."""
 _OWN_START_SECONDS = 120.0
-"""The same where the cluster is of this machine alone."""
 _POLL_SECONDS = 0.25
 _CLOSE_SECONDS = 5.0
 
@@ -171,7 +170,6 @@ class RayEngine:
             check_address(address)
         self._address = address
         self.num_workers = num_workers or 0
-        """Workers that are to be started, once the cluster is."""
         self.env = env
         self.policy = policy
         usual_seconds = _OWN_START_SECONDS if address is None else _START_SECONDS
@@ -359,7 +357,6 @@ class Assignment:
         self.outcomes: list[Outcome] = []
         """Written only once all are here: a group whose worker dies is run as a whole."""
         self.num_deaths = 0
-        """Workers that died while they had it."""
 
     @property
     def is_group(self) -> bool:
@@ -447,12 +444,9 @@ class _Worker:
         self._actor = actor
         self.place = "?"
         self.assignments: dict[Assignment, None] = {}
-        """Those that are not over."""
         self.is_last = False
-        """It was told that no attempts follow."""
         self.num_in_flight = 0
         self.num_ended = 0
-        """Attempts that ended in its last step."""
         self.num_written = 0
 
     async def call(self, method: str, *arguments: object) -> object:

@@ -99,7 +99,6 @@ class Rescoring:
         engine: RayEngine | None = None,
     ) -> None:
         self.warnings: list[str] = []
-        """What the user should know; more may come while it runs."""
         self._judges = judges or Judges()
         self._run = run
         self._env = env
@@ -417,7 +416,6 @@ class EnvironmentFlips(Flips, kw_only=True):
     num_others: int = 0
     """Rollouts whose reward stays, and of which a component or another number changed."""
     reasons: dict[str, Flips] = {}
-    """The changed rewards by `old reason -> new reason`."""
     effects: dict[str, Effect] = {}
     """What that does to the numbers, by the names that gates use; components and other numbers that
     are not here are as they were. `majority@K`, which would take the answers of all rollouts by
@@ -429,7 +427,6 @@ class RescoringReport(Flips, kw_only=True):
 
     num_rescored: int = 0
     num_failed: int = 0
-    """Rollouts that the verifier could not score."""
     num_not_rescored: int = 0
     """Rollouts of environments whose world cannot be replayed; their score was kept."""
     mean_before: float | None = None
@@ -437,11 +434,8 @@ class RescoringReport(Flips, kw_only=True):
     mean_after: float | None = None
     """The same of the new rewards; attempts that are unscored on either side count on neither."""
     reasons: dict[str, int] = {}
-    """Changed rewards by `old reason -> new reason`."""
     errors: dict[str, int] = {}
-    """Verifier failures by their text."""
     changes: list[RewardChange] = []
-    """The first 1,000 changes."""
     environments: dict[str, EnvironmentFlips] = {}
     """What changed, by environment; those where nothing did are left out."""
 
@@ -638,7 +632,6 @@ class Disagreement(msgspec.Struct, kw_only=True):
     rewards: list[float | None]
     """In the order of the repeats; None where the verifier failed."""
     spread: float
-    """The largest of them less the smallest."""
 
 
 class EnvironmentAgreement(msgspec.Struct, kw_only=True):
@@ -647,11 +640,9 @@ class EnvironmentAgreement(msgspec.Struct, kw_only=True):
     asks_models: bool
     """Whether it may ask models, or a server, and so say another thing each time."""
     num_rollouts: int = 0
-    """Those that were scored again."""
     num_disagreeing: int = 0
     """Those whose rewards are not all the same, or that were scored in some repeats only."""
     num_failed: int = 0
-    """Those that were not scored once."""
     agreement: float | None = None
     """The share of the rollouts with any score that do not disagree; None where there is none."""
     largest_spread: float = 0.0
@@ -678,14 +669,11 @@ class RepeatReport(msgspec.Struct, kw_only=True):
     num_faulty: int = 0
     """Those of verifiers that ask no model, and so should say the same each time."""
     num_failed: int = 0
-    """Rollouts that were not scored once."""
     num_not_rescored: int = 0
     """Rollouts of environments whose world cannot be replayed; they are not scored again."""
     largest_spread: float = 0.0
     errors: dict[str, int] = {}
-    """Verifier failures by their text, of all repeats."""
     disagreements: list[Disagreement] = []
-    """The first 1,000, by environment."""
     environments: dict[str, EnvironmentAgreement] = {}
 
 

@@ -47,7 +47,6 @@ class _Work:
     task: asyncio.Task[object]
     phase: Callable[[], Phase]
     phase_at_cut: Phase | None = None
-    """Where the attempt was when it was cut off."""
 
 
 class Stopping:
@@ -62,7 +61,6 @@ class Stopping:
         self.grace = grace
         self.cause: GymError | None = None
         self.num_elsewhere = 0
-        """Attempts that are played or scored in other processes."""
         self._is_cut = False
         self._is_hurried = False
         self._in_flight: set[_Work] = set()
@@ -208,7 +206,6 @@ class Budget:
         self.num_tokens = 0
         self.cost = 0.0
         self.has_unknown = False
-        """An answer did not say what it took."""
 
     @property
     def is_limited(self) -> bool:

@@ -156,7 +156,6 @@ class TasksFile(NamedTuple):
 
     path: Path
     env: str | None
-    """The environment that ships the file."""
 
 
 def named_file(task: str | Path) -> TasksFile:
@@ -251,7 +250,6 @@ class Survey:
     """What the first pass over the tasks found."""
 
     environments: dict[str, Found] = field(default_factory=dict)
-    """The environments of all rows."""
     num_rows: Counter[str] = field(default_factory=Counter)
     """Selected rows by environment."""
     num_rows_of_all_shards: Counter[str] = field(default_factory=Counter)
@@ -263,9 +261,7 @@ class Survey:
     files: list[JSONObject] = field(default_factory=list)
     """`path`, `sha256` and `num_rows` of each file."""
     param_names: set[str] = field(default_factory=set)
-    """Names of the request parameters that rows set."""
     ignored: set[str] = field(default_factory=set)
-    """Parameters that rows set and may not."""
 
     @property
     def num_selected(self) -> int:

@@ -91,7 +91,6 @@ class _EarlierRecord(NamedTuple):
     kept: Rescored | None
     """The result where its score stays as it is."""
     number: int
-    """Of the line."""
     line: bytes
     """As it was; empty where nothing of it is kept, since what roles took stands anywhere on it."""
 
