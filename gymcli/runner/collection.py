@@ -204,12 +204,7 @@ class Collection:
         return self._state.num_crashed
 
     async def first_request(self) -> Request:
-        """Return the request that the first attempt starts with; nothing is sent.
-
-        Raises:
-            RunError: The environment cannot be set up.
-
-        """
+        """Return the request that the first attempt starts with; nothing is sent."""
         plan = self._plan.first()
         with boundary(RoleError):
             stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))
@@ -223,12 +218,7 @@ class Collection:
         return policy.request
 
     def check_existing_run(self) -> None:
-        """Compare with the run that the directory holds, if any, and leave that as it is.
-
-        Raises:
-            UsageError: It was made with other settings or of other tasks, or is damaged.
-
-        """
+        """Compare with the run that the directory holds, if any, and leave that as it is."""
         if self.path is not None and self.path.is_dir():
             directory = RunDirectory(self.path, self._scrubber)
             directory.check_identity(self.manifest.identity)
@@ -466,7 +456,7 @@ class Collection:
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
-        """Write metrics as JSON and the end of the run; None: it was stopped and can go on."""
+        """Write the metrics, as JSON, and when the run ended; None: it was stopped."""
         self._writer.finish(metrics, ended_at)
 
 

@@ -42,12 +42,7 @@ __all__ = [
 
 
 def policy_source(options: CollectOptions) -> ModelSource | None:
-    """Return what the policy is opened as; None: the environment's oracle plays.
-
-    Raises:
-        UsageError: It needs an endpoint, and there is none.
-
-    """
+    """Return what the policy is opened as; None: the environment's oracle plays."""
     if options.model == "oracle":
         return None
     source = parse_local(options.model) or options.endpoint

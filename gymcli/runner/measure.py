@@ -36,7 +36,9 @@ from gymcli.store.rollout_files import (
 from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, is_other_source
 
 if TYPE_CHECKING:
+    from gymcli.environment.contract import Environment
     from gymcli.environment.registry import Found
+    from gymcli.environment.tool import Task
     from gymcli.store.run_index import RunIndex
 
 __all__ = [
@@ -110,9 +112,10 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     reading = RolloutReading(str(file), env)
     known = {} if file is None or manifest is not None else _looked_up(file, reading)
     if manifest is not None:
-        facts = {name: _recorded(record) for name, record in manifest.environments.items()}
+        recorded = manifest.environments.items()
+        facts = {name: _facts_of(record, record.num_expected) for name, record in recorded}
     else:
-        facts = {found.name: _declared(found) for found in known.values()}
+        facts = {found.name: _facts_of(found.environment) for found in known.values()}
     return RunReading(manifest, facts, file, failures, reading, known)
 
 
@@ -207,12 +210,7 @@ def _one_by_one(
 
 
 def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
-    """Return the numbers of a rollout of others; where their verifier failed it counts as failed.
-
-    Raises:
-        RunFileError: It has no reward, or numbers that are too large.
-
-    """
+    """Return the numbers of a foreign rollout; where its verifier failed it counts as failed."""
     env, task_id, attempt = rollout.env, rollout.task_id, rollout.attempt
     reason = rollout.details.get("reason")
     if rollout.reward is None and isinstance(reason, str):
@@ -269,12 +267,7 @@ class ComparedLine(ScoredLine, kw_only=True, gc=False):
 def read_compared_lines(
     file: Path, reading: RolloutReading
 ) -> Iterator[list[ComparedLine | FailureLine]]:
-    """Yield the lines of a rollout file, some hundred at a time; they are there until the next.
-
-    Raises:
-        UsageError: The file cannot be read, or a line is no rollout with a score.
-
-    """
+    """Yield the lines of a rollout file, some hundred at a time; they are there until the next."""
     decoder = msgspec.json.Decoder(ComparedLine)
     for block in iterate_blocks(file, size=_BLOCK_BYTES):
         decoded = decode_block(block, decoder)
@@ -308,21 +301,14 @@ def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value)) if value else _NOTHING
 
 
-def _recorded(record: EnvironmentRecord) -> EnvironmentFacts:
+def _facts_of(
+    said: EnvironmentRecord | type[Environment[Task]], num_expected: int | None = None
+) -> EnvironmentFacts:
     return EnvironmentFacts(
-        max_reward=record.max_reward,
-        pass_threshold=record.pass_threshold,
-        can_be_negative=record.max_reward is None,
-        num_expected=record.num_expected,
-    )
-
-
-def _declared(found: Found) -> EnvironmentFacts:
-    environment = found.environment
-    return EnvironmentFacts(
-        max_reward=environment.max_reward,
-        pass_threshold=environment.pass_threshold,
-        can_be_negative=environment.max_reward is None,
+        max_reward=said.max_reward,
+        pass_threshold=said.pass_threshold,
+        can_be_negative=said.max_reward is None,
+        num_expected=num_expected,
     )
 
 
@@ -396,6 +382,6 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
             if name == env:
                 raise
             return name, EnvironmentFacts()
-        return found.name, _declared(found)
+        return found.name, _facts_of(found.environment)
 
     return RunIndex(path, env, facts_of=facts_of)

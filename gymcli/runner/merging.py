@@ -108,14 +108,7 @@ class Merging:
             self._warn(text)
 
     def write_rollouts(self, file: BinaryIO) -> int:
-        """Write their scored rollouts alone; return how many there are.
-
-        Raises:
-            UsageError: A line of a run is wrong.
-            RunMismatchError: Two runs have the same attempt.
-            RunDirectoryError: A run is being written.
-
-        """
+        """Write their scored rollouts alone; return how many there are."""
         num_rollouts = 0
         lines = MergedLines(self._paths)
         for line in lines.read((ROLLOUTS,)):

@@ -67,15 +67,9 @@ def compare_runs(
 ) -> Comparison:
     """Compare run B with run A: directories, or rollout files of ours or of NeMo Gym.
 
-    Args:
-        a: The run that is compared with, such as a baseline.
-        b: The run that is judged.
-        metric: What of a task is compared, by the names that gates use.
-        rule: The margin, the level and how the verdict follows.
-        by: Fields of the task rows to slice by.
-        env: The environment of lines that name none.
-        allow_drift: Compare runs all the same that were not made alike.
-        with_tasks: Whether every task is given as well.
+    `metric` has a name that gates use, `rule` the margin and the level; `by` are fields of the task
+    rows to slice by, `env` the environment of lines that name none. Runs that were not made alike
+    are compared where `allow_drift`, and every task is told where `with_tasks`.
 
     Raises:
         RunMismatchError: What must be alike is not, and `allow_drift` is not given.
@@ -110,7 +104,11 @@ def compare_runs(
                 "seeds: whether these are the cause is not known"
             )
     if drift and not allow_drift:
-        raise RunMismatchError(_refusal(a, b, drift))
+        found = "\n".join(f"  {one}" for one in drift)
+        raise RunMismatchError(
+            f"A ({a}) and B ({b}) were not made alike, so that not the model alone may make a "
+            f"difference; --allow-drift compares them all the same:\n{found}"
+        )
     comparison = compare(
         list(reader.pairs.values()),
         a=first.side,
@@ -301,14 +299,6 @@ def _checked(rule: Rule) -> Rule:
     return rule
 
 
-def _refusal(a: Path, b: Path, drift: Sequence[Drift]) -> str:
-    found = "\n".join(f"  {one}" for one in drift)
-    return (
-        f"A ({a}) and B ({b}) were not made alike, so that not the model alone may make a "
-        f"difference; --allow-drift compares them all the same:\n{found}"
-    )
-
-
 def _nothing_shared(a: Path, b: Path, comparison: Comparison) -> str:
     unmatched = comparison.unmatched
     if unmatched.num_too_few_attempts:
@@ -349,6 +339,9 @@ class RunProvenance:
     def __init__(self, name: str, manifest: Manifest | None) -> None:
         self.name = name
         self.manifest = manifest
+        self.identity: JSONObject = {} if manifest is None else manifest.identity
+        """Empty where it is not known."""
+        self.environments = set() if manifest is None else {*manifest.environments}
         self.models: set[str] = set()
         self._samplings: set[bytes] = set()
         self._ways: dict[str, set[_Way]] = {}
@@ -359,16 +352,6 @@ class RunProvenance:
         """The model, or the models, of the run."""
         recorded = self.manifest.model if self.manifest is not None else ""
         return ", ".join(sorted(self.models)) or recorded
-
-    @property
-    def identity(self) -> JSONObject:
-        """What names the run; empty where it is not known."""
-        return {} if self.manifest is None else self.manifest.identity
-
-    @property
-    def environments(self) -> set[str]:
-        """The environments of the run as its manifest says them."""
-        return set() if self.manifest is None else {*self.manifest.environments}
 
     def add(self, env: str, lines: Sequence[ComparedLine]) -> None:
         """Add lines of an environment."""

@@ -151,12 +151,7 @@ class FailedAttempts(NamedTuple):
 
 
 def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttempts:
-    """Read which attempts failed by themselves; `only_crashed` leaves `failed` empty.
-
-    Raises:
-        RunFileError: A line is damaged.
-
-    """
+    """Read which attempts failed by themselves; `only_crashed` leaves `failed` empty."""
     path = folder / FAILURES
     failed: set[AttemptKey] = set()
     crashed: set[AttemptKey] = set()

@@ -203,22 +203,12 @@ class RayActor:
         return __version__, f"{socket.gethostname()}:{os.getpid()}"
 
     def open(self, job: Job, verdicts: Sequence[tuple[str, Message]]) -> None:
-        """Open the models, and begin to wait for attempts; `verdicts` are known answers of judges.
-
-        Raises:
-            GymError: An environment or a model cannot be used here.
-
-        """
+        """Open the models, and wait for attempts; `verdicts` are known answers of judges."""
         self._session = _Session(job, verdicts)
         self._run(self._session, self._session.open())
 
     def step(self, orders: Orders) -> Report:
-        """Take orders, work until something happens, and report it.
-
-        Raises:
-            GymError: An environment cannot be used here.
-
-        """
+        """Take orders, work until something happens, and report it."""
         assert self._session is not None, "a worker is opened first"
         return self._run(self._session, self._session.step(orders))
 

@@ -137,13 +137,8 @@ class RayEngine:
     The cluster is started or joined with the first run and left when this context manager ends. One
     thread does what takes seconds, and lives until then: the processes that Ray starts end with it.
 
-    Args:
-        address: Of the cluster that is joined; None: a new one.
-        num_workers: None: one for each core of the cluster.
-        env: What `--env` named.
-        policy: None: nothing asks it.
-        start_seconds: How long the first worker may take to start; None: as long as is usual.
-        join_seconds: How long it may take to join the cluster.
+    By default there is one worker for each core. `env` is what `--env` named; `start_seconds` is
+    how long the first worker may take to start, `join_seconds` how long it may take to join.
 
     Raises:
         MissingPackageError: Ray is not installed.
@@ -242,13 +237,12 @@ class RayEngine:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": _token(),
         }
-        for name, value in variables.items():
-            before = os.environ.get(name)
-            if before is None:
-                self._stack.callback(os.environ.pop, name, None)
-            else:
-                self._stack.callback(os.environ.__setitem__, name, before)
-            os.environ[name] = value
+        self._stack.callback(
+            os.environ.update, {n: os.environ[n] for n in variables.keys() & os.environ.keys()}
+        )
+        for name in variables.keys() - os.environ.keys():
+            self._stack.callback(os.environ.pop, name, None)
+        os.environ.update(variables)
         import ray  # late: heavy, and optional
 
         self._stack.callback(ray.shutdown)
@@ -376,15 +370,14 @@ class Assignment:
     def given_up(self, error: WorkerLostError) -> list[Outcome]:
         """Return the outcomes of attempts that were with too many workers as they died."""
         text = f"{_MAX_DEATHS} Ray workers died while they had this attempt, the last of them so: "
-        found = []
+        failures = []
         for attempt in self.attempts.values():
             if attempt.plan is not None:
                 record = attempt.plan.new_record()
-                found.append(Outcome(failure_of(record, EpisodeError(f"{text}{error}"))))
+                failures.append(failure_of(record, EpisodeError(f"{text}{error}")))
             elif attempt.generation is not None and not attempt.is_done:
-                failed = VerifierError(f"{text}{error}")
-                found.append(Outcome(failure_of(attempt.generation, failed)))
-        return found
+                failures.append(failure_of(attempt.generation, VerifierError(f"{text}{error}")))
+        return [Outcome(failure) for failure in failures]
 
 
 def assignments_of(attempts: Iterable[Attempt]) -> Iterator[Assignment]:

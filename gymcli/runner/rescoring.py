@@ -130,7 +130,10 @@ class Rescoring:
                 if watch is not None:
                     watch(report)
             if directory is not None:
-                self._close_out(directory, num_lines)
+                directory.write_manifest(self._rescored_manifest(num_lines))
+                aggregator = measure(directory.path, env=self._env)
+                directory.write_metrics(msgspec.json.encode(aggregator.metrics()))
+                self.warnings += aggregator.warnings
         counting.end()
         return report
 
@@ -197,12 +200,6 @@ class Rescoring:
                 directory.append_generation(rollout)
             copy_verdicts(self._run, directory.path, directory.scrubber)
         return directory
-
-    def _close_out(self, directory: RunDirectory, num_lines: Mapping[str, int]) -> None:
-        directory.write_manifest(self._rescored_manifest(num_lines))
-        aggregator = measure(directory.path, env=self._env)
-        directory.write_metrics(msgspec.json.encode(aggregator.metrics()))
-        self.warnings += aggregator.warnings
 
     def _rescored_manifest(self, num_lines: Mapping[str, int]) -> Manifest:
         return rescored_manifest(
@@ -483,12 +480,7 @@ class RescoringCounter:
             )
 
     def end(self) -> None:
-        """Fill in what takes all results: the means, and the effects where something changed.
-
-        Raises:
-            UsageError: A line is wrong, or an attempt was there twice.
-
-        """
+        """Fill in what takes all results: the means, and the effects where something changed."""
         report = self._report
         means = [scores.means() for _, scores in sorted(self._scores.items())]
         known = [one for one in means if one is not None]
@@ -709,12 +701,7 @@ class Repeats:
                 self._errors[f"{item.error.error_class}: {item.error.message}"] += 1
 
     def check(self) -> None:
-        """Look at the first repeat, before another is paid for.
-
-        Raises:
-            RunFileError: An attempt was there twice.
-
-        """
+        """Refuse a first repeat that has an attempt twice, before another is paid for."""
         for _, rewards in sorted(self._rewards.items()):
             rewards.by_task()
 

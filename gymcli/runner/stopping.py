@@ -261,12 +261,7 @@ class Budget:
         return f"{' and '.join(parts)} {'is' if self._max_tokens is None else 'are'} spent"
 
     def add_record(self, folder: Path, policy: RoleSource, roles: Mapping[str, RoleSource]) -> None:
-        """Count what earlier commands of a run spent, at the prices of today.
-
-        Raises:
-            RunFileError: A line is damaged.
-
-        """
+        """Count what earlier commands of a run spent, at the prices of today."""
         spent = spent_on_record(folder)
         sources = [(policy, spent.policy)]
         sources += [(roles[role], usage) for role, usage in spent.roles.items() if role in roles]
@@ -288,10 +283,6 @@ def spent_on_record(folder: Path) -> Spent:
 
     A conversation that waited for its score has several lines: one in generations.jsonl, one for
     each scoring that failed, one for its score. Each holds the tokens of the conversation again.
-
-    Raises:
-        RunFileError: A line is damaged.
-
     """
     spent = Spent(Usage(), {})
     played: dict[tuple[AttemptKey, float], dict[str, RoleUse]] = {}
@@ -324,32 +315,25 @@ def _num_tokens(usage: Usage) -> int:
 
 
 def check_prices(options: CollectOptions, roles: Mapping[str, RoleSource]) -> None:
-    """Refuse limits on money where nobody knows what a model costs.
-
-    Raises:
-        UsageError: The policy, or a role of a run with a budget, has no prices.
-
-    """
+    """Refuse limits on money where nobody knows what a model costs."""
     policy: RoleSource = options.endpoint or options.model
+    limited: list[tuple[str, str, RoleSource]] = []
     if options.max_episode_cost is not None:
-        _check_price("--max-episode-cost", "the model", policy)
+        limited.append(("--max-episode-cost", "model", policy))
     if options.max_cost is not None:
-        _check_price("--max-cost", "the model", policy)
-        for role, source in roles.items():
-            _check_price("--max-cost", f"the {role}", source)
-
-
-def _check_price(option: str, who: str, source: RoleSource) -> None:
-    if source == ORACLE:
-        return  # asks nobody
-    if isinstance(source, str):
-        raise UsageError(
-            f"{option}: the embedded model ({who}) has no prices; limit tokens instead"
-        )
-    if source.cost(Usage()) is None:
-        table = source.name or source.model
-        raise UsageError(
-            f"{option}: what {who} {source.model} costs is unknown; give its table in gym.toml "
-            f'prices of a million tokens: [models."{table}"] '
-            "prices = { prompt = ..., completion = ... }"
-        )
+        limited.append(("--max-cost", "model", policy))
+        limited += [("--max-cost", role, source) for role, source in roles.items()]
+    for option, who, source in limited:
+        if source == ORACLE:
+            continue  # asks nobody
+        if isinstance(source, str):
+            raise UsageError(
+                f"{option}: the embedded model (the {who}) has no prices; limit tokens instead"
+            )
+        if source.cost(Usage()) is None:
+            table = source.name or source.model
+            raise UsageError(
+                f"{option}: what the {who} {source.model} costs is unknown; give its table in "
+                f'gym.toml prices of a million tokens: [models."{table}"] '
+                "prices = { prompt = ..., completion = ... }"
+            )

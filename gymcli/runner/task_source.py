@@ -98,13 +98,7 @@ class TaskSource:
         self._copies, self._stamps_read = copies, stamps
 
     def rows(self) -> Iterator[TaskRow]:
-        """Yield the tasks of files that were read and checked before.
-
-        Raises:
-            TasksError: A row is no task any more.
-            UsageError: A file cannot be read.
-
-        """
+        """Yield the tasks of files that were checked; a row that is no task now is an error."""
         # To tell copies from other rows takes 30 MB for 200,000 tasks: not during the run, unless a
         # file was changed.
         copies = self._copies if self._stamps() == self._stamps_read else None
@@ -159,12 +153,7 @@ class TasksFile(NamedTuple):
 
 
 def named_file(task: str | Path) -> TasksFile:
-    """Return the file that is meant: the path, or the tasks that ship with an environment.
-
-    Raises:
-        TasksError: It is neither, or no regular file.
-
-    """
+    """Return the file that is meant: the path, or the tasks that ship with an environment."""
     path = Path(task)
     if path.is_file():
         return TasksFile(path, None)

@@ -255,12 +255,7 @@ def verify(
 
 
 def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
-    """Find the environments that a run or a file names, by their name.
-
-    Raises:
-        UsageError: One of them is not there; a file or a line is wrong.
-
-    """
+    """Find the environments that a run or a file names, by their name."""
     manifest = read_manifest(run) if run.is_dir() else None
     if manifest is not None:
         names = set(manifest.environments)
@@ -414,34 +409,26 @@ class _LoopRunner:
     def __init__(self) -> None:
         self._loop = new_event_loop()
         self._thread: ThreadPoolExecutor | None = None
-        self._task: asyncio.Task[object] | None = None
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine to its end; a KeyboardInterrupt cancels it, and is passed on."""
-        self._task = None
+        tasks: list[asyncio.Task[T]] = []
+
+        def driven() -> T:
+            tasks.append(self._loop.create_task(coroutine))
+            return drive(self._loop, tasks[0])
+
         try:
-            if self._thread is None:
-                return self._driven(coroutine)
-            return self._thread.submit(self._driven, coroutine).result()
+            return driven() if self._thread is None else self._thread.submit(driven).result()
         except KeyboardInterrupt:
-            self._cancel()
+            for task in tasks:
+                if self._thread is not None:
+                    self._loop.call_soon_threadsafe(task.cancel)
+                elif not task.done():
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        drive(self._loop, task)
             raise
-
-    def _driven(self, coroutine: Coroutine[object, object, T]) -> T:
-        task = self._loop.create_task(coroutine)
-        self._task = task
-        return drive(self._loop, task)
-
-    def _cancel(self) -> None:
-        task = self._task
-        if task is None or task.done():
-            return
-        if self._thread is not None:
-            self._loop.call_soon_threadsafe(task.cancel)
-            return
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            drive(self._loop, task)
 
     def __enter__(self) -> Self:
         with suppress(RuntimeError):
