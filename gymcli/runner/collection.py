@@ -101,7 +101,16 @@ class Collection:
     ) -> None:
         self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
-        self._engine = _engine_of(options)
+        self._engine: RayEngine | None = None
+        if options.engine == "ray":
+            from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
+
+            self._engine = RayEngine(
+                options.address,
+                options.num_workers,
+                env=options.env,
+                policy=policy_source(options),
+            )
         self.supervised = supervised
         self._notify = notify
         weights = parse_local(options.model)
@@ -493,16 +502,6 @@ async def collect(
             collection.finish(msgspec.json.encode(metrics), None if cause else time.time())
         if cause is not None:
             raise cause
-
-
-def _engine_of(options: CollectOptions) -> RayEngine | None:
-    """Return what runs the attempts, where that is not this process."""
-    if options.engine == "local":
-        return None
-    from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
-
-    policy = policy_source(options)
-    return RayEngine(options.address, options.num_workers, env=options.env, policy=policy)
 
 
 def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:

@@ -41,14 +41,7 @@ if TYPE_CHECKING:
     from gymcli.environment.tool import Task
     from gymcli.store.run_index import RunIndex
 
-__all__ = [
-    "ComparedLine",
-    "RunReading",
-    "index_run",
-    "measure",
-    "open_run",
-    "read_compared_lines",
-]
+__all__ = ["ComparedLine", "RunReading", "index_run", "measure", "open_run", "read_compared_lines"]
 
 
 _BLOCK_BYTES = 1 << 20

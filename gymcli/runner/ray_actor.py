@@ -196,7 +196,6 @@ class RayActor:
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
-        self._session: _Session | None = None
 
     def identify(self) -> tuple[str, str]:
         """Return the version of gymcli, and the host and process of this worker."""
@@ -205,20 +204,19 @@ class RayActor:
     def open(self, job: Job, verdicts: Sequence[tuple[str, Message]]) -> None:
         """Open the models, and wait for attempts; `verdicts` are known answers of judges."""
         self._session = _Session(job, verdicts)
-        self._run(self._session, self._session.open())
+        self._run(self._session.open())
 
     def step(self, orders: Orders) -> Report:
         """Take orders, work until something happens, and report it."""
-        assert self._session is not None, "a worker is opened first"
-        return self._run(self._session, self._session.step(orders))
+        return self._run(self._session.step(orders))
 
     def close(self) -> None:
         """Close what was opened."""
-        if self._session is not None:
-            self._run(self._session, self._session.close())
+        self._run(self._session.close())
         close(self._loop)
 
-    def _run(self, session: _Session, work: Coroutine[object, object, T]) -> T:
+    def _run(self, work: Coroutine[object, object, T]) -> T:
+        session = self._session
         if session.watchdog is not None:
             session.watchdog.arm()
         try:
@@ -264,7 +262,6 @@ class _Session:
         stack_file = self._stack.enter_context(os.fdopen(os.dup(2), "w"))
         self.watchdog = Watchdog(blocking_timeout=job.blocking_timeout, stack_file=stack_file)
         await self._stack.enter_async_context(self.watchdog)
-        spend = self._spend if job.counts_spending else None
         shared = await self._stack.enter_async_context(
             open_shared(
                 job.judges,
@@ -272,7 +269,7 @@ class _Session:
                 save=self._save,
                 stopping=self._stopping,
                 watchdog=self.watchdog,
-                spend=spend,
+                spend=self._spend if job.counts_spending else None,
             )
         )
         shared.workers.calls_before = job.calls_before

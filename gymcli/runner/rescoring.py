@@ -225,20 +225,12 @@ def _write(directory: RunDirectory, item: Rescored) -> None:
         directory.append_rollout_line(item.line)
         return
     directory.append_generation_line(item.line)
-    directory.append_failure(
-        Failure(
-            schema_version=SCHEMA_VERSION,
-            env=item.key.env,
-            task_id=item.key.task_id,
-            attempt=item.key.attempt,
-            error=ErrorRecord(
-                error_class=item.error.error_class,
-                phase="verify",
-                message=item.error.message,
-                frames=item.error.frames,
-            ),
-        )
+    said = item.error
+    error = ErrorRecord(
+        error_class=said.error_class, phase="verify", message=said.message, frames=said.frames
     )
+    key = msgspec.structs.asdict(item.key)
+    directory.append_failure(Failure(schema_version=SCHEMA_VERSION, **key, error=error))
 
 
 def _records(path: Path, kind: type[T]) -> Iterator[T]:
@@ -536,16 +528,9 @@ class RescoringCounter:
         for counts in (report, flips, flips.reasons.setdefault(reason, Flips())):
             counts.add(item, threshold)
         if len(report.changes) < _MAX_CHANGES:
-            report.changes.append(
-                RewardChange(
-                    env=key.env,
-                    task_id=key.task_id,
-                    attempt=key.attempt,
-                    old_reward=item.old_reward,
-                    new_reward=item.new_reward,
-                    reason=reason,
-                )
-            )
+            own, old, new = msgspec.structs.asdict(key), item.old_reward, item.new_reward
+            change = RewardChange(**own, old_reward=old, new_reward=new, reason=reason)
+            report.changes.append(change)
 
     def _add_failures(self, environments: Sequence[str]) -> None:
         if self._run.failures is None:
@@ -727,16 +712,11 @@ class Repeats:
                     spread = max(scored) - min(scored)
                     agreement.num_disagreeing += 1
                     agreement.largest_spread = max(agreement.largest_spread, spread)
+                    found = Disagreement(
+                        env=env, task_id=task_id, attempt=attempt, rewards=own, spread=spread
+                    )
                     if len(report.disagreements) < _MAX_DISAGREEMENTS:
-                        report.disagreements.append(
-                            Disagreement(
-                                env=env,
-                                task_id=task_id,
-                                attempt=attempt,
-                                rewards=own,
-                                spread=spread,
-                            )
-                        )
+                        report.disagreements.append(found)
             num_scored = agreement.num_rollouts - agreement.num_failed
             if num_scored:
                 agreement.agreement = 1.0 - agreement.num_disagreeing / num_scored

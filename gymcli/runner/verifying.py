@@ -361,10 +361,7 @@ async def _in_turn(
 
 
 async def _in_workers(
-    lines: Iterator[Line],
-    file: Path | None,
-    job: RescoreJob,
-    judges: Judges,
+    lines: Iterator[Line], file: Path | None, job: RescoreJob, judges: Judges
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore lines in workers, which read the file themselves where it holds just these lines."""
     async with Workers(scrubber=judges.scrubber()) as workers:
