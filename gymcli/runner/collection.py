@@ -32,7 +32,7 @@ from gymcli.errors import (
     boundary,
 )
 from gymcli.models.local_model import model_name, parse_local
-from gymcli.models.roles import check_missing
+from gymcli.models.roles import ModelPool, check_missing
 from gymcli.rollout.episode import EpisodeFailedError, play
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
@@ -105,11 +105,9 @@ class Collection:
         if options.engine == "ray":
             from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
 
+            policy = policy_source(options)
             self._engine = RayEngine(
-                options.address,
-                options.num_workers,
-                env=options.env,
-                policy=policy_source(options),
+                options.address, options.num_workers, env=options.env, policy=policy
             )
         self.supervised = supervised
         self._notify = notify
@@ -166,6 +164,8 @@ class Collection:
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have ended the process before this one; they are tried last."""
         self._shared: Shared | None = None
+        self._outages: RayEngine | ModelPool | None = self._engine
+        """Knows how often endpoints were gone."""
         self._stack = AsyncExitStack()
 
     @property
@@ -186,16 +186,12 @@ class Collection:
     @property
     def num_outages(self) -> int:
         """How often an endpoint was gone."""
-        if self._engine is not None:
-            return self._engine.num_outages
-        return 0 if self._shared is None else self._shared.roles.pool.num_outages
+        return 0 if self._outages is None else self._outages.num_outages
 
     @property
     def outage_seconds(self) -> float:
         """How long endpoints were gone, summed over all of them."""
-        if self._engine is not None:
-            return self._engine.outage_seconds
-        return 0.0 if self._shared is None else self._shared.roles.pool.outage_seconds
+        return 0.0 if self._outages is None else self._outages.outage_seconds
 
     @property
     def num_without_logprobs(self) -> int:
@@ -261,7 +257,9 @@ class Collection:
                     )
             await stack.enter_async_context(self.watchdog)
             self._shared = await self._open_shared(stack)
-            if self._engine is not None:
+            if self._engine is None:
+                self._outages = self._shared.roles.pool
+            else:
                 stack.push_async_callback(asyncio.to_thread, self._engine.close)
             self._writer.begin(self._started, is_unfinished=self.num_left > 0)
             self._stack = stack.pop_all()

@@ -155,10 +155,8 @@ def _plain(text: str) -> str:
 
 def unused(path: Path) -> Path:
     """Return the path, or where it exists the first unused one with a number behind it."""
-    if not path.exists():
-        return path
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(candidate for candidate in numbered if not candidate.exists())
+    return next(one for one in itertools.chain([path], numbered) if not one.exists())
 
 
 def new_manifest(

@@ -37,7 +37,7 @@ from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, i
 
 if TYPE_CHECKING:
     from gymcli.environment.contract import Environment
-    from gymcli.environment.registry import Found
+    from gymcli.environment.registry import Found, Registry
     from gymcli.environment.tool import Task
     from gymcli.store.run_index import RunIndex
 
@@ -317,11 +317,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
     given = run.reading.default_env
     is_given = given is not None and bool(recorded)
     if is_given or any(record.computes_metrics for record in recorded.values()):
-        from gymcli.environment.registry import Registry  # late: heavy
-
-        registry = Registry((given,) if given is not None else ())
-        if given is not None:
-            registry.find(given)
+        registry = _registry_with(given)
         for name, record in recorded.items():
             try:
                 found.append(registry.find(name))
@@ -338,11 +334,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
 
 
 def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
-    from gymcli.environment.registry import Registry
-
-    registry = Registry((reading.default_env,) if reading.default_env else ())
-    if reading.default_env is not None:
-        registry.find(reading.default_env)
+    registry = _registry_with(reading.default_env)
     found = {}
     for name in environment_names(file, reading):
         try:
@@ -350,6 +342,15 @@ def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
         except (UnknownNameError, EnvironmentImportError):
             continue
     return found
+
+
+def _registry_with(env: str | None) -> Registry:
+    from gymcli.environment.registry import Registry  # late: heavy
+
+    registry = Registry((env,) if env else ())
+    if env is not None:
+        registry.find(env)
+    return registry
 
 
 def index_run(path: Path, *, env: str | None = None) -> RunIndex:

@@ -26,7 +26,7 @@ from gymcli.store.merged_runs import (
     version_warnings,
 )
 from gymcli.store.rollout_files import ROLLOUTS
-from gymcli.store.run_directory import RunDirectory, check_unused, new_run_directory
+from gymcli.store.run_directory import check_unused, new_run_directory
 from gymcli.store.shards import Shard
 
 __all__ = ["Merging"]
@@ -77,7 +77,16 @@ class Merging:
         """
         check_unused(out)
         with new_run_directory(out, self._scrubber, keeps_unfinished=False) as directory:
-            self._write_lines(directory)
+            files: dict[str, LineAppender] = {}
+            lines = MergedLines(self._paths)
+            with ExitStack() as stack:
+                for name, data in lines.read():
+                    if name not in files:
+                        files[name] = LineAppender(directory.path / name, self._scrubber)
+                        stack.callback(files[name].close)
+                    files[name].append(data)
+            for text in lines.warnings:
+                self._warn(text)
             for run in self._runs:
                 if _record(run.path) != run:
                     raise RunDirectoryError(f"{run.path}: was written meanwhile; merge again")
@@ -94,18 +103,6 @@ class Merging:
                 f"gym collect, the same options without --shard, and --out {out}"
             )
         return metrics
-
-    def _write_lines(self, directory: RunDirectory) -> None:
-        files: dict[str, LineAppender] = {}
-        lines = MergedLines(self._paths)
-        with ExitStack() as stack:
-            for name, data in lines.read():
-                if name not in files:
-                    files[name] = LineAppender(directory.path / name, self._scrubber)
-                    stack.callback(files[name].close)
-                files[name].append(data)
-        for text in lines.warnings:
-            self._warn(text)
 
     def write_rollouts(self, file: BinaryIO) -> int:
         """Write their scored rollouts alone; return how many there are."""
