@@ -235,7 +235,7 @@ class ComparedLine(ScoredLine, kw_only=True, gc=False):
 
     schema_version: Annotated[int, msgspec.Meta(ge=1)]
     task_hash: str = ""
-    """Empty on rollouts of others: theirs does not tell what is the task from what is not."""
+    """Empty on rollouts of other programs, which do not say which fields are the task."""
     seed: int = 0
     group_size: int = 0
     env_version: str = ""
@@ -260,7 +260,7 @@ class ComparedLine(ScoredLine, kw_only=True, gc=False):
 def read_compared_lines(
     file: Path, reading: RolloutReading
 ) -> Iterator[list[ComparedLine | FailureLine]]:
-    """Yield the lines of a rollout file, some hundred at a time; they are there until the next."""
+    """Yield the lines of a rollout file, some hundred at a time; each list lasts until the next."""
     decoder = msgspec.json.Decoder(ComparedLine)
     for block in iterate_blocks(file, size=_BLOCK_BYTES):
         decoded = decode_block(block, decoder)

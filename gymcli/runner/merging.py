@@ -33,7 +33,7 @@ __all__ = ["Merging"]
 
 
 class Merging:
-    """The runs that are to be one, in this order; they are read and compared when it is made.
+    """Runs to be merged, in this order; they are read and compared when it is made.
 
     Raises:
         UsageError: One is no run, or is given twice.

@@ -328,7 +328,7 @@ _FACETS: tuple[tuple[DriftKind, str, Callable[[_Way], str]], ...] = (
     ("verifier", _SOURCE, lambda way: way.verifier_source),
     ("verifier", "group size", lambda way: way.env_version and str(way.group_size or 1)),
 )
-"""What must be alike; empty where a rollout does not say it, as those of others."""
+"""What must be alike; empty where a rollout, such as a foreign one, does not say it."""
 
 _T = TypeVar("_T", str, bytes, _Way)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +38,6 @@ from gymcli.types import (
 )
 
 __all__ = [
-    "FailedAttempts",
     "Plan",
     "ResumeState",
     "failed_attempts",
@@ -81,21 +79,6 @@ class ResumeState(NamedTuple):
         num = len(self.removed_ids)
         verb = "task is" if num == 1 else "tasks are"
         return f"{num} scored {verb} no longer in the files and not expected: {named}"
-
-
-def _broken_groups(
-    group_sizes: Counter[tuple[str, str]],
-    done: Mapping[tuple[str, str], Done],
-    pending: Mapping[AttemptKey, Waiting],
-    failed: AbstractSet[AttemptKey],
-) -> set[tuple[str, str]]:
-    broken = set()
-    for key in failed - pending.keys():
-        task = (key.env, key.task_id)
-        scored = done.get(task)
-        if group_sizes[task] and not (scored is not None and scored.has(key.attempt)):
-            broken.add(task)
-    return broken
 
 
 def _check_group(row: TaskRow, size: int, before: int) -> None:
@@ -141,22 +124,18 @@ class _FailedLine(RecordHead, kw_only=True):
     error: ErrorRecord
 
 
-class FailedAttempts(NamedTuple):
-    """Attempts whose last line in failures.jsonl says that they failed by themselves."""
+def failed_attempts(
+    folder: Path, *, only_crashed: bool = False
+) -> tuple[set[AttemptKey], set[AttemptKey]]:
+    """Return the attempts that failed by themselves, and those in which the process died.
 
-    failed: AbstractSet[AttemptKey] = frozenset()
-    """Of all classes; those that the end of a run cut off did not fail."""
-    crashed: AbstractSet[AttemptKey] = frozenset()
-    """Those during which the process of a run died."""
-
-
-def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttempts:
-    """Read which attempts failed by themselves; `only_crashed` leaves `failed` empty."""
+    `only_crashed` leaves the first set empty, which may be large.
+    """
     path = folder / FAILURES
     failed: set[AttemptKey] = set()
     crashed: set[AttemptKey] = set()
     if not path.is_file():
-        return FailedAttempts()
+        return failed, crashed
     for line in read_structs(path, msgspec.json.Decoder(_FailedLine)):
         key = line.key
         if line.error.error_class == CrashedAttemptError.__name__:
@@ -167,7 +146,7 @@ def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttemp
             failed.discard(key)
         elif not only_crashed:
             failed.add(key)
-    return FailedAttempts(failed, crashed)
+    return failed, crashed
 
 
 def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Manifest:
@@ -321,7 +300,7 @@ class Plan:
         pending = directory.pending(done)
         failed, crashed = failed_attempts(directory.path, only_crashed=not options.no_retry)
         if options.retry_crashed:
-            failed, crashed = failed - crashed, frozenset()
+            failed, crashed = failed - crashed, set()
         if not (done or pending or failed or crashed):
             return ResumeState()
         failed = failed | crashed
@@ -329,7 +308,11 @@ class Plan:
         removed = set(done)
         removed.difference_update(_unchanged_tasks(self._source.rows(), done, pending))
         sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
-        broken = _broken_groups(self.group_sizes, done, pending, failed)
+        broken = set()  # tasks whose attempts will not be scored, as one is not tried again
+        for key in failed - pending.keys():
+            task = (key.env, key.task_id)
+            if self.group_sizes[task] and not (task in done and done[task].has(key.attempt)):
+                broken.add(task)
         num_done: Counter[str] = Counter()
         waiting = []
         left_failed = set()
@@ -370,8 +353,8 @@ class Plan:
     ) -> Iterator[Attempt]:
         """Yield what is left to do: waiting conversations first, then everything not done.
 
-        Waiting conversations are read from the directory one by one. Without `takes`, which says
-        whether an attempt is to be played now, all are.
+        Waiting conversations are read from the directory one by one. `takes` says whether an
+        attempt is played now; without it all are.
         """
         left_out = set(state.left_failed)
         for waiting in state.waiting:

@@ -89,7 +89,7 @@ _MIN_RESERVE = 2
 """Attempts that a worker has beyond those under way, at least."""
 
 _MAX_DEATHS = 3
-"""What was with so many workers as they died has failed."""
+"""Deaths of its workers after which an attempt has failed."""
 _MIN_DEATHS_IN_A_ROW = 5
 
 _JOIN = """
@@ -396,7 +396,7 @@ def assignments_of(attempts: Iterable[Attempt]) -> Iterator[Assignment]:
 
 
 class Assignments:
-    """What is to be handed out: new attempts first, then those of workers that died."""
+    """The assignments that are left: new ones first, then those of workers that died."""
 
     def __init__(self, attempts: Iterable[Attempt]) -> None:
         self._new = assignments_of(attempts)
@@ -410,7 +410,7 @@ class Assignments:
         (self._alone if assignment.runs_alone else self._returned).append(assignment)
 
     def take(self) -> Assignment | None:
-        """Return the next that may run beside others, if any is left."""
+        """Return the next that may run while others do, if any is left."""
         if not self.has_ordinary:
             return None
         found, self._next = self._next, None

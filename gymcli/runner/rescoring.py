@@ -275,7 +275,7 @@ async def score_pending(
         return Pending()  # nothing waits: reading which attempts are done can be spared
     done = directory.done()
     waiting = directory.pending(done)
-    crashed = failed_attempts(run, only_crashed=True).crashed & waiting.keys() if waiting else ()
+    crashed = failed_attempts(run, only_crashed=True)[1] & waiting.keys() if waiting else ()
     waiting = {key: one for key, one in waiting.items() if key not in crashed}
     if not waiting:
         return Pending(num_crashed=len(crashed))

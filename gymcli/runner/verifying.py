@@ -226,14 +226,14 @@ def verify(
     """Rescore a run directory or a rollout file, ours or NeMo Gym's.
 
     Results come in the order of the lines; those of environments whose verifiers wait, for models
-    or for all attempts of a task, follow as they are there. What judges newly answer is appended to
-    the verdicts of a run directory.
+    or for all attempts of a task, follow as they come. New answers of judges are appended to the
+    verdicts of a run directory.
 
     Args:
         run: The directory or file.
         env: The environment of lines that name none, or one given as code.
         env_args: Options by environment name, as texts; they override those on record.
-        row_fields: Fields of task rows, for rollout files of others that lack them.
+        row_fields: Fields of task rows, for rollout files of other programs that lack them.
         roles: Models of roles, as of `gymcli.collect`.
         role_params: Request parameters of roles, as of `gymcli.collect`.
         keeps_lines: Return every line with its new score.
