@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from operator import attrgetter
 from pathlib import Path
@@ -103,7 +104,13 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
     is_known = manifest is not None or failures is not None
     file = rollouts_file(path) if has_scored or not is_known else None
     reading = RolloutReading(str(file), env)
-    known = {} if file is None or manifest is not None else _looked_up(file, reading)
+    known: dict[str, Found] = {}
+    if file is not None and manifest is None:
+        registry = _registry_with(env)
+        for name in environment_names(file, reading):
+            # One that is not here leaves its facts unknown.
+            with suppress(UnknownNameError, EnvironmentImportError):
+                known[name] = registry.find(name)
     if manifest is not None:
         recorded = manifest.environments.items()
         facts = {name: _facts_of(record, record.num_expected) for name, record in recorded}
@@ -331,17 +338,6 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
         if one.environment.computes_metrics()
     }
     return own, warnings
-
-
-def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
-    registry = _registry_with(reading.default_env)
-    found = {}
-    for name in environment_names(file, reading):
-        try:
-            found[name] = registry.find(name)
-        except (UnknownNameError, EnvironmentImportError):
-            continue
-    return found
 
 
 def _registry_with(env: str | None) -> Registry:
