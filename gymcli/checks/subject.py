@@ -27,8 +27,7 @@ from gymcli.models.roles import declared_roles
 from gymcli.rollout.episode import EpisodeFailedError, EpisodePlan, Policy, play
 from gymcli.rollout.scoring import Workers, score, score_group
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.survey import survey
-from gymcli.runner.task_source import TaskSource
+from gymcli.runner.task_source import TaskSource, survey
 from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 
 __all__ = [

@@ -35,7 +35,7 @@ from gymcli.runner.run_options import AddressOption, EngineOption, WorkersOption
 if TYPE_CHECKING:
     from gymcli.runner.judges import Judges
     from gymcli.runner.ray_driver import RayEngine
-    from gymcli.runner.rescoring_report import (
+    from gymcli.runner.rescoring import (
         EnvironmentFlips,
         Flips,
         RepeatReport,

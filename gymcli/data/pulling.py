@@ -20,7 +20,7 @@ import msgspec
 from gymcli.data.maps import RowMap, read_map
 from gymcli.data.output import compressing, replacing
 from gymcli.errors import MissingPackageError, RunError, TasksError, UsageError
-from gymcli.runner.survey import Problems
+from gymcli.runner.task_source import Problems
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import (
     MAX_LINE_BYTES,

@@ -23,8 +23,7 @@ from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import EpisodeError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.survey import Problems, row_problems
-from gymcli.runner.task_source import TaskSource, named_file
+from gymcli.runner.task_source import Problems, TaskSource, named_file, row_problems
 from gymcli.store.task_row import Hints, PromptTemplate, TaskReading
 from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
 from gymcli.types import JSONObject, TaskRow

@@ -59,23 +59,24 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
 
     def with_outage_deadline(self) -> Self:
         """Return these options with the deadline set on every endpoint, where there is one."""
-        seconds = self.outage_deadline
-        if seconds is None:
+        if self.outage_deadline is None:
             return self
-        return self.model_copy(
-            update={
-                "endpoint": _with_deadline(self.endpoint, seconds),
-                "roles": {role: _with_deadline(one, seconds) for role, one in self.roles.items()},
-                "default_roles": {
-                    role: _with_deadline(one, seconds) for role, one in self.default_roles.items()
-                },
-            }
+        deadline = {"outage_deadline": self.outage_deadline}
+
+        def changed(source: T) -> T:
+            return source.model_copy(update=deadline) if isinstance(source, Endpoint) else source
+
+        roles, default_roles = (
+            {role: changed(source) for role, source in sources.items()}
+            for sources in (self.roles, self.default_roles)
         )
+        endpoint = changed(self.endpoint)
+        update = {"endpoint": endpoint, "roles": roles, "default_roles": default_roles}
+        return self.model_copy(update=update)
 
     @field_validator("*")
     @classmethod
     def _check_as_command_line(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse what the command-line option of this name refuses."""
         metadata = cls.model_fields[info.field_name or ""].metadata
         option = next((one for one in metadata if isinstance(one, OptionInfo)), None)
         if option is None or value is None:
@@ -103,10 +104,3 @@ class CollectOptions(BaseModel, RunOptions, RowOptions):
         if self.endpoint is not None and self.endpoint.model != self.model:
             raise ValueError(f"the endpoint is one of {self.endpoint.model}, not of {self.model}")
         return self
-
-
-def _with_deadline(source: T, seconds: float) -> T:
-    """Return an endpoint with this outage deadline; a name as it is."""
-    if not isinstance(source, Endpoint):
-        return source
-    return source.model_copy(update={"outage_deadline": seconds})

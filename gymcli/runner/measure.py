@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,7 +21,7 @@ from gymcli.metrics.scored_lines import (
     OwnMetrics,
     ScoredLine,
 )
-from gymcli.metrics.slicing import FieldValues, field_of
+from gymcli.metrics.slicing import field_of
 from gymcli.store.lines import Block, decode_block, iterate_blocks
 from gymcli.store.manifest import EnvironmentRecord, Manifest, read_manifest
 from gymcli.store.rollout_files import (
@@ -36,16 +37,23 @@ from gymcli.store.rollout_files import (
 from gymcli.types import JSON_ERRORS, LARGEST, ErrorRecord, Rollout, Verifier, is_other_source
 
 if TYPE_CHECKING:
-    from gymcli.environment.registry import Found
+    from gymcli.environment.contract import Environment
+    from gymcli.environment.registry import Found, Registry
+    from gymcli.environment.tool import Task
     from gymcli.store.run_index import RunIndex
 
-__all__ = ["RunReading", "index_run", "measure", "measured", "open_run"]
+__all__ = ["ComparedLine", "RunReading", "index_run", "measure", "open_run", "read_compared_lines"]
 
 
-_LINES_AT_A_TIME = 512
-"""Lines that are counted together; each as an object takes about 500 bytes until then."""
+_BLOCK_BYTES = 1 << 20
+"""Read at a time: some hundred lines, which are counted together."""
 _source = attrgetter("env", "verifier.version", "verifier.source_hash")
-"""Returns the environment of a line, and the version and the source that scored it."""
+
+
+_NOTHING = msgspec.Raw(b"")
+_SCORING_ROLES = frozenset({"judge", "reward"})
+"""Roles that have no hand in the prompt."""
+L = TypeVar("L", bound=ScoredLine)
 
 
 class _Line(ScoredLine, gc=False):
@@ -54,20 +62,11 @@ class _Line(ScoredLine, gc=False):
     schema_version: Annotated[int, msgspec.Meta(ge=1)]
     verifier: Verifier = msgspec.field(default_factory=Verifier)
 
-    def take_row(self) -> Mapping[str, object]:
-        """Return the task row, as far as it was asked for."""
-        return {}
-
 
 class _TaskLine(_Line, gc=False):
-    """The same with its task row, of which the fields are looked at later, and few."""
+    """The same with its task row, of which few fields are looked at, and before the next block."""
 
     task: dict[str, msgspec.Raw] = {}
-
-    def take_row(self) -> Mapping[str, object]:
-        """Return the task row once: it is there until the next block is read."""
-        row, self.task = self.task, {}
-        return row
 
 
 class RunReading(NamedTuple):
@@ -76,11 +75,9 @@ class RunReading(NamedTuple):
     manifest: Manifest | None
     """None for a bare file."""
     facts: dict[str, EnvironmentFacts]
-    """What is known of each environment."""
     rollouts: Path | None
     """Its file; None where nothing is scored yet."""
     failures: Path | None
-    """Their file, where there is one."""
     reading: RolloutReading
     """How the lines are understood."""
     found: dict[str, Found]
@@ -95,37 +92,38 @@ class RunReading(NamedTuple):
 def open_run(path: Path, *, env: str | None = None) -> RunReading:
     """Look at a run directory, or at a rollout file of ours or of NeMo Gym.
 
-    Args:
-        path: The directory, or a bare file, of which expected counts and failures are unknown.
-        env: The environment of lines that name none.
+    Of a bare file expected counts and failures are unknown; `env` is that of lines that name none.
 
     Raises:
         UsageError: The path is wrong; of a bare file also one of its lines.
 
     """
     manifest = read_manifest(path) if path.is_dir() else None
-    failures = path / FAILURES if path.is_dir() and (path / FAILURES).is_file() else None
+    failures = path / FAILURES if (path / FAILURES).is_file() else None
     has_scored = path.is_file() or (path / ROLLOUTS).is_file()
-    if not has_scored and (manifest is not None or failures is not None):
-        file = None
-    else:
-        file = rollouts_file(path)
+    is_known = manifest is not None or failures is not None
+    file = rollouts_file(path) if has_scored or not is_known else None
     reading = RolloutReading(str(file), env)
-    known = {} if file is None or manifest is not None else _looked_up(file, reading)
+    known: dict[str, Found] = {}
+    if file is not None and manifest is None:
+        registry = _registry_with(env)
+        for name in environment_names(file, reading):
+            # One that is not here leaves its facts unknown.
+            with suppress(UnknownNameError, EnvironmentImportError):
+                known[name] = registry.find(name)
     if manifest is not None:
-        facts = {name: _recorded(record) for name, record in manifest.environments.items()}
+        recorded = manifest.environments.items()
+        facts = {name: _facts_of(record, record.num_expected) for name, record in recorded}
     else:
-        facts = {found.name: _declared(found) for found in known.values()}
+        facts = {found.name: _facts_of(found.environment) for found in known.values()}
     return RunReading(manifest, facts, file, failures, reading, known)
 
 
 def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Aggregator:
     """Count what a run directory says, or a rollout file of ours or of NeMo Gym.
 
-    Args:
-        path: The directory, or a bare file, of which expected counts and failures are unknown.
-        env: The environment of lines that name none; its code, where it has metrics of its own.
-        by: Fields of the task rows to slice the numbers by.
+    `env` is the environment of lines that name none, or the code of one that has metrics of its
+    own; `by` are fields of the task rows to slice the numbers by.
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
@@ -147,45 +145,46 @@ def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Ag
 def _add_lines(
     aggregator: Aggregator, file: Path, run: RunReading
 ) -> Counter[tuple[str, str, str]]:
-    """Add what a rollout file says; of lines of ours only what is counted is decoded.
-
-    Returns:
-        How many lines of each environment each version and source of a verifier scored.
-
-    """
+    """Add a rollout file; return how many lines each version and source of a verifier scored."""
     sources: Counter[tuple[str, str, str]] = Counter()
     fields, names = aggregator.fields, run.names
     decoder: msgspec.json.Decoder[_Line]
     decoder = msgspec.json.Decoder(_TaskLine if fields else _Line)
-    waiting: list[ScoredLine] = []
-    values: list[FieldValues] = []
-    for block in iterate_blocks(file):
+    for block in iterate_blocks(file, size=_BLOCK_BYTES):
+        scored: list[ScoredLine] = []
+        rows: list[Mapping[str, object]] = []
         decoded = decode_block(block, decoder)
         if decoded is not None:
-            waiting += decoded
+            scored += decoded
             sources.update(map(_source, decoded))
-            if fields:
-                values += [_field_values(line.take_row(), fields) for line in decoded]
+            rows = [line.task for line in decoded if isinstance(line, _TaskLine)]
         else:
-            for line, row in _one_by_one(block, file, run.reading, decoder):
-                of_line = _field_values(row, fields)
-                if isinstance(line, _Line):
-                    sources[_source(line)] += 1
+            for found, place in _one_by_one(block, file, run.reading, decoder):
+                line: ScoredLine | FailureLine
+                row: Mapping[str, object] = {}
+                if isinstance(found, Rollout):
+                    line, row = _measured(found, place), found.task
+                else:
+                    line = found
+                    sources[_source(found)] += 1
+                    if isinstance(found, _TaskLine):
+                        row = found.task
                 if isinstance(line, ScoredLine):
-                    waiting.append(line)
-                    values += [of_line] if fields else []
+                    scored.append(line)
+                    rows += [row] if fields else []
                 else:
                     line.env = names.get(line.env, line.env)
-                    aggregator.add_failure(line, of_line if fields else None)
-        if len(waiting) >= _LINES_AT_A_TIME:
-            _add_scored(aggregator, waiting, values, names)
-            waiting, values = [], []
-    _add_scored(aggregator, waiting, values, names)
+                    values = [field_of(row, field) for field in fields]
+                    aggregator.add_failure(line, values if fields else None)
+        if names:
+            for one in scored:
+                one.env = names.get(one.env, one.env)
+        values_of_rows = [[field_of(row, field) for field in fields] for row in rows]
+        aggregator.add_scored_lines(scored, values_of_rows)
     return sources
 
 
 def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterator[str]:
-    """Yield a warning for each environment whose lines were scored by different code."""
     by_version: dict[tuple[str, str], dict[str, int]] = {}
     for (env, version, source_hash), count in sources.items():
         by_version.setdefault((env, version), {})[source_hash] = count
@@ -198,45 +197,20 @@ def _mixed_sources(sources: Counter[tuple[str, str, str]], path: Path) -> Iterat
             )
 
 
-def _add_scored(
-    aggregator: Aggregator,
-    lines: list[ScoredLine],
-    values: list[FieldValues],
-    names: Mapping[str, str],
-) -> None:
-    if names:
-        for line in lines:
-            line.env = names.get(line.env, line.env)
-    aggregator.add_scored_lines(lines, values)
-
-
-def _field_values(row: Mapping[str, object], fields: Sequence[str]) -> FieldValues:
-    return [field_of(row, field) for field in fields]
-
-
 def _one_by_one(
-    block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[_Line]
-) -> Iterator[tuple[ScoredLine | FailureLine, Mapping[str, object]]]:
-    """Yield lines that could not be decoded together, each with its task row."""
+    block: Block, file: Path, reading: RolloutReading, decoder: msgspec.json.Decoder[L]
+) -> Iterator[tuple[L | Rollout, str]]:
+    """Yield lines that could not be decoded together, with their place; others' as rollouts."""
     for line in without_torn(block.lines(file)):
+        place = f"{file}:{line.number}"
         try:
-            scored = decoder.decode(line.data)
+            yield decoder.decode(line.data), place
         except JSON_ERRORS:
-            scored = None
-        if scored is not None:
-            yield scored, scored.take_row()
-            continue
-        rollout = decode_rollout(line.number, line.data, reading)
-        yield measured(rollout, f"{file}:{line.number}"), rollout.task
+            yield decode_rollout(line.number, line.data, reading), place
 
 
-def measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
-    """Return the numbers of a rollout of others; where their verifier failed it counts as failed.
-
-    Raises:
-        RunFileError: It has no reward, or numbers that are too large.
-
-    """
+def _measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
+    """Return the numbers of a foreign rollout; where its verifier failed it counts as failed."""
     env, task_id, attempt = rollout.env, rollout.task_id, rollout.attempt
     reason = rollout.details.get("reason")
     if rollout.reward is None and isinstance(reason, str):
@@ -263,21 +237,78 @@ def measured(rollout: Rollout, place: str) -> ScoredLine | FailureLine:
     )
 
 
-def _recorded(record: EnvironmentRecord) -> EnvironmentFacts:
-    return EnvironmentFacts(
-        max_reward=record.max_reward,
-        pass_threshold=record.pass_threshold,
-        can_be_negative=record.max_reward is None,
-        num_expected=record.num_expected,
+class ComparedLine(ScoredLine, kw_only=True, gc=False):
+    """A scored line with what says how it came to be; what is seldom looked at stays undecoded."""
+
+    schema_version: Annotated[int, msgspec.Meta(ge=1)]
+    task_hash: str = ""
+    """Empty on rollouts of other programs, which do not say which fields are the task."""
+    seed: int = 0
+    group_size: int = 0
+    env_version: str = ""
+    env_options: msgspec.Raw = _NOTHING
+    task: msgspec.Raw = _NOTHING
+    messages: list[msgspec.Raw] = []
+    num_prompt_messages: int = 0
+    tools: msgspec.Raw = _NOTHING
+    model: str = ""
+    sampling: msgspec.Raw = _NOTHING
+    verifier: Verifier = msgspec.field(default_factory=Verifier)
+
+    @property
+    def prompt_hash(self) -> int:
+        """A number for prompt and tools in this process; 0 where a model had a hand in them."""
+        if self.role_usage and not _SCORING_ROLES.issuperset(self.role_usage):
+            return 0
+        prompt = [*map(bytes, self.messages[: self.num_prompt_messages]), bytes(self.tools)]
+        return hash(tuple(prompt)) or 1
+
+
+def read_compared_lines(
+    file: Path, reading: RolloutReading
+) -> Iterator[list[ComparedLine | FailureLine]]:
+    """Yield the lines of a rollout file, some hundred at a time; each list lasts until the next."""
+    decoder = msgspec.json.Decoder(ComparedLine)
+    for block in iterate_blocks(file, size=_BLOCK_BYTES):
+        decoded = decode_block(block, decoder)
+        if decoded is not None:
+            yield list(decoded)
+            continue
+        yield [
+            _of_others(found, place) if isinstance(found, Rollout) else found
+            for found, place in _one_by_one(block, file, reading, decoder)
+        ]
+
+
+def _of_others(rollout: Rollout, place: str) -> ComparedLine | FailureLine:
+    found = _measured(rollout, place)
+    if isinstance(found, FailureLine):
+        return found
+    return ComparedLine(
+        **msgspec.structs.asdict(found),
+        schema_version=rollout.schema_version,
+        task=_raw(rollout.task),
+        messages=[_raw(message) for message in rollout.messages],
+        num_prompt_messages=rollout.num_prompt_messages,
+        tools=_raw(rollout.tools),
+        model=rollout.model,
+        sampling=_raw(rollout.sampling),
     )
 
 
-def _declared(found: Found) -> EnvironmentFacts:
-    environment = found.environment
+def _raw(value: object) -> msgspec.Raw:
+    """Encode as the line of a run would have it; what is empty is left out there."""
+    return msgspec.Raw(msgspec.json.encode(value)) if value else _NOTHING
+
+
+def _facts_of(
+    said: EnvironmentRecord | type[Environment[Task]], num_expected: int | None = None
+) -> EnvironmentFacts:
     return EnvironmentFacts(
-        max_reward=environment.max_reward,
-        pass_threshold=environment.pass_threshold,
-        can_be_negative=environment.max_reward is None,
+        max_reward=said.max_reward,
+        pass_threshold=said.pass_threshold,
+        can_be_negative=said.max_reward is None,
+        num_expected=num_expected,
     )
 
 
@@ -293,11 +324,7 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
     given = run.reading.default_env
     is_given = given is not None and bool(recorded)
     if is_given or any(record.computes_metrics for record in recorded.values()):
-        from gymcli.environment.registry import Registry  # late: heavy
-
-        registry = Registry((given,) if given is not None else ())
-        if given is not None:
-            registry.find(given)
+        registry = _registry_with(given)
         for name, record in recorded.items():
             try:
                 found.append(registry.find(name))
@@ -313,31 +340,21 @@ def _own_metrics(run: RunReading) -> tuple[dict[str, OwnMetrics], list[str]]:
     return own, warnings
 
 
-def _looked_up(file: Path, reading: RolloutReading) -> dict[str, Found]:
-    """Find the environments that lines name; one that is not here leaves its facts unknown."""
-    from gymcli.environment.registry import Registry
+def _registry_with(env: str | None) -> Registry:
+    from gymcli.environment.registry import Registry  # late: heavy
 
-    registry = Registry((reading.default_env,) if reading.default_env else ())
-    if reading.default_env is not None:
-        registry.find(reading.default_env)
-    found = {}
-    for name in environment_names(file, reading):
-        try:
-            found[name] = registry.find(name)
-        except (UnknownNameError, EnvironmentImportError):
-            continue
-    return found
+    registry = Registry((env,) if env else ())
+    if env is not None:
+        registry.find(env)
+    return registry
 
 
 def index_run(path: Path, *, env: str | None = None) -> RunIndex:
     """Return the index of a run directory or rollout file, ours or NeMo Gym's; to be closed.
 
     The reward from which an attempt passes comes from the run's manifest, else from its
-    environment; it is unknown for an environment that is not installed here.
-
-    Args:
-        path: The directory or file.
-        env: The environment of lines that name none.
+    environment; it is unknown for an environment that is not installed here. `env` is that of
+    lines that name none.
 
     Raises:
         UsageError: There is no such run, it is compressed, or a line of it is wrong.
@@ -355,9 +372,6 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
             if name == env:
                 raise
             return name, EnvironmentFacts()
-        environment = found.environment
-        return found.name, EnvironmentFacts(
-            max_reward=environment.max_reward, pass_threshold=environment.pass_threshold
-        )
+        return found.name, _facts_of(found.environment)
 
     return RunIndex(path, env, facts_of=facts_of)

@@ -26,19 +26,14 @@ from gymcli.store.merged_runs import (
     version_warnings,
 )
 from gymcli.store.rollout_files import ROLLOUTS
-from gymcli.store.run_directory import RunDirectory, check_unused, new_run_directory
+from gymcli.store.run_directory import check_unused, new_run_directory
 from gymcli.store.shards import Shard
 
 __all__ = ["Merging"]
 
 
 class Merging:
-    """The runs that are to be one, read and compared when it is made.
-
-    Args:
-        runs: Run directories; their attempts come in this order.
-        warn: Takes what the user should know.
-        scrubber: Takes secrets out of what is written.
+    """Runs to be merged, in this order; they are read and compared when it is made.
 
     Raises:
         UsageError: One is no run, or is given twice.
@@ -58,7 +53,10 @@ class Merging:
         self._warn = warn
         self._scrubber = scrubber
         self._paths = list(runs)
-        _check_different(runs)
+        seen: dict[Path, Path] = {}
+        for path in runs:
+            if seen.setdefault(path.resolve(), path) is not path:
+                raise UsageError(f"{path}: is given twice; give each run once")
         self._runs = [_record(path) for path in runs]
         check_mergeable(self._runs)
         for text in version_warnings(self._runs):
@@ -69,11 +67,7 @@ class Merging:
             warn(f"{len(missing)} {what} missing, whose attempts are expected: {named}")
 
     def write_run(self, out: Path, *, env: str | None = None) -> RunMetrics:
-        """Write all of them as one run, which is there once it is whole; give its numbers.
-
-        Args:
-            out: Its directory.
-            env: The code of an environment that has numbers of its own.
+        """Write all of them as one run, which is there once it is whole; return its numbers.
 
         Raises:
             UsageError: `out` is there already, `env` is not, or a line of a run is wrong.
@@ -83,8 +77,19 @@ class Merging:
         """
         check_unused(out)
         with new_run_directory(out, self._scrubber, keeps_unfinished=False) as directory:
-            self._write_lines(directory)
-            self._check_unchanged()
+            files: dict[str, LineAppender] = {}
+            lines = MergedLines(self._paths)
+            with ExitStack() as stack:
+                for name, data in lines.read():
+                    if name not in files:
+                        files[name] = LineAppender(directory.path / name, self._scrubber)
+                        stack.callback(files[name].close)
+                    files[name].append(data)
+            for text in lines.warnings:
+                self._warn(text)
+            for run in self._runs:
+                if _record(run.path) != run:
+                    raise RunDirectoryError(f"{run.path}: was written meanwhile; merge again")
             directory.write_manifest(merged_manifest(self._runs))
             aggregator = measure(directory.path, env=env)
             metrics = aggregator.metrics()
@@ -99,33 +104,8 @@ class Merging:
             )
         return metrics
 
-    def _check_unchanged(self) -> None:
-        """Refuse runs that somebody went on with after they were compared."""
-        for run in self._runs:
-            if _record(run.path) != run:
-                raise RunDirectoryError(f"{run.path}: was written meanwhile; merge again")
-
-    def _write_lines(self, directory: RunDirectory) -> None:
-        files: dict[str, LineAppender] = {}
-        lines = MergedLines(self._paths)
-        with ExitStack() as stack:
-            for name, data in lines.read():
-                if name not in files:
-                    files[name] = LineAppender(directory.path / name, self._scrubber)
-                    stack.callback(files[name].close)
-                files[name].append(data)
-        for text in lines.warnings:
-            self._warn(text)
-
     def write_rollouts(self, file: BinaryIO) -> int:
-        """Write their scored rollouts alone; give how many there are.
-
-        Raises:
-            UsageError: A line of a run is wrong.
-            RunMismatchError: Two runs have the same attempt.
-            RunDirectoryError: A run is being written.
-
-        """
+        """Write their scored rollouts alone; return how many there are."""
         num_rollouts = 0
         lines = MergedLines(self._paths)
         for line in lines.read((ROLLOUTS,)):
@@ -136,16 +116,7 @@ class Merging:
         return num_rollouts
 
 
-def _check_different(runs: Sequence[Path]) -> None:
-    seen: dict[Path, Path] = {}
-    for path in runs:
-        before = seen.setdefault(path.resolve(), path)
-        if before is not path:
-            raise UsageError(f"{path}: is given twice; give each run once")
-
-
 def _record(path: Path) -> RunRecord:
-    """Read what a run says of itself, while nobody writes it."""
     if not path.is_dir():
         raise UsageError(f"{path}: is no run directory; gym merge takes runs of gym collect")
     with shared_run_lock(path):

@@ -1,4 +1,4 @@
-"""Two runs read and compared task by task."""
+"""Two runs compared: task by task, and how each was made."""
 
 from __future__ import annotations
 
@@ -6,42 +6,52 @@ import math
 import re
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from gymcli.errors import RunError, RunMismatchError, UsageError
 from gymcli.metrics.aggregate import Aggregator
-from gymcli.metrics.comparison_results import Comparison, Drift, RunSide
+from gymcli.metrics.comparison_results import Comparison, Drift, DriftKind, RunSide, Setting
 from gymcli.metrics.paired_differences import Measure, PairedAttempts, parse_measure
 from gymcli.metrics.run_comparison import Rule, compare, doubts
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.metrics.slicing import field_of, slice_name
-from gymcli.runner.measure import open_run
-from gymcli.runner.provenance import (
-    ComparedLine,
-    RunProvenance,
-    drift_of,
-    read_compared_lines,
-    settings,
-    unknown,
-)
+from gymcli.runner.measure import ComparedLine, open_run, read_compared_lines
+from gymcli.store.manifest import Manifest
 from gymcli.store.rollout_files import read_structs
-from gymcli.types import JSON_ERRORS
+from gymcli.types import JSON_ERRORS, JSONObject, canonical_json, is_other_source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TaskContents", "TaskDrift", "compare_runs", "task_drift"]
+__all__ = [
+    "RunProvenance",
+    "TaskContents",
+    "TaskDrift",
+    "compare_runs",
+    "drift_of",
+    "settings",
+    "task_drift",
+    "unknown",
+]
 
 _NUM_NAMED = 3
 _HIGHEST_LEVEL = 0.999999
 _HASH = re.compile(r"[0-9a-f]{16}")
 _MASK = (1 << 64) - 1
 _NEVER = (1 << 63) - 1
+_MAX_KEPT = 8
+"""Ways of making rollouts that are kept of each kind; in a sound run there are one or two."""
+_SEVERAL = "several"
+_PROMPTING = {"prompt": "prompt template", "emulate_tools": "emulated tools"}
+"""Keys of a run's identity that say what the model is shown."""
+_NOT_SETTINGS = (*_PROMPTING, "environments", "roles", "repeats", "model", "params")
+"""Keys of a run's identity that are compared in another way."""
 
 
 def compare_runs(
@@ -57,15 +67,9 @@ def compare_runs(
 ) -> Comparison:
     """Compare run B with run A: directories, or rollout files of ours or of NeMo Gym.
 
-    Args:
-        a: The run that is compared with, such as a baseline.
-        b: The run that is judged.
-        metric: What of a task is compared, by the names that gates use.
-        rule: The margin, the level and how the verdict follows.
-        by: Fields of the task rows to slice by.
-        env: The environment of lines that name none.
-        allow_drift: Compare runs all the same that were not made alike.
-        with_tasks: Whether every task is given as well.
+    `metric` has a name that gates use, `rule` the margin and the level; `by` are fields of the task
+    rows to slice by, `env` the environment of lines that name none. Runs that were not made alike
+    are compared where `allow_drift`, and every task is told where `with_tasks`.
 
     Raises:
         RunMismatchError: What must be alike is not, and `allow_drift` is not given.
@@ -100,7 +104,11 @@ def compare_runs(
                 "seeds: whether these are the cause is not known"
             )
     if drift and not allow_drift:
-        raise RunMismatchError(_refusal(a, b, drift))
+        found = "\n".join(f"  {one}" for one in drift)
+        raise RunMismatchError(
+            f"A ({a}) and B ({b}) were not made alike, so that not the model alone may make a "
+            f"difference; --allow-drift compares them all the same:\n{found}"
+        )
     comparison = compare(
         list(reader.pairs.values()),
         a=first.side,
@@ -120,13 +128,10 @@ def compare_runs(
 
 
 class _ReadRun(NamedTuple):
-    """One run, without its attempts."""
-
     side: RunSide
     facts: dict[str, EnvironmentFacts]
     provenance: RunProvenance
     contents: dict[str, TaskContents]
-    """By environment."""
 
 
 class _RunReader:
@@ -139,13 +144,6 @@ class _RunReader:
         self._level = level
 
     def read(self, path: Path, env: str | None, *, is_a: bool) -> _ReadRun:
-        """Read a run, as A or as B.
-
-        Raises:
-            RunError: It has no score.
-            UsageError: The path or a line is wrong.
-
-        """
         run = open_run(path, env=env)
         provenance = RunProvenance(str(path), run.manifest)
         contents: dict[str, TaskContents] = {}
@@ -186,7 +184,6 @@ class _RunReader:
         return _ReadRun(side, run.facts, provenance, contents)
 
     def _add(self, lines: Sequence[ComparedLine], contents: TaskContents, *, is_a: bool) -> None:
-        """Add lines of one environment."""
         env = lines[0].env
         if env not in self.pairs:
             self.pairs[env] = PairedAttempts(env, len(self._fields))
@@ -279,14 +276,12 @@ def task_drift(a: TaskContents, b: TaskContents) -> TaskDrift:
 
 
 def _named(ids: Sequence[str], what: str) -> str:
-    """Return how many tasks these are and the first of their ids, in words."""
     more = ", ..." if len(ids) > _NUM_NAMED else ""
     has = "task has" if len(ids) == 1 else "tasks have"
     return f"{len(ids):,} {has} {what} ({', '.join(sorted(ids)[:_NUM_NAMED])}{more})"
 
 
 def _slice(task: msgspec.Raw, field: str) -> str:
-    """Return the value that a task has of a field, as the name of a slice."""
     try:
         row = msgspec.json.decode(task, type=dict[str, msgspec.Raw]) if bytes(task) else {}
     except JSON_ERRORS as error:
@@ -295,7 +290,6 @@ def _slice(task: msgspec.Raw, field: str) -> str:
 
 
 def _checked(rule: Rule) -> Rule:
-    """Refuse what is no margin and no level."""
     if rule.margin is not None and not (math.isfinite(rule.margin) and rule.margin >= 0.0):
         raise UsageError(f"--margin {rule.margin:g}: must be a number from 0 on")
     if not 0.5 < rule.level <= _HIGHEST_LEVEL:
@@ -305,17 +299,7 @@ def _checked(rule: Rule) -> Rule:
     return rule
 
 
-def _refusal(a: Path, b: Path, drift: Sequence[Drift]) -> str:
-    """Name what differs, a line each, and the way out."""
-    found = "\n".join(f"  {one}" for one in drift)
-    return (
-        f"A ({a}) and B ({b}) were not made alike, so that not the model alone may make a "
-        f"difference; --allow-drift compares them all the same:\n{found}"
-    )
-
-
 def _nothing_shared(a: Path, b: Path, comparison: Comparison) -> str:
-    """Return why there is nothing to compare."""
     unmatched = comparison.unmatched
     if unmatched.num_too_few_attempts:
         return (
@@ -326,3 +310,195 @@ def _nothing_shared(a: Path, b: Path, comparison: Comparison) -> str:
         f"{a} and {b} share no task: there is {unmatched.only_a[0]} in the one and "
         f"{unmatched.only_b[0]} in the other; runs of the same tasks can be compared"
     )
+
+
+class _Way(NamedTuple):
+    env_version: str
+    env_options: bytes
+    group_size: int
+    verifier_version: str
+    verifier_source: str
+
+
+_SOURCE = "verifier source"
+_FACETS: tuple[tuple[DriftKind, str, Callable[[_Way], str]], ...] = (
+    ("environment", "version", lambda way: way.env_version),
+    ("options", "options", lambda way: way.env_version and _canonical(way.env_options)),
+    ("verifier", "verifier version", lambda way: way.verifier_version),
+    ("verifier", _SOURCE, lambda way: way.verifier_source),
+    ("verifier", "group size", lambda way: way.env_version and str(way.group_size or 1)),
+)
+"""What must be alike; empty where a rollout, such as a foreign one, does not say it."""
+
+_T = TypeVar("_T", str, bytes, _Way)
+
+
+class RunProvenance:
+    """How a run was made, as its lines and its manifest say, which a bare file does not have."""
+
+    def __init__(self, name: str, manifest: Manifest | None) -> None:
+        self.name = name
+        self.manifest = manifest
+        self.identity: JSONObject = {} if manifest is None else manifest.identity
+        """Empty where it is not known."""
+        self.environments = set() if manifest is None else {*manifest.environments}
+        self.models: set[str] = set()
+        self._samplings: set[bytes] = set()
+        self._ways: dict[str, set[_Way]] = {}
+        self._roles: dict[str, set[str]] = {}
+
+    @property
+    def model(self) -> str:
+        """The model, or the models, of the run."""
+        recorded = self.manifest.model if self.manifest is not None else ""
+        return ", ".join(sorted(self.models)) or recorded
+
+    def add(self, env: str, lines: Sequence[ComparedLine]) -> None:
+        """Add lines of an environment."""
+        _keep(self.models, {line.model for line in lines})
+        _keep(self._samplings, {bytes(line.sampling) for line in lines})
+        ways = zip(
+            [line.env_version for line in lines],
+            [bytes(line.env_options) for line in lines],
+            [line.group_size for line in lines],
+            [line.verifier.version for line in lines],
+            [line.verifier.source_hash for line in lines],
+            strict=True,
+        )
+        _keep(self._ways.setdefault(env, set()), {_Way(*way) for way in set(ways)})
+        for uses in filter(None, [line.role_usage for line in lines]):
+            for role, use in uses.items():
+                _keep(self._roles.setdefault(role, set()), {use.model})
+
+    def sampling(self) -> str:
+        """Return how the model was asked, as JSON text."""
+        found = {_canonical(sampling) for sampling in self._samplings}
+        return found.pop() if len(found) == 1 else _SEVERAL
+
+    def roles_on_record(self) -> dict[str, str] | None:
+        """Return the models of roles that the manifest names; None where it names none."""
+        recorded = self.identity.get("roles", {})
+        if not self.identity or not isinstance(recorded, dict):
+            return None
+        return {role: canonical_json(said).decode() for role, said in recorded.items()}
+
+    def roles_in_use(self) -> dict[str, str]:
+        """Return the models of roles that lines name, by role."""
+        return {role: ", ".join(sorted(models)) for role, models in self._roles.items()}
+
+    def facets(self, env: str) -> dict[tuple[DriftKind, str], str | None]:
+        """Return how an environment was played and scored, by kind and name; None: not known."""
+        found: dict[tuple[DriftKind, str], str | None] = {}
+        for kind, name, text in _FACETS:
+            texts = {text(way) for way in self._ways.get(env, ())}
+            is_known = bool(texts) and "" not in texts
+            found[kind, name] = ", ".join(sorted(texts)) if is_known else None
+        return found
+
+
+def drift_of(
+    a: RunProvenance,
+    b: RunProvenance,
+    environments: Iterable[str],
+    facts: tuple[Mapping[str, EnvironmentFacts], Mapping[str, EnvironmentFacts]],
+) -> Iterator[Drift]:
+    """Yield what should be alike in the same environments of two runs and is not, but for tasks."""
+    if a.identity and b.identity:
+        for key, name in _PROMPTING.items():
+            one, other = a.identity.get(key), b.identity.get(key)
+            if one != other:
+                yield Drift(kind="prompt", name=name, a=_shown(one), b=_shown(other))
+    for env in environments:
+        theirs = b.facets(env)
+        for (kind, name), said in a.facets(env).items():
+            other_said = theirs[kind, name]
+            if said is None or other_said is None or said == other_said:
+                continue
+            if name == _SOURCE and not _are_other_sources(said, other_said):
+                continue
+            yield Drift(kind=kind, env=env, name=name, a=said, b=other_said)
+        yield from _scale_drift(env, facts[0].get(env), facts[1].get(env))
+    yield from _role_drift(a, b)
+
+
+def _are_other_sources(said: str, other_said: str) -> bool:
+    pairs = product(said.split(", "), other_said.split(", "))
+    return any(is_other_source(one, other) for one, other in pairs)
+
+
+def _role_drift(a: RunProvenance, b: RunProvenance) -> Iterator[Drift]:
+    """Yield the models of roles that differ.
+
+    One that only one run has counts where the manifests say so: lines name the models that were
+    asked, and another run may have more environments.
+    """
+    roles_a, roles_b = a.roles_on_record(), b.roles_on_record()
+    are_known = roles_a is not None and roles_b is not None
+    if roles_a is None or roles_b is None:
+        roles_a, roles_b = a.roles_in_use(), b.roles_in_use()
+    roles = roles_a.keys() & roles_b.keys()
+    if are_known and a.environments == b.environments:
+        roles = roles_a.keys() | roles_b.keys()
+    for role in sorted(roles):
+        one, other = roles_a.get(role, "none"), roles_b.get(role, "none")
+        if one != other:
+            yield Drift(kind="role", name=f"role {role}", a=one, b=other)
+
+
+def _scale_drift(
+    env: str, a: EnvironmentFacts | None, b: EnvironmentFacts | None
+) -> Iterator[Drift]:
+    if a is None or b is None:
+        return
+    if a.max_reward != b.max_reward:
+        best = _shown(a.max_reward), _shown(b.max_reward)
+        yield Drift(kind="scale", env=env, name="best reward", a=best[0], b=best[1])
+        if a.pass_threshold is None and b.pass_threshold is None:
+            return  # it is the best reward
+    if a.success_threshold != b.success_threshold:
+        least = _shown(a.success_threshold), _shown(b.success_threshold)
+        yield Drift(kind="scale", env=env, name="threshold of success", a=least[0], b=least[1])
+
+
+def unknown(provenance: RunProvenance, environments: Iterable[str]) -> Iterator[str]:
+    """Yield what a run does not say of how it was made."""
+    for env in environments:
+        facets = provenance.facets(env).items()
+        missing = [name for (_, name), said in facets if said is None]
+        if missing:
+            yield f"{provenance.name} does not say of {env}: {', '.join(missing)}"
+
+
+def settings(a: RunProvenance, b: RunProvenance) -> list[Setting]:
+    """Return the models, and what else may differ and does: how they were asked, and where."""
+    found = [Setting(name="model", a=a.model, b=b.model)]
+    both = [("sampling", a.sampling(), b.sampling())]
+    if a.manifest is not None and b.manifest is not None:
+        both.append(("endpoint", _address(a.manifest), _address(b.manifest)))
+    if a.identity and b.identity:
+        keys = sorted({*a.identity, *b.identity}.difference(_NOT_SETTINGS))
+        both += [(key, _shown(a.identity.get(key)), _shown(b.identity.get(key))) for key in keys]
+    return found + [Setting(name=key, a=x, b=y) for key, x, y in both if x != y]
+
+
+def _address(manifest: Manifest) -> str:
+    endpoint = manifest.options.get("endpoint")
+    address = endpoint.get("base_url") if isinstance(endpoint, dict) else None
+    return _shown(address)
+
+
+def _keep(few: set[_T], found: set[_T]) -> None:
+    few.update(sorted(found - few)[: _MAX_KEPT - len(few)])
+
+
+def _canonical(encoded: bytes) -> str:
+    try:
+        return canonical_json(msgspec.json.decode(encoded)).decode() if encoded else "{}"
+    except JSON_ERRORS:  # it is sound, or the line were not read, but it may be nested too deeply
+        return encoded.decode(errors="replace")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else canonical_json(value).decode()

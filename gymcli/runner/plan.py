@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +22,7 @@ from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import declared_sources
-from gymcli.runner.survey import GroupSizes, Survey
-from gymcli.runner.task_source import TaskSource
+from gymcli.runner.task_source import Survey, TaskSource
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import FAILURES, Done, DoneTasks, read_structs
 from gymcli.store.run_directory import RunDirectory, Waiting
@@ -40,7 +38,6 @@ from gymcli.types import (
 )
 
 __all__ = [
-    "FailedAttempts",
     "Plan",
     "ResumeState",
     "failed_attempts",
@@ -50,13 +47,14 @@ __all__ = [
 
 
 _NUM_NAMED = 3
+_TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""Names of one and the same parameter."""
 
 
 class ResumeState(NamedTuple):
     """What a run directory says of the attempts of a plan, as a run begins or is resumed."""
 
     num_done: int = 0
-    """Planned attempts that are scored."""
     waiting: tuple[Waiting, ...] = ()
     """Finished conversations of planned attempts that have no score yet."""
     scored_members: tuple[Rollout, ...] = ()
@@ -81,22 +79,6 @@ class ResumeState(NamedTuple):
         num = len(self.removed_ids)
         verb = "task is" if num == 1 else "tasks are"
         return f"{num} scored {verb} no longer in the files and not expected: {named}"
-
-
-def _broken_groups(
-    group_sizes: GroupSizes,
-    done: Mapping[tuple[str, str], Done],
-    pending: Mapping[AttemptKey, Waiting],
-    failed: AbstractSet[AttemptKey],
-) -> set[tuple[str, str]]:
-    """Return the tasks whose attempts will not be scored, as one of them is not tried again."""
-    broken = set()
-    for key in failed - pending.keys():
-        task = (key.env, key.task_id)
-        scored = done.get(task)
-        if group_sizes.of(*task) and not (scored is not None and scored.has(key.attempt)):
-            broken.add(task)
-    return broken
 
 
 def _check_group(row: TaskRow, size: int, before: int) -> None:
@@ -136,39 +118,24 @@ _CUT_OFF = frozenset(
 
 
 class _FailedLine(RecordHead, kw_only=True):
-    """A line of failures.jsonl, as far as it says what failed."""
-
     env: str
     task_id: str
     attempt: int
     error: ErrorRecord
 
 
-class FailedAttempts(NamedTuple):
-    """Attempts whose last line in failures.jsonl says that they failed by themselves."""
+def failed_attempts(
+    folder: Path, *, only_crashed: bool = False
+) -> tuple[set[AttemptKey], set[AttemptKey]]:
+    """Return the attempts that failed by themselves, and those in which the process died.
 
-    failed: AbstractSet[AttemptKey] = frozenset()
-    """Of all classes; those that the end of a run cut off did not fail."""
-    crashed: AbstractSet[AttemptKey] = frozenset()
-    """Those during which the process of a run died."""
-
-
-def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttempts:
-    """Read which attempts failed by themselves.
-
-    Args:
-        folder: The run directory.
-        only_crashed: Leave `failed` empty, which may be large.
-
-    Raises:
-        RunFileError: A line is damaged.
-
+    `only_crashed` leaves the first set empty, which may be large.
     """
     path = folder / FAILURES
     failed: set[AttemptKey] = set()
     crashed: set[AttemptKey] = set()
     if not path.is_file():
-        return FailedAttempts()
+        return failed, crashed
     for line in read_structs(path, msgspec.json.Decoder(_FailedLine)):
         key = line.key
         if line.error.error_class == CrashedAttemptError.__name__:
@@ -179,7 +146,7 @@ def failed_attempts(folder: Path, *, only_crashed: bool = False) -> FailedAttemp
             failed.discard(key)
         elif not only_crashed:
             failed.add(key)
-    return FailedAttempts(failed, crashed)
+    return failed, crashed
 
 
 def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Manifest:
@@ -188,7 +155,10 @@ def resumed_manifest(plan: Manifest, before: Manifest, state: ResumeState) -> Ma
     A selection (`--limit`, `--task`, fewer `--repeats`) never makes less expected than the run
     planned before from the same files: an attempt that failed stays expected.
     """
-    has_same_files = _hashes(plan) == _hashes(before)
+    hashes_now, hashes_before = (
+        {file.get("sha256") for file in manifest.tasks} for manifest in (plan, before)
+    )
+    has_same_files = hashes_now == hashes_before
     is_scoring = plan.num_expected > state.num_done + len(state.left_failed)
     environments = {}
     for name in {**before.environments, **plan.environments}:
@@ -233,19 +203,8 @@ def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
     return found
 
 
-def _hashes(manifest: Manifest) -> set[object]:
-    return {file.get("sha256") for file in manifest.tasks}
-
-
 class Plan:
-    """What a run is to do.
-
-    Args:
-        source: The tasks.
-        options: What is asked for.
-        found: What the tasks need.
-        model: The policy's name on record.
-        spend: Called with what every answer of the policy took.
+    """What a run is to do, from a survey of its tasks; `spend` is called with each answer's use.
 
     Raises:
         UsageError: An option of an environment is wrong, a role has no model, or an environment
@@ -274,32 +233,26 @@ class Plan:
         )
         environments = found.environments
         self.roles = declared_sources(options, environments)
-        """The models of those roles that the environments declare."""
         classes = {name: item.environment for name, item in environments.items()}
         check_declared(self.roles, (*options.roles, *options.role_params), classes)
         given = split_env_args(options.env_args, environments.values())
         self.group_sizes = found.group_sizes
-        """Planned attempts of each task whose attempts are scored together."""
         self.env_options = {
             name: environment_options(item.environment, name, given[name], {})
             for name, item in environments.items()
         }
         self._recorded_options = {
-            name: given_options.model_dump(mode="json", exclude_defaults=True)
-            for name, given_options in self.env_options.items()
+            name: one.model_dump(mode="json", exclude_defaults=True)
+            for name, one in self.env_options.items()
         }
+        self._attempts: dict[str, Attempt] = {}
+        """What all attempts in an environment have in common, by its name."""
         for name, item in environments.items():
             prepare(item, self.env_options[name])
-        self._attempts = {
-            name: Attempt(
-                item.environment,
-                self.env_options[name],
-                Verifier(item.environment.version, item.source_hash),
-                plan=None,
+            verifier = Verifier(item.environment.version, item.source_hash)
+            self._attempts[name] = Attempt(
+                item.environment, self.env_options[name], verifier, plan=None
             )
-            for name, item in environments.items()
-        }
-        """What all attempts in an environment have in common, by its name."""
 
     def self_judgement(self) -> list[str]:
         """Return a warning for each role that the policy itself plays."""
@@ -338,10 +291,6 @@ class Plan:
     def resume_state(self, directory: RunDirectory, done: DoneTasks) -> ResumeState:
         """Compare this plan with what a run directory has on record, task by task.
 
-        Args:
-            directory: The run directory.
-            done: What is scored in it.
-
         Raises:
             RunMismatchError: A task was collected from a row with other content, or more or fewer
                 of its attempts were to be scored together.
@@ -351,7 +300,7 @@ class Plan:
         pending = directory.pending(done)
         failed, crashed = failed_attempts(directory.path, only_crashed=not options.no_retry)
         if options.retry_crashed:
-            failed, crashed = failed - crashed, frozenset()
+            failed, crashed = failed - crashed, set()
         if not (done or pending or failed or crashed):
             return ResumeState()
         failed = failed | crashed
@@ -359,7 +308,11 @@ class Plan:
         removed = set(done)
         removed.difference_update(_unchanged_tasks(self._source.rows(), done, pending))
         sizes = {(key.env, key.task_id): one.group_size for key, one in pending.items()}
-        broken = _broken_groups(self.group_sizes, done, pending, failed)
+        broken = set()  # tasks whose attempts will not be scored, as one is not tried again
+        for key in failed - pending.keys():
+            task = (key.env, key.task_id)
+            if self.group_sizes[task] and not (task in done and done[task].has(key.attempt)):
+                broken.add(task)
         num_done: Counter[str] = Counter()
         waiting = []
         left_failed = set()
@@ -368,7 +321,7 @@ class Plan:
             if scored is not None and scored.has(attempt):
                 num_done[row.env] += 1
                 continue
-            if size := self.group_sizes.of(row.env, row.id):
+            if size := self.group_sizes[row.env, row.id]:
                 before = 0 if scored is None else scored.group_size or scored.attempts.bit_count()
                 _check_group(row, size, sizes.get((row.env, row.id), before))
             key = AttemptKey(row.env, row.id, attempt)
@@ -400,12 +353,8 @@ class Plan:
     ) -> Iterator[Attempt]:
         """Yield what is left to do: waiting conversations first, then everything not done.
 
-        Args:
-            state: What is left.
-            done: What is scored.
-            directory: Holds the conversations that wait; each is read when it is its turn.
-            takes: Returns whether an attempt is to be played now; None: all are.
-
+        Waiting conversations are read from the directory one by one. `takes` says whether an
+        attempt is played now; without it all are.
         """
         left_out = set(state.left_failed)
         for waiting in state.waiting:
@@ -416,26 +365,32 @@ class Plan:
         for rollout in state.scored_members:
             if takes is None or takes(rollout.key):
                 yield self._recorded(rollout)._replace(is_done=True)
-        for row, attempt in self.rows():
+        repeats = self._options.repeats
+        for row in self._source.selected():
             scored = done.get((row.env, row.id))
-            if scored is not None and scored.has(attempt):
-                continue
-            key = AttemptKey(row.env, row.id, attempt)
-            if key in left_out or (takes is not None and not takes(key)):
-                continue
             environment, options, verifier, *_ = self._attempts[row.env]
-            size = self.group_sizes.of(row.env, row.id)
-            yield Attempt(
-                environment, options, verifier, self._episode(row, attempt), group_size=size
-            )
+            size = self.group_sizes[row.env, row.id]
+            first = row.first_attempt * repeats
+            for attempt in range(first, first + repeats):
+                key = AttemptKey(row.env, row.id, attempt)
+                if key in left_out or (scored is not None and scored.has(attempt)):
+                    continue
+                if takes is None or takes(key):
+                    plan = self._episode(row, attempt)
+                    yield Attempt(environment, options, verifier, plan, group_size=size)
 
     def _recorded(self, rollout: Rollout) -> Attempt:
-        return self._attempts[rollout.env]._replace(
-            generation=rollout, group_size=rollout.group_size
-        )
+        attempt = self._attempts[rollout.env]
+        return attempt._replace(generation=rollout, group_size=rollout.group_size)
 
     def _episode(self, row: TaskRow, attempt: int) -> EpisodePlan:
         options = self._options
+        # The parameters given win over those of the row, whatever name a token limit has.
+        params = dict(row.params)
+        if not _TOKEN_LIMITS.isdisjoint(options.params):
+            for name in _TOKEN_LIMITS:
+                params.pop(name, None)
+        params.update(options.params)
         return EpisodePlan(
             row=row,
             attempt=attempt,
@@ -443,7 +398,7 @@ class Plan:
             options=self.env_options[row.env],
             env_options=self._recorded_options[row.env],
             model=self._model,
-            params=_merged_params(row.params, options.params),
+            params=params,
             run_seed=options.seed or 0,
             sends_seed=options.seed is not None,
             max_turns=options.max_turns,
@@ -451,16 +406,3 @@ class Plan:
             cost=self._cost,
             spend=self._spend,
         )
-
-
-_TOKEN_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-"""Names of one and the same parameter."""
-
-
-def _merged_params(of_row: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Return the parameters of a request: those given win, whatever name a token limit has."""
-    if not of_row:
-        return dict(given)
-    overridden = _TOKEN_LIMITS if _TOKEN_LIMITS & given.keys() else frozenset[str]()
-    kept = {name: value for name, value in of_row.items() if name not in overridden}
-    return {**kept, **given}

@@ -59,9 +59,7 @@ class SentCode(NamedTuple):
 
     spec: str | None
     source: bytes | None
-    """The file of `FILE.py:CLASS`."""
     folder: str
-    """The working directory."""
     search_path: tuple[str, ...]
 
     @classmethod
@@ -103,11 +101,9 @@ class Job(NamedTuple):
     judges: Judges
     policy: ModelSource | None
     concurrency: int
-    """Attempts under way at once in this worker."""
     blocking_timeout: float
     """Seconds without a turn of the event loop after which the worker ends itself."""
     counts_spending: bool
-    """The driver keeps a budget."""
     calls_before: int
     """How often a process calls a verifier in vain before its first score."""
 
@@ -190,51 +186,37 @@ class Report:
     num_outages: int = 0
     outage_seconds: float = 0.0
     is_over: bool = False
-    """The worker ends: it was told the last attempts, or to stop."""
 
 
 class RayActor:
-    """Plays and scores attempts in a process of its own."""
+    """Plays and scores attempts in a process of its own.
+
+    Its methods are not async, else Ray would run it in an event loop of Ray's.
+    """
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
-        self._session: _Session | None = None
 
     def identify(self) -> tuple[str, str]:
         """Return the version of gymcli, and the host and process of this worker."""
         return __version__, f"{socket.gethostname()}:{os.getpid()}"
 
     def open(self, job: Job, verdicts: Sequence[tuple[str, Message]]) -> None:
-        """Open the models, and begin to wait for attempts.
-
-        Args:
-            job: What all attempts have in common.
-            verdicts: What judges answered before, by key.
-
-        Raises:
-            GymError: An environment or a model cannot be used here.
-
-        """
+        """Open the models, and wait for attempts; `verdicts` are known answers of judges."""
         self._session = _Session(job, verdicts)
-        self._run(self._session, self._session.open())
+        self._run(self._session.open())
 
     def step(self, orders: Orders) -> Report:
-        """Take orders, work until something happens, and report it.
-
-        Raises:
-            GymError: An environment cannot be used here.
-
-        """
-        assert self._session is not None, "a worker is opened first"
-        return self._run(self._session, self._session.step(orders))
+        """Take orders, work until something happens, and report it."""
+        return self._run(self._session.step(orders))
 
     def close(self) -> None:
         """Close what was opened."""
-        if self._session is not None:
-            self._run(self._session, self._session.close())
+        self._run(self._session.close())
         close(self._loop)
 
-    def _run(self, session: _Session, work: Coroutine[object, object, T]) -> T:
+    def _run(self, work: Coroutine[object, object, T]) -> T:
+        session = self._session
         if session.watchdog is not None:
             session.watchdog.arm()
         try:
@@ -245,8 +227,6 @@ class RayActor:
 
 
 class _SentVerdicts(Verdicts):
-    """The answers of judges in this worker; the driver, which writes them, gets the new ones."""
-
     def __init__(self, known: Sequence[tuple[str, Message]]) -> None:
         super().__init__()
         self.new: list[tuple[str, Message, str, str]] = []
@@ -282,7 +262,6 @@ class _Session:
         stack_file = self._stack.enter_context(os.fdopen(os.dup(2), "w"))
         self.watchdog = Watchdog(blocking_timeout=job.blocking_timeout, stack_file=stack_file)
         await self._stack.enter_async_context(self.watchdog)
-        spend = self._spend if job.counts_spending else None
         shared = await self._stack.enter_async_context(
             open_shared(
                 job.judges,
@@ -290,7 +269,7 @@ class _Session:
                 save=self._save,
                 stopping=self._stopping,
                 watchdog=self.watchdog,
-                spend=spend,
+                spend=self._spend if job.counts_spending else None,
             )
         )
         shared.workers.calls_before = job.calls_before
@@ -300,15 +279,11 @@ class _Session:
         self._working.add_done_callback(lambda _: self._has_news.set())
 
     async def _work(self, shared: Shared) -> None:
-        records = run_attempts(
-            self._attempts,
-            shared,
-            concurrency=self._job.concurrency,
-            write=self._keep,
-            gives_up=False,
-        )
+        concurrency = self._job.concurrency
         try:
-            async for _ in records:
+            async for _ in run_attempts(
+                self._attempts, shared, concurrency=concurrency, write=self._keep, gives_up=False
+            ):
                 pass  # `_keep` reports it
         except GymError:
             if self._stopping.cause is None:  # else the driver said so
@@ -370,7 +345,6 @@ class _Session:
         return attempt._replace(environment=found.environment, options=options, plan=plan)
 
     def _find(self, sent: SentAttempt) -> tuple[Found, EnvironmentOptions]:
-        """Return the environment of an attempt, which must have the same code here."""
         key = (sent.env, msgspec.json.encode(sent.options))
         if key not in self._environments:
             found = self._registry.find(sent.env)

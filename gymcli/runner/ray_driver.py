@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
@@ -79,7 +79,6 @@ _ADDRESS = re.compile(r"(ray://)?(\[[^]\s/@]+\]|[^]\[\s/@:]+):(?P<port>\d{1,5})"
 _START_SECONDS = 600.0
 """For the first worker: a cluster that grows when it is asked for more takes minutes."""
 _OWN_START_SECONDS = 120.0
-"""The same where the cluster is of this machine alone."""
 _POLL_SECONDS = 0.25
 _CLOSE_SECONDS = 5.0
 
@@ -90,7 +89,7 @@ _MIN_RESERVE = 2
 """Attempts that a worker has beyond those under way, at least."""
 
 _MAX_DEATHS = 3
-"""What was with so many workers as they died has failed."""
+"""Deaths of its workers after which an attempt has failed."""
 _MIN_DEATHS_IN_A_ROW = 5
 
 _JOIN = """
@@ -123,12 +122,7 @@ hangs in Ray can be ended, and what Ray logs to stderr cannot be turned off."""
 
 
 def check_address(address: str) -> None:
-    """Refuse what is neither HOST:PORT nor ray://HOST:PORT nor `auto`.
-
-    Raises:
-        UsageError: It is none of these.
-
-    """
+    """Raise UsageError unless it is HOST:PORT, ray://HOST:PORT or `auto`."""
     found = _ADDRESS.fullmatch(address)
     if address != "auto" and (found is None or not 0 < int(found["port"]) < 1 << 16):
         raise UsageError(
@@ -138,21 +132,13 @@ def check_address(address: str) -> None:
 
 
 class RayEngine:
-    """Runs attempts on a Ray cluster: one that is joined, or one of this machine alone.
+    """Runs attempts on a Ray cluster: the one at `address`, or a new one of this machine alone.
 
     The cluster is started or joined with the first run and left when this context manager ends. One
     thread does what takes seconds, and lives until then: the processes that Ray starts end with it.
-    A cluster of this machine listens on the loopback address, asks for a token of its own, sends
-    nothing about its use to anybody, and keeps its files in a folder that only this user can read
-    and that is deleted at the end.
 
-    Args:
-        address: Of the cluster that is joined; None: a new one.
-        num_workers: Workers that are wanted; None: one for each core of the cluster.
-        env: What `--env` named.
-        policy: What the policy is opened as; None: nothing asks it.
-        start_seconds: How long the first worker may take to start; None: as long as is usual.
-        join_seconds: How long it may take to join the cluster.
+    By default there is one worker for each core. `env` is what `--env` named; `start_seconds` is
+    how long the first worker may take to start, `join_seconds` how long it may take to join.
 
     Raises:
         MissingPackageError: Ray is not installed.
@@ -179,7 +165,6 @@ class RayEngine:
             check_address(address)
         self._address = address
         self.num_workers = num_workers or 0
-        """Workers that are to be started, once the cluster is."""
         self.env = env
         self.policy = policy
         usual_seconds = _OWN_START_SECONDS if address is None else _START_SECONDS
@@ -203,13 +188,7 @@ class RayEngine:
         concurrency: int,
         write: Callable[[Outcome], Outcome],
     ) -> AsyncGenerator[Rollout | Failure]:
-        """Run attempts as `run_attempts` does.
-
-        Raises:
-            EngineError: There are no workers, or they die one after another.
-            GymError: The cause, once every record is yielded, where the run was stopped.
-
-        """
+        """Run attempts as `run_attempts` does; an EngineError says that workers lack or die."""
         outcomes = RunOutcomes(shared, concurrency=concurrency, write=write)
         run = _RayRun(self, attempts, shared, outcomes, concurrency)
         return outcomes.records(run.do_all)
@@ -251,14 +230,19 @@ class RayEngine:
         # The paths of its sockets must be short, and those of macOS's temporary folders are not.
         folder = tempfile.mkdtemp(prefix="gym-ray-", dir="/tmp")
         self._stack.callback(_delete, folder)
-        self._stack.enter_context(
-            _environment(
-                RAY_USAGE_STATS_ENABLED="0",
-                RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # else its processes listen everywhere
-                RAY_AUTH_MODE="token",
-                RAY_AUTH_TOKEN=_token(),
-            )
+        # Ray takes these from the environment alone, and at any time.
+        variables = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else its processes listen everywhere
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": _token(),
+        }
+        self._stack.callback(
+            os.environ.update, {n: os.environ[n] for n in variables.keys() & os.environ.keys()}
         )
+        for name in variables.keys() - os.environ.keys():
+            self._stack.callback(os.environ.pop, name, None)
+        os.environ.update(variables)
         import ray  # late: heavy, and optional
 
         self._stack.callback(ray.shutdown)
@@ -283,7 +267,6 @@ class RayEngine:
             self.num_workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def _try_to_join(self, address: str) -> None:
-        """Join and leave the cluster in another process, which can be ended."""
         with subprocess.Popen(  # noqa: S603  # our own words, but for an address
             [sys.executable, "-P", "-c", _JOIN, address, str(self._join_seconds)],
             # Else it sends a wrong token 20 times.
@@ -329,23 +312,8 @@ class RayEngine:
 
 @functools.cache
 def _token() -> str:
-    """Return the token of the clusters of this process: Ray reads it once."""
+    # Ray reads it once for a process, which may start several clusters.
     return secrets.token_hex(32)
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Set environment variables for a block: Ray takes these from nowhere else, and at any time."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _delete(folder: str) -> None:
@@ -359,7 +327,6 @@ def _delete(folder: str) -> None:
 
 
 def _share_of(source: T, num_workers: int) -> T:
-    """Return an endpoint with the limits of one worker, which keeps to them by itself."""
     if not isinstance(source, Endpoint):
         return source
     limits = source.limits
@@ -384,7 +351,6 @@ class Assignment:
         self.outcomes: list[Outcome] = []
         """Written only once all are here: a group whose worker dies is run as a whole."""
         self.num_deaths = 0
-        """Workers that died while they had it."""
 
     @property
     def is_group(self) -> bool:
@@ -404,15 +370,14 @@ class Assignment:
     def given_up(self, error: WorkerLostError) -> list[Outcome]:
         """Return the outcomes of attempts that were with too many workers as they died."""
         text = f"{_MAX_DEATHS} Ray workers died while they had this attempt, the last of them so: "
-        found = []
+        failures = []
         for attempt in self.attempts.values():
             if attempt.plan is not None:
                 record = attempt.plan.new_record()
-                found.append(Outcome(failure_of(record, EpisodeError(f"{text}{error}"))))
+                failures.append(failure_of(record, EpisodeError(f"{text}{error}")))
             elif attempt.generation is not None and not attempt.is_done:
-                failed = VerifierError(f"{text}{error}")
-                found.append(Outcome(failure_of(attempt.generation, failed)))
-        return found
+                failures.append(failure_of(attempt.generation, VerifierError(f"{text}{error}")))
+        return [Outcome(failure) for failure in failures]
 
 
 def assignments_of(attempts: Iterable[Attempt]) -> Iterator[Assignment]:
@@ -431,7 +396,7 @@ def assignments_of(attempts: Iterable[Attempt]) -> Iterator[Assignment]:
 
 
 class Assignments:
-    """What is to be handed out: new attempts first, then those of workers that died."""
+    """The assignments that are left: new ones first, then those of workers that died."""
 
     def __init__(self, attempts: Iterable[Attempt]) -> None:
         self._new = assignments_of(attempts)
@@ -445,7 +410,7 @@ class Assignments:
         (self._alone if assignment.runs_alone else self._returned).append(assignment)
 
     def take(self) -> Assignment | None:
-        """Return the next that may run beside others, if any is left."""
+        """Return the next that may run while others do, if any is left."""
         if not self.has_ordinary:
             return None
         found, self._next = self._next, None
@@ -468,30 +433,16 @@ class Assignments:
 
 
 class _Worker:
-    """One worker, what it was handed, and where it stands."""
-
     def __init__(self, actor: ActorHandle) -> None:
         self._actor = actor
         self.place = "?"
         self.assignments: dict[Assignment, None] = {}
-        """Those that are not over."""
-        self._holders: dict[AttemptKey, deque[Assignment]] = {}
-        """The assignments of each key: a file that is rescored may hold one twice."""
         self.is_last = False
-        """It was told that no attempts follow."""
         self.num_in_flight = 0
         self.num_ended = 0
-        """Attempts that ended in its last step."""
         self.num_written = 0
 
     async def call(self, method: str, *arguments: object) -> object:
-        """Call a method of the worker.
-
-        Raises:
-            WorkerLostError: The process is gone.
-            GymError: What the worker raised; if that is no error of ours, it is a bug.
-
-        """
         import ray  # late: heavy, and optional
 
         try:
@@ -511,29 +462,24 @@ class _Worker:
         ray.kill(self._actor)
 
     def num_wanted(self, concurrency: int) -> int:
-        """Return how many more attempts it needs, so that it has enough for the next step."""
         num_held = sum(one.num_left for one in self.assignments)
         return concurrency + max(_MIN_RESERVE, 2 * self.num_ended) - num_held
 
     def add(self, assignment: Assignment) -> list[SentAttempt]:
         self.assignments[assignment] = None
-        for key, attempt in assignment.attempts.items():
-            if not attempt.is_done:
-                self._holders.setdefault(key, deque()).append(assignment)
         return [SentAttempt.of(attempt) for attempt in assignment.attempts.values()]
 
     def save(self, rollout: Rollout) -> None:
-        """Take a finished conversation, which is not played again if the worker dies."""
-        attempts = self._holders[rollout.key][0].attempts
+        attempts = self._holder(rollout.key).attempts
         attempts[rollout.key] = attempts[rollout.key]._replace(plan=None, generation=rollout)
         self.num_written += 1
 
+    def _holder(self, key: AttemptKey) -> Assignment:
+        # A file that is rescored may hold a key twice: either will do.
+        return next(one for one in self.assignments if key in one.attempts)
+
     def end(self, outcome: Outcome) -> list[Outcome]:
-        """Take the outcome of an attempt; return those of its assignment once all are here."""
-        holders = self._holders[outcome.record.key]
-        assignment = holders.popleft()
-        if not holders:
-            del self._holders[outcome.record.key]
+        assignment = self._holder(outcome.record.key)
         assignment.outcomes.append(outcome)
         if assignment.num_left:
             return []
@@ -542,8 +488,6 @@ class _Worker:
 
 
 class _RayRun:
-    """One run on the workers of a cluster."""
-
     def __init__(
         self,
         engine: RayEngine,
@@ -562,7 +506,6 @@ class _RayRun:
         """Workers that died since anything came of one."""
 
     async def do_all(self) -> None:
-        """Start the cluster and run every attempt, or end those under way if the run is stopped."""
         starting = asyncio.wrap_future(self._engine.start())
         try:
             while not (await asyncio.wait([starting], timeout=_POLL_SECONDS))[0]:
@@ -571,16 +514,12 @@ class _RayRun:
             starting.result()
         finally:
             starting.cancel()  # else asyncio logs what it fails with later
+        # Each worker has an equal share of what is allowed at once.
         num_workers = self._engine.num_workers
-        self._job = self._job_of(num_workers)
-        await run_together(self._do() for _ in range(num_workers))
-
-    def _job_of(self, num_workers: int) -> Job:
-        """Return what every worker is told, with its share of what is allowed at once."""
         share = -(-self._concurrency // num_workers)
         roles, shared = self._shared.roles, self._shared
         sources = {role: _share_of(source, num_workers) for role, source in roles.sources.items()}
-        return Job(
+        self._job = Job(
             code=SentCode.of(self._engine.env),
             judges=Judges(sources, roles.params, share, others=shared.scrubber),
             policy=_share_of(self._engine.policy, num_workers),
@@ -589,6 +528,7 @@ class _RayRun:
             counts_spending=roles.spend is not None,
             calls_before=shared.workers.calls_before,
         )
+        await run_together(self._do() for _ in range(num_workers))
 
     @property
     def _is_done(self) -> bool:
@@ -596,13 +536,16 @@ class _RayRun:
         return self._shared.stopping.cause is not None or self._assignments.is_empty
 
     async def _do(self) -> None:
-        """Work with one process after another."""
         while not self._is_done:
             worker = _Worker(self._engine.worker())
             try:
                 if await self._is_ready(worker):
                     self._open.add(worker)
-                    await self._work_with(worker)
+                    is_over = False
+                    while not is_over:
+                        report = cast("Report", await worker.call("step", self._orders(worker)))
+                        await self._take(report, worker)
+                        is_over = report.is_over
                     with suppress(TimeoutError):
                         await asyncio.wait_for(worker.call("close"), _CLOSE_SECONDS)
             except WorkerLostError as error:
@@ -640,14 +583,6 @@ class _RayRun:
         verdicts = list(self._shared.roles.verdicts.known())
         await worker.call("open", self._job, verdicts)
         _LOGGER.info("Ray worker %s is ready", worker.place)
-
-    async def _work_with(self, worker: _Worker) -> None:
-        """Hand out and take back, until the worker is over."""
-        is_over = False
-        while not is_over:
-            report = cast("Report", await worker.call("step", self._orders(worker)))
-            await self._take(report, worker)
-            is_over = report.is_over
 
     def _orders(self, worker: _Worker) -> Orders:
         orders = Orders(num_written=worker.num_written)

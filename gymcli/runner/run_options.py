@@ -30,36 +30,21 @@ __all__ = [
 
 
 def positive(value: float | None) -> float | None:
-    """Check that a number is finite and above 0.
-
-    Raises:
-        typer.BadParameter: It is not.
-
-    """
+    """Return a number that is finite and above 0; another one is a bad parameter."""
     if value is not None and not (math.isfinite(value) and value > 0.0):
         raise typer.BadParameter(f"{value:g} is not a number above 0")
     return value
 
 
 def not_negative(value: float | None) -> float | None:
-    """Check that a number is finite and not below 0.
-
-    Raises:
-        typer.BadParameter: It is infinite, no number, or below 0.
-
-    """
+    """Return a number that is finite and not below 0; another one is a bad parameter."""
     if value is not None and not (math.isfinite(value) and value >= 0.0):
         raise typer.BadParameter(f"{value:g} is not a number from 0 on")
     return value
 
 
 def shard_of(value: str | None) -> str | None:
-    """Check that a text is `I/N`, and return it in its usual spelling.
-
-    Raises:
-        typer.BadParameter: It is not, or there is no such shard.
-
-    """
+    """Return a shard `I/N` in its usual spelling; another text is a bad parameter."""
     try:
         return None if value is None else str(Shard.parse(value))
     except ValueError as error:

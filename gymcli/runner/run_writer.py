@@ -25,11 +25,8 @@ _FINISH_REASONS = get_args(FinishReason)
 class RunWriter:
     """Writes one run; without a directory it only counts.
 
-    Args:
-        manifest: What run.json is to say.
-        supervised: The supervisor, if any. It hears of the first outcome that is written: such a
-            run makes progress, and is started again where this process dies.
-
+    What cannot be written is a RunDirectoryError. The supervisor hears of the first outcome: such a
+    run makes progress, and is started again where this process dies.
     """
 
     def __init__(self, manifest: Manifest, supervised: Supervised | None = None) -> None:
@@ -47,15 +44,9 @@ class RunWriter:
         self._seconds_before = 0.0
 
     def begin(self, opened_at: float, *, is_unfinished: bool) -> None:
-        """Write the manifest as work on the run begins, or is resumed.
+        """Write the manifest as work on the run begins at `opened_at`, by `time.monotonic`.
 
-        Args:
-            opened_at: When it began, by `time.monotonic`.
-            is_unfinished: Attempts are left; else a run that has its end keeps it.
-
-        Raises:
-            RunDirectoryError: It cannot be written.
-
+        A run that is not unfinished and has its end keeps it.
         """
         self._opened_at = opened_at
         self._seconds_before = self.manifest.seconds
@@ -63,24 +54,14 @@ class RunWriter:
         self._write_manifest()
 
     def write_time(self) -> None:
-        """Write how long the run was worked on, unless it had its end before.
-
-        Raises:
-            RunDirectoryError: It cannot be written.
-
-        """
+        """Write how long the run was worked on, unless it had its end before."""
         if self._is_unfinished:
             seconds = self._seconds_before + time.monotonic() - self._opened_at
             self.manifest = msgspec.structs.replace(self.manifest, seconds=round(seconds, 3))
             self._write_manifest()
 
     def finish(self, metrics: bytes, ended_at: float | None) -> None:
-        """Write the metrics and, where it is given, the end of the run.
-
-        Raises:
-            RunDirectoryError: They cannot be written.
-
-        """
+        """Write the metrics and, where it is given, the end of the run."""
         if self.directory is None:
             return
         if self._is_unfinished and ended_at is not None:
@@ -90,12 +71,7 @@ class RunWriter:
         self.directory.write_metrics(metrics)
 
     def write(self, outcome: Outcome) -> Outcome:
-        """Write an outcome and return it as it is on disk; texts of models are not logged.
-
-        Raises:
-            RunDirectoryError: It cannot be written.
-
-        """
+        """Write an outcome and return it as it is on disk; texts of models are not logged."""
         record = outcome.record
         if isinstance(record, Rollout) and self.directory is not None:
             try:
@@ -135,12 +111,7 @@ class RunWriter:
         return outcome if record is outcome.record else outcome._replace(record=record)
 
     def save(self, rollout: Rollout) -> None:
-        """Write a conversation that waits for its score.
-
-        Raises:
-            RunDirectoryError: It cannot be written.
-
-        """
+        """Write a conversation that waits for its score."""
         if self.directory is not None:
             self.directory.append_generation(rollout)
 

@@ -44,12 +44,9 @@ _HURRIED_SECONDS = 2.0
 
 @dataclass(eq=False, slots=True)
 class _Work:
-    """What is done on one attempt."""
-
     task: asyncio.Task[object]
     phase: Callable[[], Phase]
     phase_at_cut: Phase | None = None
-    """Where the attempt was when it was cut off."""
 
 
 class Stopping:
@@ -64,7 +61,6 @@ class Stopping:
         self.grace = grace
         self.cause: GymError | None = None
         self.num_elsewhere = 0
-        """Attempts that are played or scored in other processes."""
         self._is_cut = False
         self._is_hurried = False
         self._in_flight: set[_Work] = set()
@@ -89,13 +85,8 @@ class Stopping:
         """Start nothing from now on, and cut off what is in flight once the grace is over.
 
         May be called again: the graver cause and the earlier end count. It must be called in the
-        thread of the run's event loop.
-
-        Args:
-            cause: The error that the run ends with.
-            grace: Seconds for what is in flight; that of the run if not given.
-            is_hurried: Environments get two seconds to close in place of `close_timeout`.
-
+        thread of the run's event loop. The grace is that of the run if not given; where it
+        `is_hurried`, environments get two seconds to close in place of `close_timeout`.
         """
         if is_hurried:
             self._is_hurried = True
@@ -127,8 +118,7 @@ class Stopping:
     def in_flight(self, phase: Callable[[], Phase]) -> Iterator[None]:
         """Do work on one attempt, in one task, that the end of the run cuts off.
 
-        Args:
-            phase: Returns where the attempt is; asked when it is cut off.
+        `phase` is called when it is cut off, and returns where the attempt is.
 
         Raises:
             UnfinishedAttemptError: The end of the run cut the work off; in place of the
@@ -202,15 +192,10 @@ def _gravity(cause: GymError) -> int:
 
 
 class Budget:
-    """The budgets of a run, and how much of them is spent.
+    """The budgets of a run, and how much of them the policy and the models of roles have spent.
 
-    Counted is what the policy and the models of roles answered with, as their endpoints say it.
-
-    Args:
-        options: Names the budgets.
-        stop: Called each time an answer comes while a budget is used up, or cannot be kept because
-            the answer does not say what it took.
-
+    `stop` is called each time an answer comes while a budget is used up, or cannot be kept because
+    the answer does not say what it took.
     """
 
     def __init__(self, options: CollectOptions, stop: Callable[[BudgetReachedError], None]) -> None:
@@ -221,7 +206,6 @@ class Budget:
         self.num_tokens = 0
         self.cost = 0.0
         self.has_unknown = False
-        """An answer did not say what it took."""
 
     @property
     def is_limited(self) -> bool:
@@ -277,12 +261,7 @@ class Budget:
         return f"{' and '.join(parts)} {'is' if self._max_tokens is None else 'are'} spent"
 
     def add_record(self, folder: Path, policy: RoleSource, roles: Mapping[str, RoleSource]) -> None:
-        """Count what earlier commands of a run spent, at the prices of today.
-
-        Raises:
-            RunFileError: A line is damaged.
-
-        """
+        """Count what earlier commands of a run spent, at the prices of today."""
         spent = spent_on_record(folder)
         sources = [(policy, spent.policy)]
         sources += [(roles[role], usage) for role, usage in spent.roles.items() if role in roles]
@@ -304,10 +283,6 @@ def spent_on_record(folder: Path) -> Spent:
 
     A conversation that waited for its score has several lines: one in generations.jsonl, one for
     each scoring that failed, one for its score. Each holds the tokens of the conversation again.
-
-    Raises:
-        RunFileError: A line is damaged.
-
     """
     spent = Spent(Usage(), {})
     played: dict[tuple[AttemptKey, float], dict[str, RoleUse]] = {}
@@ -324,22 +299,15 @@ def spent_on_record(folder: Path) -> Spent:
             elif name == GENERATIONS:
                 continue
             for role, use in role_usage.items():
-                known = before.get(role) if before else None
-                total = spent.roles.setdefault(role, Usage())
-                total.add(use.usage if known is None else _more(use.usage, known.usage))
+                known = before[role].usage if before and role in before else Usage()
+                more = {
+                    field: max(0, getattr(use.usage, field) - getattr(known, field))
+                    for field in known.__struct_fields__
+                }
+                spent.roles.setdefault(role, Usage()).add(Usage(**more))
             if name == GENERATIONS:
                 played[conversation] = role_usage
     return spent
-
-
-def _more(usage: Usage, than: Usage) -> Usage:
-    """Return by how much one count is above another."""
-    return Usage(
-        **{
-            name: max(0, getattr(usage, name) - getattr(than, name))
-            for name in usage.__struct_fields__
-        }
-    )
 
 
 def _num_tokens(usage: Usage) -> int:
@@ -347,32 +315,25 @@ def _num_tokens(usage: Usage) -> int:
 
 
 def check_prices(options: CollectOptions, roles: Mapping[str, RoleSource]) -> None:
-    """Refuse limits on money where nobody knows what a model costs.
-
-    Raises:
-        UsageError: The policy, or a role of a run with a budget, has no prices.
-
-    """
+    """Refuse limits on money where nobody knows what a model costs."""
     policy: RoleSource = options.endpoint or options.model
+    limited: list[tuple[str, str, RoleSource]] = []
     if options.max_episode_cost is not None:
-        _check_price("--max-episode-cost", "the model", policy)
+        limited.append(("--max-episode-cost", "model", policy))
     if options.max_cost is not None:
-        _check_price("--max-cost", "the model", policy)
-        for role, source in roles.items():
-            _check_price("--max-cost", f"the {role}", source)
-
-
-def _check_price(option: str, who: str, source: RoleSource) -> None:
-    if source == ORACLE:
-        return  # asks nobody
-    if isinstance(source, str):
-        raise UsageError(
-            f"{option}: the embedded model ({who}) has no prices; limit tokens instead"
-        )
-    if source.cost(Usage()) is None:
-        table = source.name or source.model
-        raise UsageError(
-            f"{option}: what {who} {source.model} costs is unknown; give its table in gym.toml "
-            f'prices of a million tokens: [models."{table}"] '
-            "prices = { prompt = ..., completion = ... }"
-        )
+        limited.append(("--max-cost", "model", policy))
+        limited += [("--max-cost", role, source) for role, source in roles.items()]
+    for option, who, source in limited:
+        if source == ORACLE:
+            continue  # asks nobody
+        if isinstance(source, str):
+            raise UsageError(
+                f"{option}: the embedded model (the {who}) has no prices; limit tokens instead"
+            )
+        if source.cost(Usage()) is None:
+            table = source.name or source.model
+            raise UsageError(
+                f"{option}: what the {who} {source.model} costs is unknown; give its table in "
+                f'gym.toml prices of a million tokens: [models."{table}"] '
+                "prices = { prompt = ..., completion = ... }"
+            )

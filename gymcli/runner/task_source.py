@@ -1,22 +1,36 @@
-"""The tasks of a run: the rows of its files, and which of them are selected in what order."""
+"""The tasks of a run: the rows of its files, which of them are selected, and a check of all."""
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from gymcli.environment.registry import Registry, shipped_tasks
-from gymcli.errors import TasksError
+from pydantic import ValidationError
+
+from gymcli.environment.contract import Environment
+from gymcli.environment.registry import Found, Registry, own_options, shipped_tasks
+from gymcli.environment.tool import EnvironmentOptions
+from gymcli.errors import TasksError, UnknownNameError
 from gymcli.runner.collect_options import CollectOptions
+from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.lines import file_sha256
 from gymcli.store.shards import Shard
 from gymcli.store.task_row import PromptTemplate, TaskReading, working_directory
-from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks
-from gymcli.types import TaskRow
+from gymcli.store.tasks import IgnoredParameter, RowProblem, read_tasks, with_shared_ids
+from gymcli.types import JSONObject, TaskRow
 
-__all__ = ["TaskSource", "TasksFile", "file_of", "named_file"]
+__all__ = ["Problems", "Survey", "TaskSource", "TasksFile", "named_file", "row_problems", "survey"]
+
+_MAX_LISTED = 20
+_MAX_COMPARED = 10_000
+"""Ids among which a mistyped one is looked for."""
+_UNWRITABLE = "holds a key in use, which is never written; give it another"
 
 
 class TaskSource:
@@ -24,7 +38,7 @@ class TaskSource:
 
     Raises:
         TasksError: A path is no file.
-        UnknownNameError: The environment of the options is not there.
+        UnknownNameError: There is no environment of the name in the options.
 
     """
 
@@ -34,13 +48,13 @@ class TaskSource:
         named = [named_file(task) for task in tasks]
         if options.env is not None:
             registry.find(options.env)
+        self.options = options
         self.paths = [file.path for file in named]
         self.template = PromptTemplate.read(options.prompt) if options.prompt else None
         self.asked_ids = frozenset(options.task_ids or ())
-        self._shard = Shard.parse(options.shard) if options.shard else None
-        self._options = options
+        self.shard = Shard.parse(options.shard) if options.shard else None
         self.shared_ids: frozenset[tuple[str, str]] = frozenset()
-        """Environments and ids of different rows of NeMo Gym, which are told apart."""
+        """Environments and ids that different rows of NeMo Gym share; they get other ids."""
         self._copies: dict[int, int] | None = None
         """`first_attempt` of the copies among the tasks that were read, by position."""
         self._stamps_read: list[tuple[int, ...]] | None = None
@@ -58,19 +72,17 @@ class TaskSource:
         )
 
     @property
-    def env_args(self) -> Mapping[str, str]:
-        """Options of environments, as the command line gives them."""
-        return self._options.env_args
-
-    @property
-    def repeats(self) -> int:
-        """Attempts of each row."""
-        return self._options.repeats
-
-    @property
-    def is_sample(self) -> bool:
-        """Whether only some rows, drawn at random, are selected."""
-        return self._options.shuffle and self._options.limit is not None
+    def id_warnings(self) -> list[str]:
+        """The warning of ids that different rows share."""
+        if not self.shared_ids:
+            return []
+        _, task_id = min(self.shared_ids)
+        shown = " ".join(task_id.split())
+        return [
+            f"{len(self.shared_ids)} ids are those of different rows of NeMo Gym, such as "
+            f'"{shown}": these tasks are named ID-HASH, by the first 8 digits of the hash of their '
+            "content"
+        ]
 
     def read(self) -> Iterator[TaskRow | RowProblem | IgnoredParameter]:
         """Yield every row of the files, with what is wrong in its place."""
@@ -86,16 +98,9 @@ class TaskSource:
         self._copies, self._stamps_read = copies, stamps
 
     def rows(self) -> Iterator[TaskRow]:
-        """Yield the tasks of files that were read and checked before.
-
-        What tells copies from other rows is some 30 MB of 200,000 tasks. `read` needs it before
-        the run; here it is spared, unless a file was changed.
-
-        Raises:
-            TasksError: A row is no task any more.
-            UsageError: A file cannot be read.
-
-        """
+        """Yield the tasks of files that were checked; a row that is no task now is an error."""
+        # To tell copies from other rows takes 30 MB for 200,000 tasks: not during the run, unless a
+        # file was changed.
         copies = self._copies if self._stamps() == self._stamps_read else None
         reading = self._reading._replace(shared_ids=self.shared_ids)
         for item in read_tasks(self.paths, reading, copies):
@@ -108,33 +113,20 @@ class TaskSource:
                 yield item
 
     def _stamps(self) -> list[tuple[int, ...]] | None:
-        """Return what tells the files from their changed selves; None where one is not there."""
         try:
             stats = [self._reading.place(path).stat() for path in self.paths]
         except OSError:
             return None
         return [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats]
 
-    @property
-    def id_warnings(self) -> list[str]:
-        """The warning of ids that different rows share."""
-        if not self.shared_ids:
-            return []
-        _, task_id = min(self.shared_ids)
-        shown = " ".join(task_id.split())
-        return [
-            f"{len(self.shared_ids)} ids are those of different rows of NeMo Gym, such as "
-            f'"{shown}": these tasks are named ID-HASH, by the first 8 digits of the hash of their '
-            "content"
-        ]
-
     def selected(self) -> Iterator[TaskRow]:
         """Yield the rows that are to be run, in their order."""
-        return filter(self.is_in_shard, self.select(self.rows()))
+        rows, shard = self.select(self.rows()), self.shard
+        return rows if shard is None else (row for row in rows if shard.takes(row.hash))
 
     def select(self, rows: Iterator[TaskRow]) -> Iterator[TaskRow]:
         """Yield the rows that the options ask for, of all shards, in the order of the run."""
-        options = self._options
+        options = self.options
         if self.asked_ids:
             rows = (row for row in rows if row.id in self.asked_ids)
         if options.shuffle:
@@ -143,21 +135,11 @@ class TaskSource:
             rows = iter(held)
         return rows if options.limit is None else _first_of_files(rows, options.limit)
 
-    def is_in_shard(self, row: TaskRow) -> bool:
-        """Return whether a row is in the shard that is asked for."""
-        return self._shard is None or self._shard.takes(row.hash)
-
-
-def file_of(row: TaskRow) -> str:
-    """Return the name of the file that a row stands in."""
-    return row.place.rpartition(":")[0]
-
 
 def _first_of_files(rows: Iterable[TaskRow], limit: int) -> Iterator[TaskRow]:
-    """Yield at most `limit` rows of each file."""
     num_of_file: Counter[str] = Counter()
     for row in rows:
-        file = file_of(row)
+        file = row.place.rpartition(":")[0]
         num_of_file[file] += 1
         if num_of_file[file] <= limit:
             yield row
@@ -168,16 +150,10 @@ class TasksFile(NamedTuple):
 
     path: Path
     env: str | None
-    """The environment that ships the file."""
 
 
 def named_file(task: str | Path) -> TasksFile:
-    """Return the file that is meant: the path, or the tasks that ship with an environment.
-
-    Raises:
-        TasksError: It is neither, or no regular file.
-
-    """
+    """Return the file that is meant: the path, or the tasks that ship with an environment."""
     path = Path(task)
     if path.is_file():
         return TasksFile(path, None)
@@ -189,3 +165,189 @@ def named_file(task: str | Path) -> TasksFile:
     if path.exists():
         raise TasksError(f"{path}: is no regular file; tasks are read more than once")
     raise TasksError(f"{path}: no such file, and no environment of this name ships tasks")
+
+
+class Problems:
+    """The wrong rows: the first ones, and how many there are in all."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self._first: list[str] = []
+        self._last_place = ""
+
+    def add(self, problem: RowProblem) -> None:
+        """Count a problem, which becomes one line; those of one row come one after another."""
+        if problem.place != self._last_place:
+            self.num_rows += 1
+            self._last_place = problem.place
+        if self.num_rows <= _MAX_LISTED:
+            self._first.append(str(problem))
+
+    def lines(self) -> list[str]:
+        """Return the problems of the first rows, and how many more there are."""
+        num_more = self.num_rows - _MAX_LISTED
+        more = [f"and {num_more} more rows are wrong"] if num_more > 0 else []
+        return [*self._first, *more]
+
+    def check(self) -> None:
+        """Raise TasksError with what was added, if anything was."""
+        if self._first:
+            raise TasksError("\n".join(self.lines()))
+
+
+def row_problems(row: TaskRow, found: Found, options: EnvironmentOptions) -> list[str]:
+    """Return what is wrong with a row for its environment, which has these options."""
+    problems: list[str] = []
+    try:
+        task = found.environment.parse_task(row.fields)
+        found.environment.check_task(task, options)
+    except ValidationError as error:
+        problems += _field_problems(error, found.name)
+    except ValueError as error:
+        problems.append(f"{error} (environment {found.name})")
+    if row.tools:
+        problems += _tool_problems(row.tools, found)
+    return problems
+
+
+def _field_problems(error: ValidationError, env: str) -> Iterator[str]:
+    for detail in error.errors():
+        field = ".".join(str(step) for step in detail["loc"])
+        if detail["type"] == "missing":
+            yield f'"{field}" is missing (environment {env} needs it)'
+        else:
+            what = f'"{field}": ' if field else ""
+            reason = detail["msg"].removeprefix("Value error, ")
+            yield f"{what}{reason} (environment {env})"
+
+
+def _tool_problems(tools: list[JSONObject], found: Found) -> Iterator[str]:
+    environment = found.environment
+    if not environment.executes_tools or environment.tools is not Environment.tools:
+        return
+    own = environment.method_tools()
+    for tool in tools:
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if name is not None and name not in own:
+            known = ", ".join(own) or "none"
+            yield f'tool "{name}" is not one of environment {found.name} (it has: {known})'
+
+
+@dataclass(eq=False)
+class Survey:
+    """What the first pass over the tasks found."""
+
+    environments: dict[str, Found] = field(default_factory=dict)
+    num_rows: Counter[str] = field(default_factory=Counter)
+    """Selected rows by environment."""
+    num_rows_of_all_shards: Counter[str] = field(default_factory=Counter)
+    """The same with those of other shards."""
+    num_tasks: int = 0
+    """Selected rows without their identical copies."""
+    group_sizes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Selected attempts by environment and task id, where those of a task are scored together."""
+    files: list[JSONObject] = field(default_factory=list)
+    """`path`, `sha256` and `num_rows` of each file."""
+    param_names: set[str] = field(default_factory=set)
+    ignored: set[str] = field(default_factory=set)
+
+    @property
+    def num_selected(self) -> int:
+        """Selected rows of all environments."""
+        return self.num_rows.total()
+
+
+def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_SECRET) -> Survey:
+    """Read and check every row, and count those that are selected.
+
+    A row whose id holds a key in use is wrong: the id would not be on record as it is, nor would
+    the name of an environment.
+
+    Raises:
+        TasksError: Rows are wrong; the first 20 are listed.
+        UnknownNameError: No task has an id that was asked for.
+        UsageError: An option of an environment is wrong.
+
+    """
+
+    def work(shared_ids: frozenset[tuple[str, str]]) -> Survey:
+        source.shared_ids = shared_ids
+        return _surveyed(source, registry, scrubber)
+
+    return with_shared_ids(work)
+
+
+def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Survey:
+    result = Survey()
+    options, shard = source.options, source.shard
+    num_rows_of_file: Counter[str] = Counter()
+    missing = set(source.asked_ids)
+    is_sample = options.shuffle and options.limit is not None
+    sampled: set[tuple[str, str]] = set()
+    checked = _checked(source, registry, scrubber, result, num_rows_of_file, missing)
+    for row in source.select(checked):
+        result.num_rows_of_all_shards[row.env] += 1
+        if shard is not None and not shard.takes(row.hash):
+            continue
+        result.num_rows[row.env] += 1
+        if result.environments[row.env].environment.scores_groups():
+            result.group_sizes[row.env, row.id] += options.repeats
+        if is_sample:  # it may have a copy, and not the first row
+            sampled.add((row.env, row.id))
+        else:
+            result.num_tasks += row.first_attempt == 0
+    result.num_tasks += len(sampled)
+    if missing:
+        task_id = min(missing)
+        known = dict.fromkeys(row.id for row in itertools.islice(source.rows(), _MAX_COMPARED))
+        close = difflib.get_close_matches(task_id, known, n=1)
+        hint = f' (did you mean "{close[0]}"?)' if close else ""
+        raise UnknownNameError(f"--task {task_id}: no task has this id{hint}")
+    if not num_rows_of_file:
+        names = ", ".join(str(path) for path in source.paths)
+        raise TasksError(f"{names}: no tasks; expected one JSON object a line")
+    result.files = [
+        {"path": str(path), "sha256": file_sha256(path), "num_rows": num_rows_of_file[str(path)]}
+        for path in source.paths
+    ]
+    return result
+
+
+def _checked(
+    source: TaskSource,
+    registry: Registry,
+    scrubber: Scrubber,
+    result: Survey,
+    num_rows_of_file: Counter[str],
+    missing: set[str],
+) -> Iterator[TaskRow]:
+    """Yield the rows, selected or not; raise TasksError after the last one where any is wrong."""
+    problems = Problems()
+    env_options: dict[str, EnvironmentOptions] = {}
+    unwritable: set[str] = set()
+    for item in source.read():
+        if isinstance(item, RowProblem):
+            problems.add(item)
+            continue
+        if isinstance(item, IgnoredParameter):
+            result.ignored.add(item.name)
+            continue
+        found = result.environments.get(item.env)
+        if found is None:
+            found = result.environments[item.env] = registry.find(item.env)
+            env_options[item.env] = own_options(source.options.env_args, found)
+            if scrubber.text(item.env) != item.env:
+                unwritable.add(item.env)
+        texts = row_problems(item, found, env_options[item.env])
+        if item.env in unwritable:
+            texts.insert(0, f"the name of the environment {_UNWRITABLE} name")
+        if scrubber.text(item.id) != item.id:
+            texts.insert(0, f"the task's id {_UNWRITABLE} id, or name its field with --id-field")
+        for text in texts:
+            problems.add(RowProblem(item.place, text))
+        result.param_names.update(item.params)
+        num_rows_of_file[item.place.rpartition(":")[0]] += 1
+        missing.discard(item.id)
+        yield item
+    problems.check()

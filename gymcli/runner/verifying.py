@@ -85,15 +85,12 @@ class LoopJob(NamedTuple):
 
 
 class _EarlierRecord(NamedTuple):
-    """A record as it was before it was scored again."""
-
     rollout: Rollout
     environment: type[Environment[Task]]
     options: EnvironmentOptions
     kept: Rescored | None
     """The result where its score stays as it is."""
     number: int
-    """Of the line."""
     line: bytes
     """As it was; empty where nothing of it is kept, since what roles took stands anywhere on it."""
 
@@ -106,44 +103,43 @@ async def rescore_in_loop(
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore raw lines, many at a time, and yield each as its score is there.
 
-    Args:
-        read_lines: Returns the lines from the start; twice, where records of a group do not tell
-            its size.
-        job: How they are rescored.
-        opened: Opens what the verifiers may ask.
-        run: Runs the attempts.
-
+    The lines are read twice where records of a group do not tell its size. `opened` opens what the
+    verifiers may ask, and `run` runs the attempts.
     """
     before: dict[AttemptKey, deque[_EarlierRecord]] = {}
     numbers: deque[int] = deque()
     ready: dict[int, Rescored] = {}
     sizes = functools.cache(lambda: _group_sizes(read_lines(), job))
 
-    def group_size(rollout: Rollout, found: Found) -> int:
-        if found.environment.rescore == "recorded" or not found.environment.scores_groups():
-            return 0
-        return rollout.group_size or sizes()[rollout.env, rollout.task_id]
-
     def attempts() -> Iterator[Attempt]:
         for line in read_lines():
             rollout = decode_rollout(line.number, line.data, job.reading)
             found = job.find(rollout.env)
-            is_kept = job.asks_nobody and rollout.env == found.name
+            environment = found.environment
+            data = line.data if job.asks_nobody and rollout.env == found.name else b""
             rollout.env = found.name
-            one = _earlier_record(line, rollout, found, job)
-            if not is_kept:
-                one = one._replace(line=b"")
+            result, group_size = None, 0
+            options: EnvironmentOptions
+            if environment.rescore == "recorded":
+                options = environment.Options()
+                result = kept(line, rollout, keeps_line=job.keeps_lines)
+            else:
+                given = job.env_args.get(found.name, {})
+                options = environment_options(environment, found.name, given, rollout.env_options)
+                if environment.scores_groups():
+                    group_size = rollout.group_size or sizes()[rollout.env, rollout.task_id]
             if job.asks_nobody:
-                numbers.append(one.number)
-            before.setdefault(rollout.key, deque()).append(one)
+                numbers.append(line.number)
+            earlier = _EarlierRecord(rollout, environment, options, result, line.number, data)
+            before.setdefault(rollout.key, deque()).append(earlier)
             yield Attempt(
-                found.environment,
-                one.options,
-                Verifier(found.environment.version, found.source_hash),
+                environment,
+                options,
+                Verifier(environment.version, found.source_hash),
                 None,
                 rollout.unscored(),
-                group_size(rollout, found),
-                keeps_score=one.kept is not None,
+                group_size,
+                keeps_score=result is not None,
             )
 
     async with opened() as shared:
@@ -166,18 +162,7 @@ async def rescore_in_loop(
                     yield [ready.pop(numbers.popleft())]
 
 
-def _earlier_record(line: Line, rollout: Rollout, found: Found, job: LoopJob) -> _EarlierRecord:
-    environment = found.environment
-    if environment.rescore == "recorded":
-        result = kept(line, rollout, keeps_line=job.keeps_lines)
-        return _EarlierRecord(rollout, environment, environment.Options(), result, line.number, b"")
-    given = job.env_args.get(found.name, {})
-    options = environment_options(environment, found.name, given, rollout.env_options)
-    return _EarlierRecord(rollout, environment, options, None, line.number, line.data)
-
-
 def _group_sizes(lines: Iterable[Line], job: LoopJob) -> Counter[tuple[str, str]]:
-    """Count the records of each task, where they are scored together and do not tell how many."""
     sizes: Counter[tuple[str, str]] = Counter()
     for line in lines:
         rollout = decode_rollout(line.number, line.data, job.reading)
@@ -241,14 +226,14 @@ def verify(
     """Rescore a run directory or a rollout file, ours or NeMo Gym's.
 
     Results come in the order of the lines; those of environments whose verifiers wait, for models
-    or for all attempts of a task, follow as they are there. What judges newly answer is appended to
-    the verdicts of a run directory.
+    or for all attempts of a task, follow as they come. New answers of judges are appended to the
+    verdicts of a run directory.
 
     Args:
         run: The directory or file.
         env: The environment of lines that name none, or one given as code.
         env_args: Options by environment name, as texts; they override those on record.
-        row_fields: Fields of task rows, for rollout files of others that lack them.
+        row_fields: Fields of task rows, for rollout files of other programs that lack them.
         roles: Models of roles, as of `gymcli.collect`.
         role_params: Request parameters of roles, as of `gymcli.collect`.
         keeps_lines: Return every line with its new score.
@@ -270,12 +255,7 @@ def verify(
 
 
 def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
-    """Find the environments that a run or a file names, by their name.
-
-    Raises:
-        UsageError: One of them is not there; a file or a line is wrong.
-
-    """
+    """Find the environments that a run or a file names, by their name."""
     manifest = read_manifest(run) if run.is_dir() else None
     if manifest is not None:
         names = set(manifest.environments)
@@ -288,12 +268,7 @@ def recorded_environments(run: Path, env: str | None) -> dict[str, Found]:
 
 
 def _with_stateless_server(found: Found) -> Found:
-    """Let a server score again where it says that its verifier needs no session.
-
-    Raises:
-        UsageError: The server cannot be asked.
-
-    """
+    """Let a server score again where it says that its verifier needs no session."""
     environment = found.environment
     if not (issubclass(environment, RemoteEnvironment) and environment.base_url):
         return found
@@ -361,7 +336,7 @@ def rescore_run(
         forget_fork_servers()
     sources = []
     judged = LoopJob(reading, find, env_args, keeps_lines, judges.concurrency)
-    if engine is not None and not all(waiting.values()):
+    if engine is not None and is_mixed:
         alone = judged._replace(asks_nobody=True)
         opened = functools.partial(_opened, judges, None, None, warn, repeat)
         sources.append(rescore_in_loop(lambda: lines(waits=False), alone, opened, engine.run))
@@ -386,10 +361,7 @@ async def _in_turn(
 
 
 async def _in_workers(
-    lines: Iterator[Line],
-    file: Path | None,
-    job: RescoreJob,
-    judges: Judges,
+    lines: Iterator[Line], file: Path | None, job: RescoreJob, judges: Judges
 ) -> AsyncGenerator[list[Rescored]]:
     """Rescore lines in workers, which read the file themselves where it holds just these lines."""
     async with Workers(scrubber=judges.scrubber()) as workers:
@@ -434,39 +406,26 @@ class _LoopRunner:
     def __init__(self) -> None:
         self._loop = new_event_loop()
         self._thread: ThreadPoolExecutor | None = None
-        self._task: asyncio.Task[object] | None = None
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end.
+        """Run a coroutine to its end; a KeyboardInterrupt cancels it, and is passed on."""
+        tasks: list[asyncio.Task[T]] = []
 
-        Raises:
-            KeyboardInterrupt: The coroutine was cancelled by it, and has ended or is about to.
+        def driven() -> T:
+            tasks.append(self._loop.create_task(coroutine))
+            return drive(self._loop, tasks[0])
 
-        """
-        self._task = None
         try:
-            if self._thread is None:
-                return self._driven(coroutine)
-            return self._thread.submit(self._driven, coroutine).result()
+            return driven() if self._thread is None else self._thread.submit(driven).result()
         except KeyboardInterrupt:
-            self._cancel()
+            for task in tasks:
+                if self._thread is not None:
+                    self._loop.call_soon_threadsafe(task.cancel)
+                elif not task.done():
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        drive(self._loop, task)
             raise
-
-    def _driven(self, coroutine: Coroutine[object, object, T]) -> T:
-        task = self._loop.create_task(coroutine)
-        self._task = task
-        return drive(self._loop, task)
-
-    def _cancel(self) -> None:
-        task = self._task
-        if task is None or task.done():
-            return
-        if self._thread is not None:
-            self._loop.call_soon_threadsafe(task.cancel)
-            return
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            drive(self._loop, task)
 
     def __enter__(self) -> Self:
         with suppress(RuntimeError):

@@ -11,7 +11,7 @@ from gymcli.commands.verify import print_repeats, print_rescoring
 from gymcli.metrics.paired_differences import RescoredAttempts, reward_effects
 from gymcli.metrics.results import Effect
 from gymcli.metrics.scored_lines import EnvironmentFacts
-from gymcli.runner.rescoring_report import (
+from gymcli.runner.rescoring import (
     EnvironmentAgreement,
     EnvironmentFlips,
     RepeatReport,

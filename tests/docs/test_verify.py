@@ -3,7 +3,7 @@
 import re
 
 from gymcli.metrics.results import Effect
-from gymcli.runner.rescoring_report import (
+from gymcli.runner.rescoring import (
     Disagreement,
     EnvironmentAgreement,
     EnvironmentFlips,

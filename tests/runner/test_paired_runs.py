@@ -7,9 +7,8 @@ import pytest
 
 from gymcli.errors import RunError, RunFileError, RunMismatchError, UsageError
 from gymcli.metrics.run_comparison import Rule
-from gymcli.runner.measure import measure
+from gymcli.runner.measure import ComparedLine, measure
 from gymcli.runner.paired_runs import TaskContents, TaskDrift, compare_runs, task_drift
-from gymcli.runner.provenance import ComparedLine
 from tests.commands.running import write_sums
 from tests.runner.collecting import collect_all
 from tests.runner.compared import failure, line, mixed, nemo, write_lines, write_run

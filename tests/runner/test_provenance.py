@@ -3,14 +3,8 @@
 import msgspec
 
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine
-from gymcli.runner.provenance import (
-    ComparedLine,
-    RunProvenance,
-    drift_of,
-    read_compared_lines,
-    settings,
-    unknown,
-)
+from gymcli.runner.measure import ComparedLine, read_compared_lines
+from gymcli.runner.paired_runs import RunProvenance, drift_of, settings, unknown
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.store.rollout_files import RolloutReading
 from gymcli.types import Verifier

@@ -19,8 +19,7 @@ from gymcli.rollout.line_scoring import Rescored
 from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.runner.judges import Judges
 from gymcli.runner.measure import measure
-from gymcli.runner.rescoring import Rescoring
-from gymcli.runner.rescoring_report import Repeats
+from gymcli.runner.rescoring import Repeats, Rescoring
 from gymcli.types import AttemptKey
 from tests.commands.running import FLAKY, lines_of, write_sums
 from tests.metrics.aggregating import aggregate

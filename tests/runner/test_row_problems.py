@@ -4,7 +4,7 @@ import pytest
 
 from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError
-from gymcli.runner.survey import Problems, row_problems
+from gymcli.runner.task_source import Problems, row_problems
 from gymcli.store.tasks import RowProblem
 from gymcli.types import TaskRow
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from gymcli.environment.registry import Registry
 from gymcli.errors import TasksError
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.survey import GroupSizes, Survey, survey
-from gymcli.runner.task_source import TaskSource
+from gymcli.runner.task_source import Survey, TaskSource, survey
 from tests.commands.running import FLAKY, write_sums
 
 
@@ -94,14 +93,3 @@ def test_survey_tells_rows_of_nemo_gym_apart(tmp_path):
     assert names[0] != names[1] == names[2]
     tasks.touch()
     assert [row.id for row in source.rows()] == names
-
-
-def test_sizes_add_up_by_task_where_attempts_are_scored_together():
-    sizes = GroupSizes()
-    sizes.watch("relative")
-    for env, task_id in (("relative", "a"), ("quiz", "a"), ("relative", "b"), ("relative", "a")):
-        sizes.add(env, task_id, 4)
-    assert sizes.of("relative", "a") == 8
-    assert sizes.of("relative", "b") == 4
-    assert sizes.of("relative", "gone") == 0
-    assert sizes.of("quiz", "a") == 0
