@@ -4,12 +4,13 @@ import asyncio
 import os
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gymcli.reporting.viewer import open_run
+from gymcli.reporting.viewer import ViewedRun
 from gymcli.runner.measure import measure
 from gymcli.runner.paired_runs import compare_runs
 from gymcli.secrets import Scrubber
@@ -26,7 +27,7 @@ def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
         order.append("first")
 
     async def main():
-        async with open_run(run) as viewed:
+        with closing(ViewedRun(run)) as viewed:
             leaving = asyncio.create_task(viewed.ask(long))
             await asyncio.to_thread(has_begun.wait)
             never = asyncio.create_task(viewed.ask(lambda *_: order.append("never")))
@@ -48,7 +49,7 @@ def test_an_error_of_a_question_is_that_of_who_asked(tmp_path):
     run = write_run(tmp_path / "run", [rollout("a")])
 
     async def main():
-        async with open_run(run) as viewed:
+        with closing(ViewedRun(run)) as viewed:
             with pytest.raises(ZeroDivisionError):
                 await viewed.ask(lambda *_: 1 / 0)
             return await viewed.ask(lambda index, _: len(index.rows))
@@ -60,7 +61,7 @@ def test_a_run_is_called_by_the_name_of_its_folder(tmp_path, monkeypatch):
     run = write_run(tmp_path / "run", [rollout("a")])
     monkeypatch.chdir(run)
     for path in (run, Path()):
-        viewed = open_run(path)
+        viewed = ViewedRun(path)
         assert viewed.name == "run"
         viewed.index.close()
 

@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
-from gymcli.reporting.viewer import ViewerSite, open_run
+from gymcli.reporting.viewer import ViewedRun, viewer_runner
 from gymcli.secrets import NOTHING_SECRET
 
 TOKEN = "a-token-that-nobody-knows"
@@ -62,8 +62,8 @@ class Shown:
         self._env = env
 
     async def __aenter__(self):
-        runs = [open_run(path, self._env) for path in self._paths]
-        self._runner = ViewerSite(runs, TOKEN, scrubber=self._scrubber).runner()
+        runs = [ViewedRun(path, self._env) for path in self._paths]
+        self._runner = viewer_runner(runs, TOKEN, scrubber=self._scrubber)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.root = f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
