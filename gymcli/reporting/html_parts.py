@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from gymcli.metrics.results import Bounds, Estimate, Interval
-from gymcli.reporting.formatting import between, method_of, share
+from gymcli.reporting.formatting import between, share
 from gymcli.types import JSONObject
 
 __all__ = [
@@ -155,7 +155,7 @@ def interval_cell(interval: Interval | Bounds | None) -> str | None:
 
 def method_cell(interval: Interval | None) -> str | None:
     """Show the level and the method of an interval."""
-    return None if interval is None else method_of(interval)
+    return None if interval is None else f"{100 * interval.level:g} % {interval.method}"
 
 
 ESTIMATE_HEAD = ("value", "interval", "method", "standard error", "attempts", "tasks", "estimator")

@@ -93,12 +93,7 @@ class ViewerQuery:
         return self._given.get(name, "")
 
     def number(self, name: str, *, default: int = 0, most: int | None = None) -> int:
-        """Return a whole number from 0 to `most`.
-
-        Raises:
-            RefusedError: It is no such number.
-
-        """
+        """Return a whole number from 0 to `most`; anything else is refused."""
         text = self.text(name)
         if not text:
             return default
@@ -126,12 +121,7 @@ class CachedMeasurement(Generic[T]):
     """A measurement that takes long: made once for each version of a run, with pauses.
 
     Requests at the same time wait for one measurement. It goes on when they are cancelled, for
-    the next one.
-
-    Args:
-        measure: Called in a thread.
-        clock: Returns the time in seconds.
-
+    the next one. `measure` is called in a thread.
     """
 
     def __init__(
@@ -143,12 +133,7 @@ class CachedMeasurement(Generic[T]):
         self._running: asyncio.Task[None] | None = None
 
     async def of(self, version: Hashable) -> Measurement[T]:
-        """Return the measurement of a version; for a while after one, that of an older version.
-
-        Raises:
-            UsageError: What is measured cannot be read.
-
-        """
+        """Return the measurement of a version; for a while after one, that of an older version."""
         while self._last is None or (
             self._last.version != version and self._clock() >= self._last.fresh_until
         ):
@@ -233,13 +218,7 @@ def quoted(text: str) -> str:
 
 
 class Listings:
-    """The lists of one run; used by one thread at a time.
-
-    Args:
-        index: The run.
-        clock: Returns the time in seconds.
-
-    """
+    """The lists of one run; used by one thread at a time."""
 
     def __init__(self, index: RunIndex, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._index = index
@@ -257,13 +236,7 @@ class Listings:
             self.version += 1
 
     def rows(self, listing: Listing) -> tuple[Sequence[int], Hashable]:
-        """Return the numbers of the rows that are listed, and the version they were found in.
-
-        Raises:
-            RefusedError: A name is unknown, or a value does not fit.
-            UsageError: A line cannot be read.
-
-        """
+        """Return the numbers of the rows that are listed, and the version they were found in."""
         if not any(listing):
             return range(len(self._index.rows)), self.version
         found = self._kept.pop(listing, None)
@@ -334,12 +307,7 @@ class ViewedTasks(NamedTuple):
     counts: Mapping[Kind, int]
 
     def select(self, kind: str, sort: str) -> Sequence[ViewedTask]:
-        """Return the tasks of a kind, or all; those that lack what is sorted by come last.
-
-        Raises:
-            RefusedError: There is no such kind or name.
-
-        """
+        """Return the tasks of a kind, or all; those that lack what is sorted by come last."""
         name, is_descending = sort.removeprefix("-"), sort.startswith("-")
         if name not in ViewedTask.__struct_fields__:
             known = ", ".join(ViewedTask.__struct_fields__)
@@ -418,11 +386,9 @@ _DECODER = msgspec.json.Decoder(JSONObject)
 _FAILURE = msgspec.json.Decoder(Failure)
 
 
-def _record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
-    """Return the record of a row; as plain JSON where not all its fields are ours.
-
-    An unknown role, for example, makes a line unfit to be scored, but not to be looked at.
-    """
+def _read_record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
+    # As plain JSON where not all its fields are ours: an unknown role, for example, makes a line
+    # unfit to be scored, but not to be looked at.
     if row.place.size > MAX_RECORD_BYTES:
         size = row.place.size >> 20
         raise RefusedError(
@@ -443,12 +409,7 @@ def _record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
 
 
 def failures_of(run: Path, row: Row) -> list[Failure]:
-    """Return the failures of an attempt without their conversations, in the order they came.
-
-    Raises:
-        UsageError: The file cannot be read, or a line is damaged.
-
-    """
+    """Return the failures of an attempt without their conversations, in the order they came."""
     path = run / FAILURES
     found: deque[Failure] = deque(maxlen=_MAX_TRIES)
     if not (run.is_dir() and path.is_file()):
@@ -512,13 +473,7 @@ class ViewedRun:
         return measure(self.path, env=self.env).metrics()
 
     async def ask(self, question: Callable[[RunIndex, Listings], T]) -> T:
-        """Answer a question in a thread; one that is cancelled before its turn is not begun.
-
-        Raises:
-            UsageError: A line cannot be read.
-            RefusedError: As the question says.
-
-        """
+        """Answer a question in a thread; one that is cancelled before its turn is not begun."""
         await self._turn.acquire()
         asking = asyncio.ensure_future(asyncio.to_thread(question, self.index, self.listings))
         # By the thread and not by who asked: that one may leave while the thread goes on.
@@ -553,12 +508,7 @@ _LEFT_OUT = ("place", "components", "metrics")
 
 
 class ViewerAnswers:
-    """The answers to the requests of the page about one run or two.
-
-    Args:
-        runs: The runs.
-
-    """
+    """The answers to the requests of the page about one run or two."""
 
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self._runs = runs
@@ -580,12 +530,7 @@ class ViewerAnswers:
         }
 
     async def answer(self, name: str, query: ViewerQuery) -> bytes:
-        """Answer a question as JSON.
-
-        Raises:
-            RefusedError: It has no answer.
-
-        """
+        """Answer a question as JSON, or refuse it."""
         answer = self._known.get(name)
         if answer is None:
             raise RefusedError(404, f"{name}: there is no such address")
@@ -634,13 +579,12 @@ class ViewerAnswers:
 
     async def _list(self, query: ViewerQuery) -> JSONObject:
         run, listing = self._run(query), _listing(query)
-        offset, limit = _page(query, 100)
         await run.refresh()
 
         def page(index: RunIndex, listings: Listings) -> JSONObject:
             numbers, version = listings.rows(listing)
-            start = _start(offset, limit, len(numbers))
-            rows = [index.rows[number] for number in numbers[start : start + limit]]
+            start, end = _page(query, len(numbers))
+            rows = [index.rows[number] for number in numbers[start:end]]
             return {
                 "num_rows": len(index.rows),
                 "num_matching": len(numbers),
@@ -672,7 +616,7 @@ class ViewerAnswers:
 
             return {
                 "row": self._row_json(row, run),
-                "record": _record(index, row),
+                "record": _read_record(index, row),
                 "position": position,
                 "num_matching": len(numbers),
                 "previous": None if position is None else listed(position - 1),
@@ -685,15 +629,16 @@ class ViewerAnswers:
 
     async def _record(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
-        return {"record": await run.ask(lambda index, _: _record(index, _row(index, query)))}
+        return {"record": await run.ask(lambda index, _: _read_record(index, _row(index, query)))}
 
     async def _task(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
         rows = await self._attempts(run, query)
         if not rows:
             raise RefusedError(404, f"{run.path}: task {query.text('task')} is not there")
-        offset, limit = _page(query, 4)
-        shown = [self._row_json(row, run) for row in rows[offset : offset + limit]]
+        offset = query.number("offset")
+        end = offset + query.number("limit", default=4, most=_MAX_ROWS)
+        shown = [self._row_json(row, run) for row in rows[offset:end]]
         return {"num_rows": len(rows), "mean": rows[0].avg, "rows": shown}
 
     async def _pair(self, query: ViewerQuery) -> JSONObject:
@@ -728,29 +673,23 @@ class ViewerAnswers:
         return {"metrics": found.value, "version": found.version, "curves": curves}
 
     async def _task_differences(self, query: ViewerQuery) -> JSONObject:
-        found = await self._both()
-        sort = query.text("sort") or "difference"
-        rows = found.select(query.text("kind"), sort)
-        offset, limit = _page(query, 100)
-        start = _start(offset, limit, len(rows))
-        return {
-            "num_tasks": len(found.rows),
-            "num_matching": len(rows),
-            "offset": start,
-            "counts": found.counts,
-            "has_environments": len({row.env for row in found.rows}) > 1,
-            "rows": rows[start : start + limit],
-        }
-
-    async def _both(self) -> ViewedTasks:
-        """Return the differences between two runs as they are on record now."""
         a, b = self._two_runs()
         versions = self._versions()
         if self._differences is None or self._differences[0] != versions:
             scores_a = await a.ask(lambda index, _: _task_scores(index))
             scores_b = await b.ask(lambda index, _: _task_scores(index))
             self._differences = versions, differences(scores_a, scores_b)
-        return self._differences[1]
+        found = self._differences[1]
+        rows = found.select(query.text("kind"), query.text("sort") or "difference")
+        start, end = _page(query, len(rows))
+        return {
+            "num_tasks": len(found.rows),
+            "num_matching": len(rows),
+            "offset": start,
+            "counts": found.counts,
+            "has_environments": len({row.env for row in found.rows}) > 1,
+            "rows": rows[start:end],
+        }
 
     async def _compare(self, query: ViewerQuery) -> JSONObject:
         del query
@@ -774,14 +713,11 @@ class ViewerAnswers:
         return {**found, "run": self._runs.index(run)}
 
 
-def _page(query: ViewerQuery, limit: int) -> tuple[int, int]:
-    """Return the first row that is asked for, and how many."""
-    return query.number("offset"), query.number("limit", default=limit, most=_MAX_ROWS)
-
-
-def _start(offset: int, limit: int, num_rows: int) -> int:
-    """Return where a page begins; one beyond the end, as after a new filter, is the last page."""
-    return min(offset, max(0, (num_rows - 1) // max(limit, 1) * limit))
+def _page(query: ViewerQuery, num_rows: int) -> tuple[int, int]:
+    """Return where the page that is asked for begins and ends; beyond the end, the last page."""
+    limit = query.number("limit", default=100, most=_MAX_ROWS)
+    start = min(query.number("offset"), max(0, (num_rows - 1) // max(limit, 1) * limit))
+    return start, start + limit
 
 
 def _row(index: RunIndex, query: ViewerQuery) -> Row:
@@ -800,8 +736,6 @@ from a foreign page, which made its own name lead here (DNS rebinding)."""
 _SHUTDOWN = 1.0
 _MAX_LINE_BYTES = 1 << 16
 """Of a request, which may have long ids of tasks in it."""
-_API = "api/"
-_JSON = "application/json"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HEADERS = {
     "Content-Security-Policy": (
@@ -839,12 +773,12 @@ def viewer_runner(
             run.close()
 
     async def respond(request: web.Request) -> web.Response:
-        status, content_type = 200, _JSON
+        status, content_type = 200, "application/json"
         try:
             name = _checked(request, token)
-            if name.startswith(_API):
+            if name.startswith("api/"):
                 query = ViewerQuery(request.query)
-                data = scrubber.line(await answers.answer(name.removeprefix(_API), query))
+                data = scrubber.line(await answers.answer(name.removeprefix("api/"), query))
             elif name in page_files:
                 content_type, data = page_files[name]
             else:
