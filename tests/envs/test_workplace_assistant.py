@@ -379,6 +379,12 @@ def test_every_tool_answers_about_rows_that_are_not_there():
         assert "do not fit" not in text
 
 
+def changes(tool, field, value):
+    """Return a call of a tool that changes a field of row 1."""
+    noun = tool.rpartition("_")[2]
+    return tool, {f"{noun}_id": "00000001", "field": field, "new_value": value}
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "says_so"),
     [
@@ -404,29 +410,12 @@ def test_every_tool_answers_about_rows_that_are_not_there():
         ("calendar_search_events", {"time_min": "noon"}, "'noon' is no time"),
         ("calendar_search_events", {"time_max": "noon"}, "'noon' is no time"),
         ("calendar_search_events", {"query": "zeppelin"}, "No events found."),
+        (*changes("calendar_update_event", "event_start", "noon"), "'noon' is no time"),
+        (*changes("calendar_update_event", "duration", "an hour"), "'an hour' is no length"),
+        (*changes("calendar_update_event", "duration", "0"), "'0' is no length"),
+        (*changes("calendar_update_event", "event_name", ""), "must not be empty"),
         (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "event_start", "new_value": "noon"},
-            "'noon' is no time",
-        ),
-        (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "duration", "new_value": "an hour"},
-            "'an hour' is no length",
-        ),
-        (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "duration", "new_value": "0"},
-            "'0' is no length",
-        ),
-        (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "event_name", "new_value": ""},
-            "must not be empty",
-        ),
-        (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "event_id", "new_value": "00000900"},
+            *changes("calendar_update_event", "event_id", "00000900"),
             "cannot be changed, only event_name, participant_email, event_start, duration.",
         ),
         (
@@ -439,42 +428,26 @@ def test_every_tool_answers_about_rows_that_are_not_there():
         ("project_management_search_tasks", {"assigned_to_email": "Imara"}, "no e-mail address"),
         ("project_management_search_tasks", {"task_name": "zeppelin"}, "No tasks found."),
         (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "list_name", "new_value": "completed"},
+            *changes("project_management_update_task", "list_name", "completed"),
             "list_name must be one of Backlog, In Progress, In Review, Completed.",
         ),
         (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "board", "new_value": "Back End"},
+            *changes("project_management_update_task", "board", "Back End"),
             "board must be one of Back end, Front end, Design.",
         ),
         (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "assigned_to_email", "new_value": "a@b.example"},
+            *changes("project_management_update_task", "assigned_to_email", "a@b.example"),
             "Nobody on the team has the address 'a@b.example'.",
         ),
-        (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "task_name", "new_value": ""},
-            "must not be empty",
-        ),
+        (*changes("project_management_update_task", "task_name", ""), "must not be empty"),
         (f"{CRM}_search_customers", {}, "at least one thing"),
         (f"{CRM}_search_customers", {"customer_name": "zeppelin"}, "No customers found."),
+        (*changes(f"{CRM}_update_customer", "status", "won"), "status must be one of"),
         (
-            f"{CRM}_update_customer",
-            {"customer_id": "00000001", "field": "status", "new_value": "won"},
-            "status must be one of",
-        ),
-        (
-            f"{CRM}_update_customer",
-            {"customer_id": "00000001", "field": "product_interest", "new_value": "Cake"},
+            *changes(f"{CRM}_update_customer", "product_interest", "Cake"),
             "product_interest must be one of",
         ),
-        (
-            f"{CRM}_update_customer",
-            {"customer_id": "00000001", "field": "notes", "new_value": ""},
-            "must not be empty",
-        ),
+        (*changes(f"{CRM}_update_customer", "notes", ""), "must not be empty"),
         (
             f"{CRM}_add_customer",
             {"customer_name": "", "assigned_to_email": "", "status": ""},

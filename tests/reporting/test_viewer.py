@@ -15,6 +15,7 @@ from gymcli.runner.measure import measure
 from gymcli.runner.paired_runs import compare_runs
 from gymcli.secrets import Scrubber
 from tests.reporting.viewer_runs import TOKEN, Shown, failure, lines, rollout, said, write_run
+from tests.runner.compared import nemo, write_lines
 
 
 def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
@@ -428,25 +429,9 @@ def test_differences_of_no_kind_are_refused(two, given):
 
 
 def test_a_rollout_of_others_is_shown(tmp_path):
-    line = {
-        "id": "x",
-        "agent_ref": {"name": "mcqa"},
-        "responses_create_params": {"input": [said("user", "A or B?")]},
-        "response": {
-            "output": [
-                {
-                    "type": "message",
-                    "role": "assistant",
-                    "content": [{"type": "output_text", "text": "B", "annotations": []}],
-                }
-            ]
-        },
-        "reward": 1.0,
-        "_ng_task_index": 3,
-        "_ng_rollout_index": 0,
-    }
-    file = tmp_path / "theirs.jsonl"
-    file.write_bytes(lines([line]))
+    answer = {"output": [{"type": "message", "role": "assistant", "content": "B"}]}
+    line = nemo("x", agent_ref={"name": "mcqa"}, response=answer)
+    file = write_lines(tmp_path / "theirs.jsonl", [line])
     [found] = asked(file, ("list", {}))
     [row] = found["rows"]
     assert (row["env"], row["reward"], row["passed"]) == ("mcqa", 1.0, True)
