@@ -1,5 +1,6 @@
 """Fixtures that more than one part of the tests needs."""
 
+import sys
 from collections.abc import Iterator
 
 import hypothesis
@@ -13,6 +14,14 @@ hypothesis.settings.register_profile("gymcli", deadline=None)
 # For every further version of Python: the laws are the same, the language need not be.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("gymcli")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def closed_workers() -> Iterator[None]:
+    """Close the workers that tests share, where any test took them."""
+    yield
+    if pooled := sys.modules.get("tests.pooled"):
+        pooled.close_pool()
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from gymcli import StandIn
 from gymcli.envs.multichallenge import JUDGE, MultiChallenge, look_for_words
 from gymcli.errors import RoleError
 from gymcli.types import Message, Rollout
+from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, calls, judged, played, row_of_file, says, scored
 
 NAME = "multichallenge"
@@ -238,11 +238,8 @@ def test_verify_lets_no_reply_speak_for_the_judge():
 
 
 def test_verify_passes_on_that_the_judge_failed():
-    def fail(messages):
-        raise RoleError("the judge cannot be reached")
-
     with pytest.raises(RoleError, match="cannot be reached"):
-        scored(replied(item()), roles={"judge": StandIn(fail)})
+        scored(replied(item()), roles={"judge": Scripted([failing("cannot be reached")])})
 
 
 @pytest.mark.parametrize(
