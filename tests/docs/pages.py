@@ -71,6 +71,14 @@ def output_of(line: str, folder: Path) -> str:
     return done.stdout
 
 
+def write_gym(folder: Path) -> None:
+    """Write a program `gym` that runs the commands of this checkout."""
+    folder.mkdir(exist_ok=True)
+    start = "from gymcli.cli import main; main()"
+    (folder / "gym").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{start}" "$@"\n')
+    (folder / "gym").chmod(0o755)
+
+
 def missing_lines(line: str, shown: list[str], folder: Path) -> list[str]:
     """Run a command; give the lines that are shown and that it does not print, in this order."""
     printed = iter(output_of(line, folder).splitlines())

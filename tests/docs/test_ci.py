@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -19,11 +18,10 @@ from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.reporting.markdown import MAX_CHARACTERS
 from tests.commands.running import add_up, clean_environment
-from tests.docs.pages import blocks, page, table_rows
+from tests.docs.pages import blocks, page, table_rows, write_gym
 
 TEXT = page("ci.md")
 NUM_TASKS = 24
-START = "from gymcli.cli import main; main()"
 
 
 class Step(NamedTuple):
@@ -72,14 +70,11 @@ class Machine:
         self.asked = folder / "asked"
         self._server = server
         programs = folder / "bin"
-        programs.mkdir()
+        write_gym(programs)
         noting = f'#!/bin/sh\necho "$(basename $0) $@" >> {self.asked}\n'
-        starting = f'#!/bin/sh\nexec {sys.executable} -c "{START}" "$@"\n'
         for name in ("pip", "gh", "curl"):
             (programs / name).write_text(noting)
-        (programs / "gym").write_text(starting)
-        for program in programs.iterdir():
-            program.chmod(0o755)
+            (programs / name).chmod(0o755)
         rows = (
             {"id": f"{n}", "env": "arithmetic", "prompt": f"What is {n} + 1?", "answer": n + 1}
             for n in range(NUM_TASKS)

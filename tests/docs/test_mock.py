@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from typing import get_args
 
 import msgspec
@@ -15,7 +14,7 @@ from gymcli.mock.behaviours import ScriptLine
 from gymcli.mock.fault_effects import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.mock.faults import BURST_LENGTH, ContentFault, DeliveryFault, StatusFault
 from tests.commands.running import clean_environment, lines_of
-from tests.docs.pages import blocks, output_of, page, table_rows, write_blocks
+from tests.docs.pages import blocks, output_of, page, table_rows, write_blocks, write_gym
 
 TEXT = page("mock.md")
 
@@ -27,23 +26,21 @@ def folder(tmp_path):
         (tmp_path / name).write_text(block[1])
     assert write_blocks(TEXT, "sh", "sh", tmp_path) == ["ci.sh"]
     assert write_blocks(TEXT, "python", "py", tmp_path) == ["test_sums.py"]
-    program = tmp_path / "bin" / "gym"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{START}" "$@"\n')
-    program.chmod(0o755)
+    write_gym(tmp_path / "bin")
     return tmp_path
 
 
-START = "from gymcli.cli import main; main()"
+def run_script(folder):
+    environment = clean_environment()
+    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
+    return subprocess.run(
+        ["sh", "ci.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.slow
 def test_ci_script_runs(folder):
-    environment = clean_environment()
-    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
-    done = subprocess.run(
-        ["sh", "ci.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_script(folder)
     assert done.returncode == 0, done.stderr
     metrics = json.loads((folder / "metrics.json").read_bytes())
     assert (metrics["num_scored"], metrics["mean_reward"]) == (2, 0.5)
@@ -54,11 +51,7 @@ def test_ci_script_runs(folder):
 @pytest.mark.slow
 def test_ci_script_ends_where_the_mock_does_not_start(folder):
     (folder / "script.jsonl").unlink()
-    environment = clean_environment()
-    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
-    done = subprocess.run(
-        ["sh", "ci.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_script(folder)
     assert done.returncode != 0
     assert "script.jsonl: cannot read the script" in done.stderr
     assert not (folder / "metrics.json").exists()
