@@ -13,7 +13,6 @@ from gymcli.reporting.run_report import RunReport
 
 __all__ = [
     "MAX_CHARACTERS",
-    "MAX_ROWS",
     "MarkdownText",
     "comparison_blocks",
     "comparison_markdown",
@@ -22,10 +21,9 @@ __all__ = [
     "table",
 ]
 
-
 MAX_CHARACTERS = 65_000
 """A comment of GitHub may have 65,536 characters, a step summary 1 MiB."""
-MAX_ROWS = 30
+_MAX_ROWS = 30
 _REWARDS_ALONE = [
     metric.name
     for metric in METRICS.values()
@@ -90,7 +88,7 @@ def _blocks(report: RunReport, text: MarkdownText) -> Iterator[str]:
         prefix = f"{text.code(env)}: " if len(environments) > 1 else ""
         advice += [f"- {prefix}{text.sentence(said)}" for said in own.advice[:_MAX_ADVICE]]
     if advice:
-        yield "\n".join(advice[:MAX_ROWS])
+        yield "\n".join(advice[:_MAX_ROWS])
 
 
 def _headline(report: RunReport) -> str:
@@ -228,7 +226,7 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
         ("Fixed", comparison.fixed, comparison.num_fixed),
     ):
         if count:
-            shown = tasks[:MAX_ROWS]
+            shown = tasks[:_MAX_ROWS]
             more = f" and {count - len(shown):,} more" if count > len(shown) else ""
             yield f"{title}: {', '.join(map(text.code, shown))}{more}"
 
@@ -240,12 +238,7 @@ _REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "`": "'", "@": "@\N{WORD JO
 
 
 class MarkdownText:
-    """Writes texts of models, tasks and providers.
-
-    Args:
-        clean: Takes secrets out of them.
-
-    """
+    """Writes texts of models, tasks and providers, with secrets taken out by `clean`."""
 
     def __init__(self, clean: Clean) -> None:
         self._clean = clean
@@ -263,7 +256,7 @@ class MarkdownText:
         )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, most: int = MAX_ROWS) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, most: int = _MAX_ROWS) -> str:
     """Return a table, which says how many of its rows are left out."""
     cells = [*rows]
     rows_shown = (head, ["---"] * len(head), *cells[:most])
