@@ -18,7 +18,7 @@ from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.reporting.markdown import MAX_CHARACTERS
 from tests.commands.running import add_up, clean_environment
-from tests.docs.pages import blocks, page, table_rows, write_gym
+from tests.docs.pages import blocks, page, table_names, table_rows, write_gym
 
 TEXT = page("ci.md")
 NUM_TASKS = 24
@@ -206,9 +206,7 @@ def test_gates_that_are_shown_can_be_read():
 
 
 def test_numbers_are_those_that_are_shown():
-    names = [
-        name for row in table_rows("number |", TEXT) for name in re.findall(r"`(.+?)`", row[0])
-    ]
+    names = table_names("number |", TEXT)
     known = {"usage": "prompt_tokens", "stop_reasons": "length", "tool_errors": "raised"}
     for name in names:
         kind = known.get(name.partition(".")[0], "x")

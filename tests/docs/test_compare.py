@@ -14,7 +14,7 @@ from gymcli.metrics.run_comparison import DEFAULT_MARGIN, compare, doubts
 from gymcli.metrics.slicing import MAX_SLICES
 from gymcli.runner.paired_runs import compare_runs
 from tests.commands.running import gym, gym_line
-from tests.docs.pages import page, shown_commands, table_rows
+from tests.docs.pages import page, shown_commands, table_names, table_rows
 from tests.metrics.paired_tasks import compared, paired
 from tests.runner.compared import line, write_run
 
@@ -62,7 +62,7 @@ def test_exit_codes_are_those_of_the_verdicts():
     [("drift", get_args(DriftKind)), ("`test`", get_args(TestName)), ("change", get_args(Change))],
 )
 def test_tables_name_what_there_is(head, names):
-    named = [name for row in table_rows(head, TEXT) for name in re.findall(r"`(\S+?)`", row[0])]
+    named = table_names(head, TEXT)
     assert set(named) == set(names)
 
 

@@ -8,7 +8,7 @@ import pytest
 from gymcli.data.export_tables import COLUMNS, JSON_COLUMNS
 from gymcli.data.exporters import EXPORTERS
 from tests.commands.running import gym
-from tests.docs.pages import blocks, missing_lines, page, shown_commands, table_rows
+from tests.docs.pages import blocks, missing_lines, page, shown_commands, table_names, table_rows
 
 TEXT = page("export.md")
 
@@ -54,9 +54,7 @@ def test_formats_are_all_described():
 
 
 def test_columns_are_all_described():
-    names = [
-        name for row in table_rows("column", TEXT) for name in re.findall(r"`([\w.]+)`", row[0])
-    ]
+    names = table_names("column", TEXT)
     assert sorted(names) == sorted([*COLUMNS, *JSON_COLUMNS, "components.NAME", "metrics.NAME"])
 
 

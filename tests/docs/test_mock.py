@@ -14,7 +14,7 @@ from gymcli.mock.behaviours import ScriptLine
 from gymcli.mock.fault_effects import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.mock.faults import BURST_LENGTH, ContentFault, DeliveryFault, StatusFault
 from tests.commands.running import clean_environment, lines_of
-from tests.docs.pages import blocks, output_of, page, table_rows, write_blocks, write_gym
+from tests.docs.pages import blocks, output_of, page, table_names, write_blocks, write_gym
 
 TEXT = page("mock.md")
 
@@ -62,15 +62,10 @@ def test_pytest_example_passes(folder):
     assert "1 passed" in output_of("pytest test_sums.py", folder)
 
 
-def names(head: str) -> list[str]:
-    """Give what the first column of a table names."""
-    return [name for row in table_rows(head, TEXT) for name in re.findall(r"`([^`]+)`", row[0])]
-
-
 def test_faults_are_all_listed():
-    assert names("fault | status | ") == list(get_args(StatusFault))
-    assert names("fault | what arrives ") == list(get_args(DeliveryFault))
-    assert names("fault | what it says ") == list(get_args(ContentFault))
+    assert table_names("fault | status | ", TEXT) == list(get_args(StatusFault))
+    assert table_names("fault | what arrives ", TEXT) == list(get_args(DeliveryFault))
+    assert table_names("fault | what it says ", TEXT) == list(get_args(ContentFault))
 
 
 def test_numbers_are_those_of_the_code():
@@ -81,8 +76,8 @@ def test_numbers_are_those_of_the_code():
 
 
 def test_script_has_the_keys_that_are_shown():
-    assert set(names("key | what ")) == set(MockAnswer.__struct_fields__)
-    keys = {*names("key | which "), "note", "answers"}
+    assert set(table_names("key | what ", TEXT)) == set(MockAnswer.__struct_fields__)
+    keys = {*table_names("key | which ", TEXT), "note", "answers"}
     assert keys == set(ScriptLine.__struct_fields__)
 
 

@@ -85,6 +85,23 @@ def test_tasks_can_be_generated_again(name):
     assert b"".join(msgspec.json.encode(row) + b"\n" for row in rows) == path.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("name", "num"),
+    [
+        ("genrm_compare", 600),
+        ("instruction_following", 3_000),
+        ("multichallenge", 300),
+        ("reward_model", 1_500),
+        ("workplace_assistant", 900),
+    ],
+)
+def test_generators_ask_nothing_twice(name, num):
+    rows = list(environment_of(name).generate(Random(7), num))
+
+    prompts = {msgspec.json.encode(row.get("messages") or row["prompt"]) for row in rows}
+    assert len(prompts) == len({row["id"] for row in rows}) == num
+
+
 def test_tasks_come_with_their_origin():
     for name in NAMES:
         readme = (Path(shipped_tasks(name)).parent / "README.md").read_text()

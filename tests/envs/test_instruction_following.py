@@ -354,13 +354,6 @@ def test_tasks_cover_many_checks_and_grow_harder():
     assert {fields["grading_mode"] for fields in rows} == {"binary", "fraction"}
 
 
-def test_tasks_never_run_out():
-    """Prompts with one instruction are few; one that comes again gets another instruction."""
-    rows = list(InstructionFollowing.generate(Random(0), 3_000))
-
-    assert len({fields["prompt"] for fields in rows}) == 3_000
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
