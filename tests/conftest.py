@@ -26,7 +26,7 @@ def closed_workers() -> Iterator[None]:
 
 @pytest.fixture
 def mock_server() -> Iterator[MockServer]:
-    """Give a mock server in a thread of its own; set its `behaviour` before asking it.
+    """Yield a mock server in a thread of its own; set its `behaviour` before asking it.
 
     It echoes at first. For tests that are not async themselves, such as those of commands.
     """

@@ -41,7 +41,7 @@ class Played(NamedTuple):
 
 
 def github_steps() -> list[Step]:
-    """Give the steps of the workflow that a shell runs."""
+    """Return the steps of the workflow that a shell runs."""
     workflow = yaml.safe_load(blocks("yaml", TEXT)[0][1])
     steps = workflow["jobs"]["evaluate"]["steps"]
     return [
@@ -52,7 +52,7 @@ def github_steps() -> list[Step]:
 
 
 def gitlab_steps() -> list[Step]:
-    """Give the scripts of the pipeline: of both jobs, and what comes after the first."""
+    """Return the scripts of the pipeline: of both jobs, and what comes after the first."""
     pipeline = yaml.safe_load(blocks("yaml", TEXT)[1][1])
     job = pipeline["evaluate"]
     return [
@@ -122,7 +122,7 @@ class Machine:
 
 
 def wrong_every(number: int):
-    """Give a model that is wrong at every so many tasks."""
+    """Return a model that is wrong at every so many tasks."""
 
     def behave(request):
         is_wrong = int(last_user_text(request).split()[2]) % number == 0

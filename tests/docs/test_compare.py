@@ -22,7 +22,7 @@ TEXT = page("compare.md")
 
 
 def rollouts(name, gain, **more):
-    """Give 120 tasks of all difficulties with four attempts each, of which some pass."""
+    """Return 120 tasks of all difficulties with four attempts each, of which some pass."""
     draw = random.Random(name)
     rates = random.Random(0)
     found = []

@@ -29,7 +29,7 @@ FILES = {"yaml": "yaml", "json": "jsonl?", "csv": "csv"}
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Give a folder with every file of the page, and work in it."""
+    """Return a folder with every file of the page, and work in it."""
     monkeypatch.chdir(tmp_path)
     for language, suffix in FILES.items():
         write_blocks(TEXT, language, suffix, tmp_path)

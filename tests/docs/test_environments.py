@@ -36,7 +36,7 @@ PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """Give a folder with every module of the page, and work in it."""
+    """Return a folder with every module of the page, and work in it."""
     monkeypatch.chdir(tmp_path)
     write_blocks(TEXT, "python", "py", tmp_path)
     return tmp_path

@@ -16,7 +16,7 @@ NAMED = re.compile(r"`([\w.-]+\.(?:jsonl|csv))`")
 
 
 def shown_files():
-    """Give the blocks that are files, by the name that stands before each."""
+    """Return the blocks that are files, by the name that stands before each."""
     found = {}
     for language in ("json", "csv"):
         for block in blocks(language, TEXT):

@@ -21,7 +21,7 @@ TEXT = page("mock.md")
 
 @pytest.fixture
 def folder(tmp_path):
-    """Give a folder with the files of the page, and a `gym` of this checkout."""
+    """Return a folder with the files of the page, and a `gym` of this checkout."""
     for block, name in zip(blocks("json", TEXT), ("script.jsonl", "tasks.jsonl"), strict=True):
         (tmp_path / name).write_text(block[1])
     assert write_blocks(TEXT, "sh", "sh", tmp_path) == ["ci.sh"]

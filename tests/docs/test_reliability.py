@@ -12,7 +12,7 @@ NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", TEXT)))
 
 
 def names_of(path: Path) -> set[str]:
-    """Give what pytest collects from a file: functions, classes, and cases that are assigned."""
+    """Return what pytest collects from a file: functions, classes, and cases that are assigned."""
     names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

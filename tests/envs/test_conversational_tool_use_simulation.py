@@ -53,7 +53,7 @@ def own_row(number):
 
 
 def lamp_fields(**more):
-    """Give a row as others write it, with the least that one has."""
+    """Return a row as others write it, with the least that one has."""
     tool = {
         "name": "switch_lamp",
         "doc": "Switch a lamp.",
@@ -105,7 +105,7 @@ def texts(rollout):
 
 
 def questions(judge):
-    """Give the first words of the questions that a judge was asked."""
+    """Return the first words of the questions that a judge was asked."""
     asked = [prompt.rpartition("\nQuestion: ")[2] for prompt in judge.prompts]
     return [text.partition(":")[0] for text in asked]
 

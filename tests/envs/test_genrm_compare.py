@@ -44,7 +44,7 @@ WORDLESS = "I cannot say."
 
 
 def group(*texts, **fields):
-    """Give the attempts of one task, each with its answer."""
+    """Return the attempts of one task, each with its answer."""
     made = [answered("genrm_compare", fields, text) for text in texts]
     return [msgspec.structs.replace(one, attempt=number) for number, one in enumerate(made)]
 

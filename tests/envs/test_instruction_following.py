@@ -29,7 +29,7 @@ from tests.envs.instruction_following_cases import (
 
 
 def row(*instructions, **fields):
-    """Give a row; each instruction is an id and its arguments."""
+    """Return a row; each instruction is an id and its arguments."""
     return {
         "instruction_id_list": [name for name, _ in instructions],
         "kwargs": [arguments for _, arguments in instructions],

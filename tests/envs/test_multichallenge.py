@@ -373,7 +373,7 @@ def test_generate_makes_harder_chats_longer():
 
 
 def options_of(row):
-    """Give name, feature and number of every option."""
+    """Return name, feature and number of every option."""
     listed = row["messages"][-1]["content"].partition(": ")[2].rpartition(". ")[0]
     return [
         re.fullmatch(r"(.*) (?:with|on) (.*), (\d+) \w+", o).groups() for o in listed.split("; ")
@@ -381,7 +381,7 @@ def options_of(row):
 
 
 def fitting(row, limit):
-    """Give the options that the user's early words leave, under a limit."""
+    """Return the options that the user's early words leave, under a limit."""
     opening = row["messages"][0]["content"]
     return [
         name for name, feature, n in options_of(row) if feature not in opening and int(n) <= limit

@@ -121,7 +121,7 @@ def score_of(gold, *predicted):
 
 
 def answers(*made, **options):
-    """Give what the tools answered to calls, one after another."""
+    """Return what the tools answered to calls, one after another."""
     rollout = played(row_with(), calls(*made), says("Done."), **options)
     return [message.text for message in rollout.messages if message.role == "tool"]
 
@@ -1098,7 +1098,7 @@ def test_tasks_change_the_tables_and_end_in_time():
 
 
 def looks_for(row):
-    """Give what has to be looked up for a request: its colleagues, and one search a wish."""
+    """Return what has to be looked up for a request: its colleagues, and one search a wish."""
     text, gold = row.messages[1].text, row.fields["ground_truth"]
     # Here every id is in the request, and there the gold calls look it up.
     if row.fields["difficulty"] == "easy" or row.fields["capability"] == DEPENDENCY:
@@ -1219,7 +1219,7 @@ def test_tasks_of_numbered_intents_do_not_name_the_next_year():
 
 
 def told_before(rollout):
-    """Give each call with the arguments that a result before told, and the prompt did not."""
+    """Yield each call with the arguments that a result before told, and the prompt did not."""
     prompt = " ".join(message.text for message in rollout.messages[: rollout.num_prompt_messages])
     results = ""
     for message in rollout.responses:

@@ -23,7 +23,7 @@ def report_of(
     problems: tuple[GateProblem, ...] = (),
     **more: object,
 ) -> RunReport:
-    """Give the report of these lines."""
+    """Return the report of these lines."""
     aggregator = Aggregator(facts)
     aggregator.add_scored_lines(scored)
     for failure in failures:
@@ -41,7 +41,7 @@ def report_of(
 
 
 def sums(rewards: dict[str, list[float]], **more: object) -> list[ScoredLine]:
-    """Give the lines of tasks by id with the rewards of their attempts."""
+    """Return the lines of tasks by id with the rewards of their attempts."""
     return [
         ScoredLine(env="sums", task_id=task_id, attempt=attempt, reward=reward, **more)
         for task_id, own in rewards.items()

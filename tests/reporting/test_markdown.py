@@ -35,7 +35,7 @@ def text_of(*reports) -> str:
 
 
 def outside_code(text: str) -> str:
-    """Give the text without its code spans, and check that these are closed on their line."""
+    """Return the text without its code spans, and check that these are closed on their line."""
     for line in text.splitlines():
         assert line.count("`") % 2 == 0, line
     return re.sub(r"`[^`\n]*`", "", text)
@@ -133,7 +133,7 @@ def test_difference_to_a_baseline_is_a_section():
 
 
 def hostile_report(text: str):
-    """Give a report with a text wherever one comes from outside."""
+    """Return a report with a text wherever one comes from outside."""
     own = text or "env"
     facts = {own: EnvironmentFacts(max_reward=1.0), "another": EnvironmentFacts(max_reward=2.0)}
     lines = [

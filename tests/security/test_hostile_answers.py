@@ -42,7 +42,7 @@ def within(seconds):
 
 
 def some_rows(name, num):
-    """Give tasks of an environment from all over its file: the first ones are alike."""
+    """Return tasks of an environment from all over its file: the first ones are alike."""
     rows = list(read_tasks([shipped_tasks(name)], TaskReading(default_env=name)))
     return rows[:: -(-len(rows) // num)]
 
