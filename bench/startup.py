@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 from bench.figures import Figure, print_figures, save
 
-__all__ = ["COMMANDS", "LIMIT", "MAX_MB", "MAX_MS", "NUM_RUNS", "measure"]
+__all__ = ["COMMANDS", "LIMIT", "MAX_MB", "NUM_RUNS", "measure"]
 
 LIMIT = 1.3
-MAX_MS = 150.0
 MAX_MB = 40.0
 NUM_RUNS = 21
 _KB = 1024 if sys.platform == "darwin" else 1
@@ -71,7 +70,10 @@ COMMANDS: dict[str, Sequence[str]] = {
         "--quiet",
     ),
 }
-"""What is typed; the first one has a goal."""
+"""What is typed; the CPU and the memory of the first one have a goal."""
+
+_MAX_MS = {"gym --help": 150.0, "gym collect of one task": 800.0}
+"""How long a command may take on an idle machine."""
 
 
 class Run(NamedTuple):
@@ -83,7 +85,7 @@ class Run(NamedTuple):
 
 
 def measure(scale: float = 1.0) -> list[Figure]:
-    """Start every command in turn, several times; give its CPU against the bare application's."""
+    """Start every command in turn, several times; return its CPU against the bare application's."""
     num_runs = max(1, round(NUM_RUNS * scale))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -103,7 +105,8 @@ def measure(scale: float = 1.0) -> list[Figure]:
         for what, is_own in ((what, line[0].startswith("-")) for what, line in COMMANDS.items())
     ]
     figures[0].goal, figures[0].limit = f"≤ {LIMIT}", LIMIT
-    return [*figures, *_absolute(next(iter(COMMANDS)), runs)]
+    walls = [_wall_time(what, runs[what], limit) for what, limit in _MAX_MS.items()]
+    return [*figures, *walls, _peak_memory("gym --help", runs["gym --help"])]
 
 
 def _run(line: Sequence[str], folder: Path) -> Run:
@@ -146,19 +149,30 @@ def _figure(what: str, runs: Sequence[Run], bare: Sequence[Run]) -> Figure:
     )
 
 
-def _absolute(what: str, runs: dict[str, list[Run]]) -> list[Figure]:
-    """Give wall time and memory as they are; the first says something on an idle machine alone."""
-    walls = [run.wall_ms for run in runs[what]]
-    peaks = [run.peak_mb for run in runs[what]]
-    time_figure = Figure(
-        what=f"{what}, wall time on an idle machine", value=median(walls), unit="ms"
+def _wall_time(what: str, runs: Sequence[Run], limit: float) -> Figure:
+    walls = [run.wall_ms for run in runs]
+    return Figure(
+        what=f"{what}, wall time on an idle machine",
+        value=median(walls),
+        unit="ms",
+        lowest=min(walls),
+        highest=max(walls),
+        goal=f"< {limit:g} ms",
+        limit=limit,
     )
-    time_figure.goal, time_figure.limit = f"< {MAX_MS:g} ms", MAX_MS
-    memory = Figure(what=f"{what}, peak memory", value=median(peaks), unit="MB")
-    memory.goal, memory.limit = f"< {MAX_MB:g} MB", MAX_MB
-    for figure, values in ((time_figure, walls), (memory, peaks)):
-        figure.lowest, figure.highest = min(values), max(values)
-    return [time_figure, memory]
+
+
+def _peak_memory(what: str, runs: Sequence[Run]) -> Figure:
+    peaks = [run.peak_mb for run in runs]
+    return Figure(
+        what=f"{what}, peak memory",
+        value=median(peaks),
+        unit="MB",
+        lowest=min(peaks),
+        highest=max(peaks),
+        goal=f"< {MAX_MB:g} MB",
+        limit=MAX_MB,
+    )
 
 
 def _median(runs: Sequence[Run]) -> Run:

@@ -5,7 +5,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["DATASETS", "load_generator"]
+__all__ = ["DATASETS", "load_file", "load_generator"]
 
 _PACKAGE = Path(__file__).parent
 _IS_WHEEL = (_PACKAGE / "_envs").is_dir()
@@ -16,12 +16,16 @@ DATASETS = _PACKAGE / "_datasets" if _IS_WHEEL else _PACKAGE.parent / "datasets"
 def load_generator(name: str) -> ModuleType:
     """Return `datasets/<name>/generate.py`, whose `generate` writes the tasks of an environment.
 
-    It is loaded by its path and once, since the folders of `datasets` are no packages: one of that
-    name is Hugging Face's.
+    It is loaded by its path, since the folders of `datasets` are no packages: one of that name is
+    Hugging Face's.
     """
-    module_name = f"_generate_{name}"
+    return load_file(f"_generate_{name}", DATASETS / name / "generate.py")
+
+
+def load_file(module_name: str, path: Path) -> ModuleType:
+    """Return the module of a file, which is loaded once under this name."""
     if module_name not in sys.modules:
-        spec = spec_from_file_location(module_name, DATASETS / name / "generate.py")
+        spec = spec_from_file_location(module_name, path)
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)

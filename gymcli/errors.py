@@ -45,7 +45,7 @@ GymError                      1   a bug of ours unless a child says otherwise
         ├── CancelledAttemptError     a signal, or an endpoint that is gone, ended the run
         └── BudgetAttemptError        the run stopped at a budget
 
-Whatever somebody else's code raises becomes an AttemptError of its phase in a `boundary`.
+Whatever third-party code raises becomes an AttemptError of its phase in a `boundary`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class RunMismatchError(UsageError):
 
 
 class RunFileError(UsageError):
-    """Raised when a file of a run, or a rollout file of others, has a damaged line."""
+    """Raised when a file of a run, or a rollout file of another program, has a damaged line."""
 
 
 class FilterError(UsageError):
@@ -159,7 +159,7 @@ class MissingPackageError(UsageError):
 
 
 class BudgetReachedError(GymError):
-    """Raised when a run stopped at a budget; what is there is valid and can be resumed."""
+    """Raised when a run stopped at a budget; its records are valid and it can be resumed."""
 
     exit_code = 6
 
@@ -282,8 +282,6 @@ class SetupTimeoutError(SetupError):
 class EpisodeError(AttemptError):
     """Raised when an environment fails in the middle of an episode."""
 
-    phase = "environment"
-
 
 class EnvironmentTimeoutError(EpisodeError):
     """Raised when an environment takes too long over a step, or to close."""
@@ -352,7 +350,7 @@ _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 @contextmanager
 def boundary(error_class: type[AttemptError]) -> Iterator[None]:
-    """Attribute whatever somebody else's code raises in the block to one phase of an attempt.
+    """Attribute whatever third-party code raises in the block to one phase of an attempt.
 
     `sys.exit` counts, and so does a panic of a Rust extension or the outcome of a test framework,
     which are no `Exception`: each ends the attempt, never the run. What ends a run does so from in
@@ -375,7 +373,7 @@ def boundary(error_class: type[AttemptError]) -> Iterator[None]:
 
 
 def described(error: BaseException) -> str:
-    """Name an exception of somebody else's code in one line: its class, and its text if any."""
+    """Return an exception of third-party code in one line: its class, and its text if any."""
     name = type(error).__name__
     try:
         text = " ".join(str(error).split())
@@ -430,13 +428,10 @@ def _is_installed(file: str) -> bool:
 
 
 def leave_copy(process: int) -> None:
-    """End this process at once if it is a forked copy that came back from somebody else's code.
+    """End this process if it is a forked copy that came back from third-party code.
 
-    A copy that went on would be a second writer of the run.
-
-    Args:
-        process: The id of the process that made the call.
-
+    A copy that went on would be a second writer of the run. `process` is the id of the process
+    that made the call.
     """
     if os.getpid() != process:
         os._exit(0)

@@ -1,18 +1,16 @@
 """Takes secrets out of what is written or shown, by their value.
 
-A secret is a key in use (of an endpoint, a header, a query, a proxy); and, in messages about what
-went wrong alone, the value of an environment variable that looks like one by its name and its
-value. A copy that a program encoded is found where the encoding is JSON's, Python's or that of an
-address, and so is its beginning where a message was cut; one in base64, say, is not. Plain words
-are never looked for: they could not be told from those of a text, nor from the keys and names of a
-record.
+A secret is a key in use (of an endpoint, a header, a query, a proxy) and, in error messages only,
+the value of an environment variable that looks like one by its name and its value. A copy in the
+encoding of JSON, Python or an address is found, and so is its beginning where a message was cut;
+one in base64, say, is not. Plain words are never looked for: they stand in any text.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from os.path import commonprefix
 from typing import AnyStr, TypeAlias
 from urllib.parse import quote, quote_plus, unquote, urlsplit
@@ -33,26 +31,23 @@ __all__ = [
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 
 REDACTED = "[redacted]"
-"""What stands in the place of a secret."""
+"""Replaces a secret."""
 
 MIN_CHARACTERS = 8
-"""A shorter value is looked for nowhere: it would be found in texts that have nothing of it."""
+"""A shorter value is never looked for: it would be found in texts that hold no secret."""
 
 _MIN_PART = 16
-"""The first half of a secret is taken for it from here: messages are cut somewhere.
+"""This many characters and half of a secret count as the whole, since messages are cut.
 
 Less than half may be what all secrets of a kind begin with, as JWTs and private keys do.
 """
 _CUT = "\u2026"
-"""How a message that was cut ends; before it, `MIN_CHARACTERS` of a secret are taken for it."""
+"""The end of a message that was cut; before it, `MIN_CHARACTERS` count as the whole."""
 
 _REDACTED_BYTES, _CUT_BYTES = REDACTED.encode(), _CUT.encode()
 
-_MIN_LINE_CHARACTERS = 16
-"""A line of a value of several lines, such as a private key, is a secret of its own from here."""
-
 _KEYS = ("OPENAI_API_KEY", "HF_TOKEN")
-"""Variables whose values gymcli, or the library of the Hugging Face hub, sends by itself."""
+"""Variables whose values gymcli or the library of the Hugging Face hub sends."""
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 _SECRET_WORDS = frozenset(("authorization", "bearer", "jwt", "pass", "pat", "sas", "sig"))
@@ -64,7 +59,7 @@ _OTHER_WORDS = frozenset(("donkey", "hotkey", "monkey", "turkey"))
 _LAST_WORDS = frozenset(
     ("domain", "file", "format", "host", "method", "mode", "name", "path", "type", "user")
 )
-"""How names end of what belongs to a secret and is none."""
+"""Last words of names of what belongs to a secret and is none."""
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
 _SCHEMES = frozenset(("apikey", "basic", "bearer", "token"))
 
@@ -89,7 +84,7 @@ _REDACTED_KEY = re.compile(re.escape(REDACTED).encode() + rb'[^"\\]*":')
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether a name (of a variable, a header, a query's key) is one that secrets go by."""
+    """Return whether a name (of a variable, a header, a query's key) is that of a secret."""
     words = [word.lower() for word in _BETWEEN_WORDS.split(name)]
     return words[-1] not in _LAST_WORDS and any(
         word in _SECRET_WORDS or word.removesuffix("s").endswith(_SECRET_ENDS)
@@ -101,9 +96,8 @@ def is_secret_name(name: str) -> bool:
 def credentials(named: Iterable[tuple[str, str]]) -> list[str]:
     """Return the secrets among headers or a query.
 
-    `Authorization: Bearer KEY` gives the whole and the key. Under a name that says little these are
-    the parts that are not plain: `X-Extra: team KEY` gives the key, `api-version: 2024-02-01`
-    nothing.
+    For `Authorization: Bearer KEY` that is the whole and the key; under a name that says little,
+    the parts that are not plain: the key of `X-Extra: team KEY`, nothing of `version: 2024-02-01`.
     """
     found: list[str] = []
     for name, value in named:
@@ -117,7 +111,7 @@ def credentials(named: Iterable[tuple[str, str]]) -> list[str]:
 def passwords(address: str) -> list[str]:
     """Return the password of an address, if it has one: as it stands, decoded, and after its user.
 
-    The last, `user:password@`, is secret also where the password is a plain word.
+    The last, `user:password@`, is a secret even where the password is a plain word.
     """
     if "://" not in address or "@" not in address:
         return []
@@ -132,10 +126,7 @@ def passwords(address: str) -> list[str]:
 
 
 def environment_keys(environ: Mapping[str, str]) -> list[str]:
-    """Return the keys among environment variables that are in use without any option.
-
-    These are OPENAI_API_KEY, HF_TOKEN and the passwords of proxies.
-    """
+    """Return the values of OPENAI_API_KEY and HF_TOKEN, and the passwords of proxies."""
     found = [environ.get(name, "").strip() for name in _KEYS]
     for name in _PROXIES:
         found += passwords(environ.get(name, "")) + passwords(environ.get(name.lower(), ""))
@@ -143,12 +134,10 @@ def environment_keys(environ: Mapping[str, str]) -> list[str]:
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
-    """Return the secrets among environment variables.
+    """Return the secrets among environment variables, unless they are plain.
 
-    These are values under a name that says so (a word of it ends in KEY, TOKEN, SECRET, PASSWORD,
-    CREDENTIALS, AUTH, COOKIE or the like, and the last one is not TYPE, NAME or the like), and the
-    password of an address under any name (HTTPS_PROXY, DATABASE_URL); unless they are plain: words,
-    a number, a date, a path or an address.
+    These are values under the name of a secret, and the password of an address under any name
+    (HTTPS_PROXY, DATABASE_URL). Plain are words, a number, a date, a path or an address.
     """
     found: list[str] = []
     for name, value in environ.items():
@@ -159,12 +148,12 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
 
 
 def scrubber_of(in_use: Iterable[str], environ: Mapping[str, str]) -> Scrubber:
-    """Return what takes out keys in use: these, and those that environment variables hold."""
+    """Return a scrubber of these keys in use, and of those in environment variables."""
     return NOTHING_SECRET.also((*in_use, *environment_keys(environ)))
 
 
 class Scrubber:
-    """Takes certain values out of texts and of lines of JSON; showing it shows none of them."""
+    """Takes certain values out of texts and of lines of JSON; its repr shows none of them."""
 
     __slots__ = ("_encoded", "_secrets", "_shown")
 
@@ -172,19 +161,15 @@ class Scrubber:
         self._secrets = frozenset(secret for secret in secrets if secret)
         shown = {form for secret in self._secrets for form in _forms(secret)}
         encoded = {_escaped(form).encode("utf-8", "surrogatepass") for form in shown}
-        self._shown = _by_stem(shown)
-        self._encoded = _by_stem(encoded)
+        # Where one holds another, the longer must be replaced before it.
+        self._shown = sorted(shown, key=lambda form: (-len(form), form))
+        self._encoded = sorted(encoded, key=lambda form: (-len(form), form))
 
     def __repr__(self) -> str:
-        """Say how many there are."""
         return f"<Scrubber of {len(self._secrets)} secrets>"
 
-    def __bool__(self) -> bool:
-        """Say whether there is anything to look for."""
-        return bool(self._secrets)
-
     def also(self, secrets: Iterable[str]) -> Scrubber:
-        """Return one that takes out more, but for plain words and what is short."""
+        """Return one that takes out more secrets, except for short ones and plain words."""
         more = {
             secret
             for secret in secrets
@@ -192,20 +177,22 @@ class Scrubber:
         }
         return self if more <= self._secrets else Scrubber(self._secrets | more)
 
-    def holds_secret(self, text: str) -> bool:
-        """Say whether a secret, or the larger part of one, stands in a text."""
-        return self.text(text) is not text
-
     def text(self, text: str) -> str:
-        """Return a text without the secrets."""
-        return _without_all(text, self._shown, REDACTED, _CUT)
+        """Return a text without the secrets; the same object where it holds none."""
+        for form in self._shown:
+            if form[:MIN_CHARACTERS] in text:
+                text = _without(text, form, REDACTED, _CUT)
+        return text
 
     def line(self, data: bytes) -> bytes:
         """Return encoded JSON without the secrets in its texts and keys; it stays JSON.
 
-        A number stays as it is, also where its digits are those of a secret.
+        Numbers stay as they are. Data without a secret are returned as the same object.
         """
-        found = _without_all(data, self._encoded, _REDACTED_BYTES, _CUT_BYTES)
+        found = data
+        for form in self._encoded:
+            if form[:MIN_CHARACTERS] in found:
+                found = _without(found, form, _REDACTED_BYTES, _CUT_BYTES)
         if found is data:
             return data
         import msgspec  # late: heavy, and few lines hold a secret
@@ -218,16 +205,13 @@ class Scrubber:
         return found if is_sound else msgspec.json.encode(self._value(msgspec.json.decode(data)))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that hold no secret, for a process that needs none.
-
-        A path or another plain value stays, whatever it is made of.
-        """
+        """Return the variables that are plain or hold no secret, for a process that needs none."""
         hidden = self.also(environment_secrets(environ))
         return {
             name: value
             for name, value in environ.items()
             if not environment_secrets({name: value})
-            and (_IS_PLAIN.fullmatch(value) or not hidden.holds_secret(value))
+            and (_IS_PLAIN.fullmatch(value) or hidden.text(value) is value)
         }
 
     def _value(self, value: JSON) -> JSON:
@@ -245,29 +229,8 @@ class Scrubber:
         return value
 
 
-def _by_stem(forms: Iterable[AnyStr]) -> dict[AnyStr, list[AnyStr]]:
-    """Group forms by how they begin: what begins so in no text is looked at no further."""
-    grouped: dict[AnyStr, list[AnyStr]] = {}
-    for form in forms:
-        grouped.setdefault(form[:MIN_CHARACTERS], []).append(form)
-    return grouped
-
-
-def _without_all(
-    text: AnyStr, by_stem: Mapping[AnyStr, Sequence[AnyStr]], mark: AnyStr, cut: AnyStr
-) -> AnyStr:
-    """Replace all secrets in a text; the same text where there is none."""
-    found = [form for stem, forms in by_stem.items() if stem in text for form in forms]
-    if not found:
-        return text
-    # Where one holds another, the longer must be replaced before it.
-    for form in sorted(found, key=lambda form: (-len(form), form)):
-        text = _without(text, form, mark, cut)
-    return text
-
-
 def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:
-    """Replace a secret in a text, also one whose end is missing; the same text where none is."""
+    """Replace a secret in a text, even one whose end is missing."""
     stem = form[:MIN_CHARACTERS]
     start, end = text.find(stem), 0
     pieces: list[AnyStr] = []
@@ -285,18 +248,13 @@ def _without(text: AnyStr, form: AnyStr, mark: AnyStr, cut: AnyStr) -> AnyStr:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Return what of a value is a secret: the whole, what follows a scheme, and its long lines."""
+    """Return the secrets of a value: the whole, what follows a scheme, and its long lines."""
     value = value.strip()
     yield value
-    lines = value.splitlines()
+    lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:
-        stripped = (line.strip() for line in lines)
-        # Not the head and the end of a key, which all keys have.
-        yield from (
-            line
-            for line in stripped
-            if len(line) >= _MIN_LINE_CHARACTERS and not line.startswith("-----")
-        )
+        # Of a private key, say, each line, but for the first and the last, which all keys have.
+        yield from (line for line in lines if len(line) >= 16 and not line.startswith("-----"))
         return
     scheme, _, rest = value.partition(" ")
     if rest and scheme.lower() in _SCHEMES:

@@ -1,15 +1,15 @@
 """The data on disk and on the wire: messages, rows, answers, rollouts, failures.
 
-Everything here is a msgspec struct, decoded and encoded without a step between: these are the
-types of the hot path. Fields at their default are left out of a line; unknown fields are read
-over, so that a newer run can be read by an older gymcli.
+Everything here is a msgspec struct, decoded and encoded directly: these are the types of the hot
+path. Fields at their default are left out of a line, and unknown fields are skipped, so that an
+older gymcli can read a newer run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -21,7 +21,6 @@ __all__ = [
     "JSON",
     "JSON_ERRORS",
     "LARGEST",
-    "MAX_COUNT",
     "SCHEMA_VERSION",
     "Answer",
     "AttemptKey",
@@ -63,7 +62,7 @@ else:
     JSONObject = dict[str, Any]
 
 JSON_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding foreign text raises: no JSON or of another shape, no UTF-8, nested too deeply."""
+"""What decoding foreign text raises: no JSON, another shape, no UTF-8, nested too deeply."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -73,16 +72,13 @@ def canonical_json(value: object) -> bytes:
 
 def digest(value: object) -> str:
     """Return 16 hex digits of SHA-256 over the canonical JSON of a value."""
-    return hashlib.sha256(canonical_json(value)).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
 
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
-"""Why the endpoint ended one message; what it says beyond these counts as `stop`."""
-
-MAX_COUNT = 2**64 - 1
-"""The largest number of tokens that is believed: sums of larger ones may be no double."""
+"""Why the endpoint ended one message; any other word of its counts as `stop`."""
 
 
 class FunctionCall(msgspec.Struct, gc=False):
@@ -100,7 +96,7 @@ class ToolCall(msgspec.Struct, gc=False):
     function: FunctionCall
     type: str = "function"
     extra: JSON = msgspec.UNSET
-    """An object: what else the endpoint said of it, as Gemini its signature of a thought."""
+    """An object: other members that the endpoint sent, such as Gemini's thought signature."""
 
     @property
     def name(self) -> str:
@@ -126,16 +122,15 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """For role `tool`: the call that this answers."""
     name: str | None = None
     response_items: list[JSONObject] = []
-    """The Responses items of this message, verbatim, where chat shape cannot say them."""
+    """The Responses items of this message, verbatim, where chat shape cannot express them."""
     logprobs: JSON = None
     extra: JSON = {}
-    """An object: what else the endpoint said of it, as OpenRouter its `reasoning_details`."""
+    """An object: other members that the endpoint sent, such as `reasoning_details`."""
 
     @property
     def text(self) -> str:
         """The text of the content; images and other parts are left out."""
-        content = self.content  # mostly it is this already, and verifiers ask very often
-        return content if isinstance(content, str) else text_of(content)
+        return text_of(self.content)
 
     @property
     def is_reasoning_only(self) -> bool:
@@ -163,13 +158,9 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """The part of `completion_tokens` that was reasoning."""
 
     def __post_init__(self) -> None:
-        """Believe nothing where one of the counts cannot be true."""
-        if (
-            self.prompt_tokens > MAX_COUNT
-            or self.completion_tokens > MAX_COUNT
-            or self.cached_tokens > MAX_COUNT
-            or self.reasoning_tokens > MAX_COUNT
-        ):
+        # Where one count cannot be true, none is believed: sums of larger ones may be no double.
+        counts = self.prompt_tokens, self.completion_tokens
+        if max(*counts, self.cached_tokens, self.reasoning_tokens) > 2**64 - 1:
             self.prompt_tokens = self.completion_tokens = 0
             self.cached_tokens = self.reasoning_tokens = 0
 
@@ -180,21 +171,14 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
         self.cached_tokens += other.cached_tokens
         self.reasoning_tokens += other.reasoning_tokens
 
-    def add_all(self, others: Sequence[Usage]) -> None:
-        """Add many other counts to this one."""
-        self.prompt_tokens += sum([other.prompt_tokens for other in others])
-        self.completion_tokens += sum([other.completion_tokens for other in others])
-        self.cached_tokens += sum([other.cached_tokens for other in others])
-        self.reasoning_tokens += sum([other.reasoning_tokens for other in others])
-
 
 class Tries(msgspec.Struct, kw_only=True):
-    """What came of a request beside its answer, told as it comes: one that is cut off told it."""
+    """What a request took before its answer; also known where the request is cancelled."""
 
     retries: dict[str, int] = {}
-    """Tries that failed and were not the last, counted by error class."""
+    """Tries that failed, without the last one, counted by error class."""
     usage: Usage = msgspec.field(default_factory=Usage)
-    """Tokens of answers that were of no use."""
+    """Tokens of useless answers."""
 
     def count(self, error: Exception) -> None:
         """Count a try that failed and is not the last."""
@@ -203,7 +187,7 @@ class Tries(msgspec.Struct, kw_only=True):
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """What one model turn is asked with, in no wire format yet."""
+    """What a model is asked in one turn, in no wire format yet."""
 
     messages: list[Message]
     tools: list[JSONObject] = []
@@ -211,11 +195,11 @@ class Request(msgspec.Struct, kw_only=True):
     params: JSONObject = {}
     """Sampling and other parameters under their Chat Completions names."""
     tries: Tries = msgspec.field(default_factory=Tries)
-    """Filled by who answers it."""
+    """Filled while the request is answered."""
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """What an endpoint gave for one request."""
+    """What an endpoint answered to one request."""
 
     message: Message
     finish_reason: FinishReason = "stop"
@@ -223,9 +207,9 @@ class Answer(msgspec.Struct, kw_only=True):
     """The endpoint's own word where it is none of the finish reasons."""
     usage: Usage = msgspec.field(default_factory=Usage)
     model: str | None = None
-    """The model's name as the endpoint says it."""
+    """As the endpoint names it."""
     response_id: str = ""
-    """What the endpoint calls the answer."""
+    """The endpoint's name for the answer."""
 
 
 class Call(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
@@ -236,18 +220,18 @@ class Call(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """A `FinishReason`, or the endpoint's own word where it is none of these."""
     response_id: str = ""
     seconds: float = 0.0
-    """Until the answer was there, with everything that was tried before."""
+    """Until the answer was complete, failed tries included."""
     lacks_logprobs: bool = False
-    """Log-probabilities were asked for, and the text came without them."""
+    """Log-probabilities were asked for, and the answer has none."""
 
 
 SCHEMA_VERSION = 1
 
 CODE_HASH = "code-"
-"""How a source hash begins that is made of code alone, without comments and docstrings."""
+"""The beginning of a source hash of code alone, without comments and docstrings."""
 
 LARGEST = 1e100
-"""The largest number of a score: beyond it no double holds the squares of very many, added up."""
+"""The largest number of a score: sums of the squares of larger ones may overflow."""
 
 StopReason = Literal[
     "done",
@@ -282,15 +266,15 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
     model: str = ""
     num_calls: int = 0
     num_cached: int = 0
-    """Answers that were on record already; no other number counts them."""
+    """Answers that were on record already; they are in no other count."""
     num_failed: int = 0
     seconds: float = 0.0
     """Sum over the calls, some of which may have run at the same time."""
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: float | None = None
-    """In the currency of gym.toml's prices; None where they do not say."""
+    """In the currency of gym.toml's prices; None where it has none."""
     retries: dict[str, int] = {}
-    """What was tried again, also in vain, counted by error class."""
+    """Tries that failed, counted by error class."""
 
     def add(self, other: RoleUse) -> None:
         """Add the use of another attempt, or of a later scoring, to this one."""
@@ -302,10 +286,7 @@ class RoleUse(msgspec.Struct, omit_defaults=True, kw_only=True):
         self.num_failed += other.num_failed
         self.seconds += other.seconds
         self.usage.add(other.usage)
-        if other.retries:
-            names = {**self.retries, **other.retries}
-            counts = (self.retries, other.retries)
-            self.retries = {name: sum(count.get(name, 0) for count in counts) for name in names}
+        self.retries = dict(Counter(self.retries) + Counter(other.retries))
 
 
 class AttemptKey(msgspec.Struct, frozen=True, order=True):
@@ -317,7 +298,7 @@ class AttemptKey(msgspec.Struct, frozen=True, order=True):
 
 
 class TaskRow(msgspec.Struct, kw_only=True):
-    """One line of a tasks file, whatever its shape was, ready to be run."""
+    """One line of a tasks file in any shape, ready to be run."""
 
     id: str
     env: str
@@ -329,7 +310,7 @@ class TaskRow(msgspec.Struct, kw_only=True):
     params: JSONObject = {}
     """Request parameters of the row, under their Chat Completions names."""
     fields: JSONObject = {}
-    """Everything else of the row: what tools and verifier need."""
+    """The rest of the row, for tools and the verifier."""
     max_turns: int | None = None
     place: str = ""
     """`file:line`, for messages."""
@@ -356,21 +337,20 @@ class Verifier(msgspec.Struct, omit_defaults=True, gc=False):
 
     version: str = ""
     source_hash: str = ""
-    """Of its code without prose, begins with `code-`; other hashes are of whole files."""
+    """Begins with `code-` where it is of code without prose; others are of whole files."""
 
 
 def is_other_source(one: str, other: str) -> bool:
-    """Return whether two source hashes are of different code; False where they cannot say it."""
+    """Return whether two source hashes are of different code; False where that is unknown."""
     kinds = {source_hash.startswith(CODE_HASH) for source_hash in (one, other)}
     return bool(one and other) and len(kinds) == 1 and one != other
 
 
 class RecordHead(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What a line of rollouts.jsonl, generations.jsonl or failures.jsonl begins with.
+    """The first fields of a line of rollouts.jsonl, generations.jsonl or failures.jsonl.
 
-    The parent of both records, and of whatever reads a few fields of their lines: decoding a line
-    as a small struct leaves the conversation undecoded. A struct that inherits writes the fields
-    of its parent first, so a parent of a record is always a beginning of its line.
+    The parent of both records, and of structs that decode a few fields of a line and leave the
+    conversation undecoded. A struct writes the fields of its parent first.
     """
 
     schema_version: int = 0
@@ -378,14 +358,14 @@ class RecordHead(msgspec.Struct, omit_defaults=True, kw_only=True):
     task_id: str = ""
     task_hash: str = ""
     attempt: int = -1
-    """Counted from 0; a record of no attempt has -1, so that the first one is written too."""
+    """Counted from 0; the default is another number, so that 0 is written too."""
     env: str = ""
     env_version: str = ""
     """Empty on rollouts of other programs."""
     env_options: JSONObject = {}
     """The environment's options that are not at their default."""
     seed: int = 0
-    """Seeds `Environment.rng`, and the requests where the run was given a seed."""
+    """Seeds `Environment.rng`, and requests where the run has a seed."""
 
     @property
     def key(self) -> AttemptKey:
@@ -458,15 +438,9 @@ class Rollout(RecordHead, kw_only=True):
 
     def unscored(self) -> Rollout:
         """Return a copy of this record without its score."""
-        return msgspec.structs.replace(
-            self,
-            reward=None,
-            components={},
-            metrics={},
-            answer=None,
-            details={},
-            verifier=Verifier(),
-        )
+        cleared = Rollout()
+        names = ("reward", "components", "metrics", "answer", "details", "verifier")
+        return msgspec.structs.replace(self, **{name: getattr(cleared, name) for name in names})
 
     def scored(self, score: Score, verifier: Verifier, seconds: float) -> Rollout:
         """Return a copy of this record with a score, without any earlier one."""
@@ -513,15 +487,14 @@ class Failure(RecordHead, kw_only=True):
 
 
 class RecordNumbers(RecordHead, kw_only=True):
-    """The fields of a line of either kind that are counted, without the conversation.
+    """The fields of a rollout or a failure that are counted, without the conversation.
 
-    Metrics, budgets and the index of a run read lines as this or as a struct that inherits from
-    it and is stricter. What most lines lack is None here: an empty dict for each would take a
-    twelfth of the decoding. The names and types are those of `Rollout` and `Failure`.
+    Metrics, budgets and the index of a run read lines as this or as a stricter child. What most
+    lines lack is None here: an empty dict for each would take a twelfth of the decoding.
     """
 
     stop_reason: str | None = None
-    """Any text: a later release may have reasons that this one does not know."""
+    """Any text: a later release may have other reasons."""
     tool_errors: dict[str, int] | None = None
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: float | None = None

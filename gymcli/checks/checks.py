@@ -9,20 +9,13 @@ import msgspec
 
 from gymcli.checks.prompt_checks import duplicates, judges, leaks, tools
 from gymcli.checks.score_checks import echo, empty, guessing, oracle, repeatable, speed, swapped
-from gymcli.checks.subject import (
-    Finding,
-    Subject,
-    Watch,
-    failed,
-    not_applicable,
-    read_task_set,
-)
+from gymcli.checks.subject import Finding, Subject, Watch, failed, not_applicable, read_task_set
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.errors import AttemptError, frames_of
 from gymcli.rollout.event_loop import run
 from gymcli.rollout.scoring import Workers
 
-__all__ = ["CHECKS", "CheckReport", "check", "check_async"]
+__all__ = ["CHECKS", "CheckReport", "check"]
 
 
 class CheckReport(msgspec.Struct, kw_only=True):
@@ -43,7 +36,6 @@ class CheckReport(msgspec.Struct, kw_only=True):
 
 
 async def _tasks(subject: Subject) -> Finding:
-    """Return the finding of the reading of the tasks."""
     return subject.tasks.finding
 
 
@@ -89,18 +81,16 @@ def check(
             played here; where a package is missing, a MissingPackageError.
 
     """
-    return run(check_async(environment, tasks=tasks, env_args=env_args, limit=limit, watch=watch))
+    return run(_check(environment, tasks, env_args, limit, watch))
 
 
-async def check_async(
+async def _check(
     environment: str,
-    *,
-    tasks: str | Path | None = None,
-    env_args: Mapping[str, str] | None = None,
-    limit: int = 100,
-    watch: Watch | None = None,
+    tasks: str | Path | None,
+    env_args: Mapping[str, str] | None,
+    limit: int,
+    watch: Watch | None,
 ) -> CheckReport:
-    """Check an environment as `check` does, in a running event loop."""
     registry = Registry((environment,))
     found = registry.find(environment)
     given = split_env_args(env_args or {}, [found])[found.name]
@@ -138,7 +128,6 @@ async def _checked(subject: Subject, name: str) -> Finding:
 
 
 def _wrong_skips(skipped: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a failure for each skipped check that cannot be skipped, or not without a reason."""
     for name, reason in skipped.items():
         if name not in CHECKS:
             text = f'"{name}" is no check (there are: {", ".join(CHECKS)})'

@@ -46,22 +46,19 @@ def create(name: str, pattern: Pattern, folder: Path) -> NewFiles:
     for path in files[:3]:
         if path.exists():
             raise UsageError(f"{path}: is there already; nothing was written")
-    if _is_importable(name):
+    found = importlib.util.find_spec(name)
+    if found is not None and found.origin is not None:  # a file goes before a mere folder
         raise UsageError(f"{name}: a package of this name is installed; take {name}_env")
-    _write(files.environment, _rendered(source, name, class_name).encode())
-    _write(files.test, _rendered(test, name, class_name).encode())
+    for path, text in ((files.environment, source), (files.test, test)):
+        text = text.replace("NewEnvironment", class_name).replace("new_environment", name)
+        _write(path, text.encode())
     spec = f"{files.environment}:{class_name}"
     _write(files.tasks, b"".join(generated_lines(Registry((spec,)).find(spec))))
     return files
 
 
 def _class_name(name: str, source: str) -> str:
-    """Return the class name of an environment of this name: DemoEnv for demo_env.
-
-    Raises:
-        UsageError: Python, or the files to be written, use the name for something else.
-
-    """
+    """Return the class name of an environment of this name: DemoEnv for demo_env."""
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
         raise UsageError(f"{name}: is no Python name; take one such as my_env")
@@ -72,16 +69,6 @@ def _class_name(name: str, source: str) -> str:
     if class_name in taken or name in sys.stdlib_module_names or name == "gymcli":
         raise UsageError(f"{name}: the name is taken in Python or gymcli; take {name}_env")
     return class_name
-
-
-def _is_importable(name: str) -> bool:
-    """Return whether the environment's test would import something else by this name."""
-    found = importlib.util.find_spec(name)
-    return found is not None and found.origin is not None  # a file goes before a mere folder
-
-
-def _rendered(template: str, name: str, class_name: str) -> str:
-    return template.replace("NewEnvironment", class_name).replace("new_environment", name)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -9,14 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from gymcli.checks.subject import (
-    CheckedEpisode,
-    Finding,
-    Subject,
-    failed,
-    not_applicable,
-    passed,
-)
+from gymcli.checks.subject import CheckedEpisode, Finding, Subject, failed, not_applicable, passed
 from gymcli.environment.contract import Environment
 from gymcli.environment.judge import Judge, StandIn
 from gymcli.environment.tool import Task
@@ -49,7 +42,13 @@ async def leaks(subject: Subject) -> Finding:
     searched = [(episode, texts) for episode, texts in answers if texts]
     if not searched:
         return not_applicable(f"no gold answers of {_MIN_CHARACTERS} characters or more")
-    leaking = [(e, text) for e, texts in searched for text in texts if _stands_in(text, e)]
+    leaking = [
+        (episode, text)
+        for episode, texts in searched
+        for text in texts
+        # Not as a part of longer words.
+        if any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", m.text) for m in episode.prompt)
+    ]
     if leaking:
         ids = [episode.row.id for episode, _ in leaking]
         return failed(f"the prompt has the gold answer in it: {leaking[0][1]!r}", ids)
@@ -62,16 +61,10 @@ def _gold_texts(subject: Subject, episode: CheckedEpisode) -> list[str]:
     return sorted(text for text in texts - choices if len(text) >= _MIN_CHARACTERS)
 
 
-def _stands_in(text: str, episode: CheckedEpisode) -> bool:
-    """Return whether a prompt contains the text, not as a part of longer words."""
-    whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
-    return any(whole.search(message.text) for message in episode.prompt)
-
-
 async def duplicates(subject: Subject) -> Finding:
     """Check that no two tasks have the same prompt, with all that `setup` adds to it."""
     by_prompt: defaultdict[bytes, list[str]] = defaultdict(list)
-    for episode in await subject.oracles():
+    for episode in await subject.played("oracle"):
         by_prompt[canonical_json([episode.prompt, episode.record.tools])].append(episode.row.id)
     same = [ids for ids in by_prompt.values() if len(ids) > 1]
     if same:
@@ -87,13 +80,13 @@ async def tools(subject: Subject) -> Finding:
     """
     own = subject.environment.method_tools().values()
     specs = {canonical_json(tool.spec): tool.spec for tool in own}
-    for episode in await subject.oracles():
+    for episode in await subject.played("oracle"):
         specs |= {canonical_json(spec): spec for spec in episode.record.tools}
     functions = [spec["function"] for spec in specs.values() if "function" in spec]
     if not functions:
         return not_applicable("no tools")
     problems = [problem for function in functions for problem in _schema_problems(function)]
-    problems += _raising_tools(await subject.oracles())
+    problems += _raising_tools(await subject.played("oracle"))
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return failed(f"{problems[0]}{more}")
@@ -101,7 +94,6 @@ async def tools(subject: Subject) -> Finding:
 
 
 def _schema_problems(function: JSON) -> Iterator[str]:
-    """Yield what is wrong with a tool in chat shape."""
     import jsonschema  # late: heavy
 
     if not isinstance(function, dict):
@@ -138,7 +130,6 @@ def _parameter_problems(name: str, parameters: JSONObject) -> Iterator[str]:
 
 
 def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
-    """Yield a problem for each tool that raised in every call of the oracle."""
     num_calls: Counter[str] = Counter()
     num_raised: Counter[str] = Counter()
     texts: dict[str, str] = {}
@@ -157,7 +148,6 @@ def _raising_tools(episodes: Sequence[CheckedEpisode]) -> Iterator[str]:
 
 
 def _tool_answers(episode: CheckedEpisode) -> Iterator[tuple[str, str]]:
-    """Yield the name of each tool that was called, and its answer."""
     waiting: list[str] = []
     for message in episode.record.responses:
         if message.role == "assistant":
@@ -187,38 +177,25 @@ async def judges(subject: Subject) -> Finding:
 
 
 def _judges_of(environment: type[Environment[Task]]) -> dict[str, Judge]:
-    """Find the judges in a class, its bases, and the modules of its package, by name."""
     home = environment.__module__
     modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"{home}.")]
     bases = [base for base in environment.__mro__ if issubclass(base, Environment)]
     found: dict[str, Judge] = {}
-    seen: set[int] = set()
     num_by_name: Counter[str] = Counter()
     for owner in (*bases, *modules):
         for name, value in vars(owner).items():
-            for judge in _judges_in(value):
-                if id(judge) in seen:
+            several = list(value.values()) if isinstance(value, Mapping) else value
+            for judge in several if isinstance(several, list | tuple) else [several]:
+                if not isinstance(judge, Judge) or any(judge is one for one in found.values()):
                     continue
-                seen.add(id(judge))
                 number = num_by_name[name]
                 num_by_name[name] += 1
                 found[f"{name} {number}" if number else name] = judge
     return found
 
 
-def _judges_in(value: object) -> list[Judge]:
-    """Return a judge itself, or those of a dict or list of judges."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    values = value if isinstance(value, list | tuple) else [value]
-    return [one for one in values if isinstance(one, Judge)]
-
-
 def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
-    """Yield label and text of verdicts that a judge can say.
-
-    There are none where this check cannot make up an object that fits the schema.
-    """
+    """Yield label and text of verdicts that a judge can say, as far as examples can be made up."""
     if judge.labels is not None:
         yield from judge.labels.items()
         return
@@ -237,7 +214,6 @@ def _verdicts(judge: Judge) -> Iterator[tuple[str, str]]:
 
 
 def _property_values(schema: JSON, name: str) -> list[JSON]:
-    """Return the values that a property of the outermost object may have, or one of them."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or name not in properties:
         return []
@@ -249,7 +225,6 @@ def _property_values(schema: JSON, name: str) -> list[JSON]:
 
 
 def _example(schema: JSON) -> JSON:
-    """Make up a value for the common forms of a schema."""
     if not isinstance(schema, dict):
         return "text"
     if "const" in schema:
@@ -297,8 +272,6 @@ async def _judge_problem(judge: Judge, verdicts: Sequence[tuple[str, str]]) -> s
 
 
 def _quoting(quote: str, verdict: str) -> StandIn:
-    """Return a judge that quotes what it judges, as the prompt has it, then says its verdict."""
-
     def answer(messages: list[Message]) -> str:
         if not any(quote in message.text for message in messages):
             raise RoleError("the prompt does not have what is judged as `neutralise` gives it")

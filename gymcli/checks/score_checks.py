@@ -10,8 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Literal, NamedTuple
 
@@ -20,6 +19,7 @@ import msgspec
 from gymcli.checks.subject import (
     CheckedEpisode,
     Finding,
+    PolicyName,
     ScriptedPolicy,
     Subject,
     assistant_message,
@@ -29,7 +29,7 @@ from gymcli.checks.subject import (
 )
 from gymcli.metrics.estimators import mean, percentile, standard_error
 from gymcli.metrics.intervals import t_interval
-from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, canonical_json
+from gymcli.types import JSON_ERRORS, Message, Rollout, canonical_json
 
 __all__ = [
     "echo",
@@ -60,14 +60,12 @@ _SLOW_SECONDS = 1.0
 _Policy = Literal["oracle", "empty", "echo", "swapped"]
 """Whose attempt it is in a group; also the name of the check that looks at it."""
 
-_Scored = tuple[float | None, dict[str, float], dict[str, float], str | None, JSONObject]
-
 
 async def oracle(subject: Subject) -> Finding:
     """Check that the oracle gets exactly the top reward in every task."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "oracle")
-    episodes = await subject.oracles()
+    episodes = await subject.played("oracle")
     if unscored := _unscored(episodes):
         return unscored
     rewards = [episode.reward for episode in episodes]
@@ -88,14 +86,14 @@ async def empty(subject: Subject) -> Finding:
     """Check that a policy that says nothing stays below the top reward."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "empty")
-    return await _below_top(subject, await subject.silences())
+    return await _below_top(subject, await subject.played("empty"))
 
 
 async def echo(subject: Subject) -> Finding:
     """Check that a policy that repeats the user's words stays below the top reward."""
     if subject.environment.scores_groups():
         return await _in_groups(subject, "echo")
-    return await _below_top(subject, await subject.echoes())
+    return await _below_top(subject, await subject.played("echo"))
 
 
 async def swapped(subject: Subject) -> Finding:
@@ -131,7 +129,6 @@ async def swapped(subject: Subject) -> Finding:
 async def _tried(
     subject: Subject, golds: Sequence[CheckedEpisode], number: int
 ) -> list[CheckedEpisode]:
-    """Try other tasks' answers on a task, until one of them is not right."""
     row, tried = golds[number].row, []
     for other in itertools.islice(_others(golds, number), _MAX_OTHERS):
         episode = await subject.episode(row, ScriptedPolicy(other.turns))
@@ -142,7 +139,7 @@ async def _tried(
 
 
 def _others(golds: Sequence[CheckedEpisode], number: int) -> Iterator[CheckedEpisode]:
-    """Yield the golds of other tasks that differ from a task's own, the following ones first."""
+    """Yield the golds of other tasks with other answers, the following tasks first."""
     own = golds[number]
     for other in (*golds[number + 1 :], *golds[:number]):
         answers = (own.record.answer, other.record.answer)
@@ -176,7 +173,6 @@ def _is_top(subject: Subject, episode: CheckedEpisode) -> bool:
 
 
 def _unscored(episodes: Sequence[CheckedEpisode]) -> Finding | None:
-    """Return the finding that some episodes could not be played or scored, if there are any."""
     unscored = [episode for episode in episodes if episode.error]
     if not unscored:
         return None
@@ -213,14 +209,8 @@ def exceeds_chance(
     The test is the exact binomial tail; the Wilson bound would reject luck in 3 of 100 cases at
     one in twenty. It holds also where the chances of the tasks differ (Hoeffding 1956, "On the
     distribution of the number of successes in independent trials"). For the best of several
-    candidates the level is divided by their number (Bonferroni).
-
-    Args:
-        total: The sum of the rewards as shares of the top one; its fraction counts for nothing.
-        num_trials: How many tasks were guessed at.
-        chance: The mean chance of a guess.
-        num_candidates: How many guessers there were to choose from.
-
+    candidates the level is divided by their number (Bonferroni). Of `total`, the sum of the
+    rewards as shares of the top one, the fraction counts for nothing.
     """
     if chance >= 1.0:
         return False
@@ -230,7 +220,6 @@ def exceeds_chance(
 
 
 def _binomial(num_right: int, num_trials: int, chance: float) -> float:
-    """Return the probability that exactly `num_right` of all trials are right."""
     num_wrong = num_trials - num_right
     ways = math.lgamma(num_trials + 1) - math.lgamma(num_right + 1) - math.lgamma(num_wrong + 1)
     return math.exp(ways + num_right * math.log(chance) + num_wrong * math.log1p(-chance))
@@ -242,7 +231,7 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
     A group is the oracle, a policy that says nothing, an echo, and the oracle of another task. The
     last one may be as good by chance, in one task of twenty, and never better.
     """
-    if policy == "oracle" and (unscored := _unscored(await subject.oracles())):
+    if policy == "oracle" and (unscored := _unscored(await subject.played("oracle"))):
         return unscored
     groups = [group for group in await _groups(subject) if policy in group]
     if not groups:
@@ -266,10 +255,9 @@ async def _in_groups(subject: Subject, policy: _Policy) -> Finding:
 
 
 async def _groups(subject: Subject) -> list[dict[_Policy, CheckedEpisode]]:
-    """Return the attempts that are scored together, of each task that has an oracle."""
     golds = await subject.golds()
-    silences = {episode.row.id: episode for episode in await subject.silences()}
-    echoes = {episode.row.id: episode for episode in await subject.echoes()}
+    silences = {episode.row.id: episode for episode in await subject.played("empty")}
+    echoes = {episode.row.id: episode for episode in await subject.played("echo")}
     groups: list[dict[_Policy, CheckedEpisode]] = []
     for number, gold in enumerate(golds):
         own = gold.row.id
@@ -289,16 +277,17 @@ async def _group_rewards(
         for number, episode in enumerate(group.values())
     ]
     scored = await subject.scored_together(row, records)
-    episodes = [CheckedEpisode(row, record) for record in scored]
-    return {policy: one.reward for policy, one in zip(group, episodes, strict=True)}
+    return {
+        policy: CheckedEpisode(row, record).reward
+        for policy, record in zip(group, scored, strict=True)
+    }
 
 
 def _is_rival(rewards: Mapping[_Policy, float], policy: _Policy) -> bool:
-    """Return whether an attempt beats the oracle's, or equals it where chance has no part."""
     if policy not in rewards:
         return False
     if _is_even(rewards, policy):
-        return policy != "swapped"
+        return policy != "swapped"  # which may be right by chance
     return rewards[policy] > rewards["oracle"]
 
 
@@ -317,8 +306,6 @@ class _Guesser(NamedTuple):
 
 
 class _GuesserResult(NamedTuple):
-    """How a guesser did."""
-
     rate: float
     limit: float
     """The rate that must not be exceeded."""
@@ -366,9 +353,25 @@ def _guessers(
     rng = Random(0)
     own = {name: options for name, options in choices.items() if options}
     blind = [name for name, options in choices.items() if not options and name in golds]
-    best, num_constants = _best_constant(golds, own)
+    # A constant is a place in the list of choices, or a text that half of the lists have.
+    texts = Counter(text for options in own.values() for text in set(options))
+    constants = [
+        {name: options[place] for name, options in own.items() if place < len(options)}
+        for place in range(max(map(len, own.values()), default=0))
+    ]
+    constants += [
+        {name: text for name, options in own.items() if text in options}
+        for text, num in texts.items()
+        if 2 * num >= len(own)
+    ]
+    right = {name: _gold_choice(golds[name], own[name]) for name in own if name in golds}
+
+    def num_right(constant: Mapping[str, str]) -> int:
+        return sum(choice is not None and constant.get(n) == choice for n, choice in right.items())
+
+    best = max(constants, key=num_right, default={})
     constant = {
-        name: [assistant_message(best(options) or options[0])] for name, options in own.items()
+        name: [assistant_message(best.get(name) or options[0])] for name, options in own.items()
     } | _commonest(golds, blind)
     at_random = {name: [assistant_message(rng.choice(o))] for name, o in own.items()}
     for name in blind:
@@ -376,7 +379,7 @@ def _guessers(
         if others:
             at_random[name] = _guess(golds[rng.choice(others)])
     first = {name: [assistant_message(options[0])] for name, options in own.items()}
-    num_candidates = num_constants + len({turns_key(_guess(golds[name])) for name in blind})
+    num_candidates = len(constants) + len({turns_key(_guess(golds[name])) for name in blind})
     return [
         _Guesser("constant", constant, max(1, num_candidates)),
         _Guesser("random", at_random),
@@ -384,40 +387,7 @@ def _guessers(
     ]
 
 
-def _best_constant(
-    golds: Mapping[str, CheckedEpisode], choices: Mapping[str, list[str]]
-) -> tuple[Callable[[Sequence[str]], str | None], int]:
-    """Return the constant choice that agrees with the oracle most often, and of how many.
-
-    A constant is a place in the list of choices, or a text that half of the lists have.
-    """
-    places = range(max(map(len, choices.values()), default=0))
-    texts = Counter(text for options in choices.values() for text in set(options))
-    constants = [
-        *(partial(_choice_at, place) for place in places),
-        *(partial(_choice_of, text) for text, num in texts.items() if 2 * num >= len(choices)),
-    ]
-    right = {name: _gold_choice(golds.get(name), options) for name, options in choices.items()}
-    known = [(name, options) for name, options in choices.items() if right[name] is not None]
-
-    def num_right(constant: Callable[[Sequence[str]], str | None]) -> int:
-        return sum(constant(options) == right[name] for name, options in known)
-
-    return max(constants, key=num_right, default=partial(_choice_at, 0)), len(constants)
-
-
-def _choice_at(place: int, options: Sequence[str]) -> str | None:
-    return options[place] if place < len(options) else None
-
-
-def _choice_of(text: str, options: Sequence[str]) -> str | None:
-    return text if text in options else None
-
-
-def _gold_choice(gold: CheckedEpisode | None, options: Sequence[str]) -> str | None:
-    """Return the choice that the oracle made, where it said just that."""
-    if gold is None:
-        return None
+def _gold_choice(gold: CheckedEpisode, options: Sequence[str]) -> str | None:
     texts = (gold.record.last_text.strip(), gold.record.answer)
     return next((option for option in options if option.strip() in texts), None)
 
@@ -425,18 +395,14 @@ def _gold_choice(gold: CheckedEpisode | None, options: Sequence[str]) -> str | N
 def _commonest(
     golds: Mapping[str, CheckedEpisode], names: Sequence[str]
 ) -> dict[str, list[Message]]:
-    """Return for each task the commonest answer of the others."""
     guesses = {name: _guess(golds[name]) for name in names}
     keys = {name: turns_key(guess) for name, guess in guesses.items()}
     turns = {key: guesses[name] for name, key in keys.items()}
     counts = Counter(keys.values())
     chosen = {}
-    for name in names:
-        counts[keys[name]] -= 1
-        [(key, count)] = counts.most_common(1)
-        if count:
-            chosen[name] = turns[key]
-        counts[keys[name]] += 1
+    for name, key in keys.items():
+        if others := counts - Counter([key]):
+            chosen[name] = turns[others.most_common(1)[0][0]]
     return chosen
 
 
@@ -452,7 +418,6 @@ def _against_chance(
     episodes: Sequence[CheckedEpisode],
     choices: Mapping[str, list[str]],
 ) -> _GuesserResult:
-    """Compare shares of the top reward with one in the number of choices."""
     top = subject.environment.max_reward
     assert top is not None
     shares = [share_of_top(episode.reward, top) for episode in episodes]
@@ -474,7 +439,6 @@ def share_of_top(reward: float, top: float) -> float:
 def _against_oracle(
     episodes: Sequence[CheckedEpisode], golds: Mapping[str, CheckedEpisode]
 ) -> _GuesserResult:
-    """Compare mean rewards with the oracle's, by the difference in each task."""
     pairs = [(e.reward, golds[e.row.id].reward) for e in episodes if e.row.id in golds]
     if not pairs:
         return _GuesserResult(mean([episode.reward for episode in episodes]), 0.0, is_above=False)
@@ -493,8 +457,8 @@ async def repeatable(subject: Subject) -> Finding:
 
     Every second time the record comes back from JSON, as `gym verify` reads it.
     """
-    policies = (await subject.oracles(), await subject.silences(), await subject.echoes())
-    played = [episode for episodes in policies for episode in episodes[:_MAX_TASKS]]
+    policies: tuple[PolicyName, ...] = ("oracle", "empty", "echo")
+    played = [one for policy in policies for one in (await subject.played(policy))[:_MAX_TASKS]]
     episodes = [episode for episode in played if not episode.error]
     if not episodes:
         return _unscored(played) or not_applicable("no episodes")
@@ -524,7 +488,6 @@ async def repeatable(subject: Subject) -> Finding:
 
 
 async def _unequal_groups(subject: Subject, episodes: Sequence[CheckedEpisode]) -> list[str]:
-    """Return the tasks whose attempts get other rewards when scored again in reverse order."""
     unequal = []
     for row in subject.rows[:_MAX_TASKS]:
         records = [e.record.unscored() for e in episodes if e.row.id == row.id]
@@ -535,13 +498,13 @@ async def _unequal_groups(subject: Subject, episodes: Sequence[CheckedEpisode]) 
     return unequal
 
 
-def _score(record: Rollout) -> _Scored:
+def _score(record: Rollout) -> tuple[object, ...]:
     return record.reward, record.components, record.metrics, record.answer, record.details
 
 
 async def speed(subject: Subject) -> Finding:
     """Measure how long `verify` takes; never fails, since the machine has a part in it."""
-    await subject.silences()
+    await subject.played("empty")
     if not subject.verify_seconds:
         return not_applicable("nothing was scored")
     milliseconds = sorted(1000.0 * seconds for seconds in subject.verify_seconds)

@@ -34,6 +34,7 @@ from gymcli.types import Answer, Message, Request, Rollout, TaskRow, Verifier
 __all__ = [
     "CheckedEpisode",
     "Finding",
+    "PolicyName",
     "ScriptedPolicy",
     "Status",
     "Subject",
@@ -47,6 +48,9 @@ __all__ = [
 ]
 
 Status = Literal["ok", "failed", "skipped", "n/a"]
+
+PolicyName = Literal["oracle", "empty", "echo"]
+"""Who plays every task: the oracle, one that says nothing, one that repeats the user's words."""
 
 Watch = Callable[[str], None]
 """Called with the state of the checks in words, often."""
@@ -125,7 +129,6 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
 
 @contextmanager
 def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
-    """Yield the file to read, and its origin in words."""
     path = given or own_tasks(found)
     if path is not None:
         yield path, str(path)
@@ -142,7 +145,6 @@ def _tasks_file(found: Found, given: Path | None) -> Iterator[tuple[Path, str]]:
 def _tasks_finding(
     source: TaskSource, registry: Registry, rows: list[TaskRow], origin: str
 ) -> Finding:
-    """Find rows that `gym collect` would refuse, and copies."""
     try:
         survey(source, registry)
     except TasksError as error:
@@ -198,20 +200,17 @@ class ScriptedPolicy:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = list(messages)
-        self._num_said = 0
 
     async def answer(self, request: Request) -> Answer:
         """Say the next message."""
-        place = min(self._num_said, len(self._messages) - 1)
-        self._num_said += 1
-        return Answer(message=self._messages[place])
+        is_last = len(self._messages) == 1
+        return Answer(message=self._messages[0] if is_last else self._messages.pop(0))
 
 
 class _EchoPolicy:
     """A policy that repeats the last message of the user."""
 
     async def answer(self, request: Request) -> Answer:
-        """Say the text of the last user message."""
         texts = [message.text for message in request.messages if message.role == "user"]
         return Answer(message=assistant_message(texts[-1] if texts else ""))
 
@@ -219,6 +218,13 @@ class _EchoPolicy:
 def assistant_message(text: str) -> Message:
     """Return a message of the policy."""
     return Message(role="assistant", content=text)
+
+
+_POLICIES: Mapping[PolicyName, Callable[[], Policy | None]] = {
+    "oracle": lambda: None,
+    "empty": lambda: ScriptedPolicy([assistant_message("")]),
+    "echo": _EchoPolicy,
+}
 
 
 class Subject:
@@ -247,28 +253,16 @@ class Subject:
         self._watch = watch
         self._played: dict[str, list[CheckedEpisode]] = {}
 
-    async def oracles(self) -> list[CheckedEpisode]:
-        """Return the oracle's episode of every task."""
-        return await self._episodes("oracle", lambda: None)
-
-    async def silences(self) -> list[CheckedEpisode]:
-        """Return the episode of every task in which the policy says nothing."""
-        return await self._episodes("empty", lambda: ScriptedPolicy([assistant_message("")]))
-
-    async def echoes(self) -> list[CheckedEpisode]:
-        """Return the episode of every task in which the policy repeats the user's words."""
-        return await self._episodes("echo", _EchoPolicy)
+    async def played(self, policy: PolicyName) -> list[CheckedEpisode]:
+        """Return the episode of every task in which the oracle or another policy plays."""
+        if policy not in self._played:
+            new_policy = _POLICIES[policy]
+            self._played[policy] = [await self.episode(row, new_policy()) for row in self.rows]
+        return self._played[policy]
 
     async def golds(self) -> list[CheckedEpisode]:
         """Return the episodes of the oracle that have a score."""
-        return [episode for episode in await self.oracles() if not episode.error]
-
-    async def _episodes(
-        self, name: str, new_policy: Callable[[], Policy | None]
-    ) -> list[CheckedEpisode]:
-        if name not in self._played:
-            self._played[name] = [await self.episode(row, new_policy()) for row in self.rows]
-        return self._played[name]
+        return [episode for episode in await self.played("oracle") if not episode.error]
 
     async def episode(self, row: TaskRow, policy: Policy | None) -> CheckedEpisode:
         """Play a task and score it; without a policy, the oracle plays."""
@@ -315,12 +309,7 @@ class Subject:
         return CheckedEpisode(row, scored)
 
     async def scored_together(self, row: TaskRow, records: Sequence[Rollout]) -> list[Rollout]:
-        """Score records of one task as a group.
-
-        Raises:
-            AttemptError: A verifier failed.
-
-        """
+        """Score records of one task as a group."""
         return await score_group(
             self.environment,
             records,
@@ -331,23 +320,12 @@ class Subject:
         )
 
     def choices(self, row: TaskRow) -> list[str]:
-        """Return the choices of a task; none where its answer is free.
-
-        Raises:
-            EpisodeError: The environment's `choices` fails.
-
-        """
+        """Return the choices of a task; none where its answer is free."""
         with boundary(EpisodeError):
             return list(self.environment.choices(self.environment.parse_task(row.fields)))
 
     def _roles(self, row: TaskRow) -> Mapping[str, Model]:
-        """Return new stand-ins for the roles of a task.
-
-        Raises:
-            SetupError: One of a required role is missing, one is of a role that the class does
-                not declare, or the environment's `stand_ins` fails.
-
-        """
+        """Return new stand-ins for the roles of a task."""
         environment = self.environment
         with boundary(SetupError):
             roles = environment.stand_ins(environment.parse_task(row.fields))

@@ -17,8 +17,7 @@ def checked_address(value: str, *, what: str, example: str) -> str:
         example: What such an address looks like.
 
     Raises:
-        ValueError: It is not http(s), has no host, or carries a user, a query or a fragment. The
-            message does not show it.
+        ValueError: It is no such address; the message does not show it.
 
     """
     value = value.strip()

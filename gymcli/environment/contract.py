@@ -115,9 +115,9 @@ class Environment(Generic[TaskT]):
     rescore: ClassVar[Literal["verify", "recorded"]] = "verify"
     """`recorded`: the score rests on a foreign world that cannot be replayed; never rescored."""
     required_roles: ClassVar[tuple[str, ...]] = ()
-    """Models beside the policy, without which no episode can be played or scored."""
+    """Models other than the policy, without which no episode can be played or scored."""
     optional_roles: ClassVar[tuple[str, ...]] = ()
-    """Models beside the policy that are used where they are given."""
+    """Models other than the policy that are used if they are given."""
     waits_to_verify: ClassVar[bool] = False
     """`verify` waits, as for `Context.isolated`; conversations are saved before it starts. Those
     of environments with roles or `verify_group` are in any case."""
@@ -134,12 +134,6 @@ class Environment(Generic[TaskT]):
         """No options."""
 
     def __init_subclass__(cls, **keywords: object) -> None:
-        """Take the typed task from `Environment[SomeTask]`, and find the `@tool` methods once.
-
-        Raises:
-            TypeError: A hook is not what its callers expect, or its name is misspelt.
-
-        """
         super().__init_subclass__(**keywords)
         check_hooks(cls, Environment)
         for base in getattr(cls, "__orig_bases__", ()):
@@ -251,7 +245,7 @@ class Environment(Generic[TaskT]):
         return Step([Message(role="user", content=text)])
 
     async def final_state(self) -> JSON:
-        """Return what the verifier may need beside the conversation, as JSON."""
+        """Return what the verifier may need besides the conversation, as JSON."""
         return None
 
     async def close(self) -> None:
@@ -310,7 +304,7 @@ class Environment(Generic[TaskT]):
 
     @classmethod
     def generate(cls, rng: Random, num: int) -> Iterator[JSONObject]:
-        """Yield `num` rows of the environment's dataset; a seed gives the same rows for ever."""
+        """Yield `num` rows of the environment's dataset; one seed always gives the same rows."""
         raise NotImplementedError(f"{cls.__name__} generates no tasks")
 
     async def call_tools(self, calls: list[ToolCall]) -> list[Message]:
@@ -348,17 +342,15 @@ class Environment(Generic[TaskT]):
 
 
 class Context(Protocol):
-    """What `verify` may use beside the record."""
+    """What `verify` may use besides the record."""
 
     @property
     def options(self) -> EnvironmentOptions:
         """The environment's options of this scoring."""
-        ...
 
     @property
     def roles(self) -> Mapping[str, Model]:
         """The models that the environment asked for, by role."""
-        ...
 
     async def replay(self, rollout: Rollout) -> Environment[Task]:
         """Play the record again in a fresh instance and return it as it stands at the end.
@@ -371,7 +363,6 @@ class Context(Protocol):
             RoleError: The environment asked a role.
 
         """
-        ...
 
     async def isolated(
         self,
@@ -389,16 +380,15 @@ class Context(Protocol):
             function: Found again by its name, in a process that may serve many calls.
             args: Its arguments.
             timeout: Seconds from the start of the function, however long it waited for a process.
-            memory_mb: Megabytes that it may need beside what the process has (Linux only).
+            memory_mb: Megabytes that it may need on top of what the process has (Linux only).
             imports: Heavy modules that the function uses; their import does not count as its time.
 
         Raises:
             TypeError: It is no function at the top level of a module.
             VerifierTimeoutError: It took longer than `timeout` seconds.
-            VerifierError: The process died, or needed more than `memory_mb` beside what it had.
+            VerifierError: The process died, or needed more than `memory_mb` on top of what it had.
 
         """
-        ...
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
         """Return every match of a row's regular expression, within a time limit.
@@ -410,16 +400,14 @@ class Context(Protocol):
             VerifierTimeoutError: The search took too long.
 
         """
-        ...
 
 
 class Model(Protocol):
-    """A model beside the policy, as environments and roles see it."""
+    """A model other than the policy, as environments and roles see it."""
 
     @property
     def is_scalar(self) -> bool:
         """Whether it answers a conversation with a number, as a reward model does."""
-        ...
 
     async def complete(
         self,
@@ -445,7 +433,6 @@ class Model(Protocol):
             UsageError: Log probabilities of an answer that is kept are asked for.
 
         """
-        ...
 
 
 class Cache(NamedTuple):
@@ -501,12 +488,7 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
 async def _answer_call(
     environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
 ) -> str:
-    """Return what a tool call is answered with; one that cannot be carried out is counted.
-
-    Raises:
-        AttemptError: The tool says that the attempt cannot go on.
-
-    """
+    """Return what a tool call is answered with; one that cannot be carried out is counted."""
     try:
         text = await _run_call(environment, usable, call)
     except ToolCallError as error:
@@ -521,12 +503,6 @@ async def _answer_call(
 async def _run_call(
     environment: Environment[TaskT], usable: Mapping[str, Tool], call: ToolCall
 ) -> str:
-    """Run a tool within its time.
-
-    Raises:
-        ToolCallError: The call cannot be carried out; the text is for the model.
-
-    """
     found = usable.get(call.name)
     if found is None:
         names = ", ".join(usable) or "none"
@@ -567,14 +543,8 @@ async def _run_call(
 
 
 def _json_text(name: str, result: object) -> str:
-    """Return a result as JSON.
-
-    Raises:
-        ToolCallError: It holds a number that JSON does not have, which would be written as null.
-
-    """
     encoded = msgspec.json.encode(result)
-    if b"null" in encoded:
+    if b"null" in encoded:  # it may hold a number that JSON does not have
         try:
             json.dumps(msgspec.to_builtins(result), allow_nan=False)
         except ValueError as error:

@@ -96,8 +96,12 @@ def _check_name(kind: type, name: str, value: object, missing: dict[str, object]
     if function is None or tool_of(function) is not None:
         return
     for close in difflib.get_close_matches(name, missing, n=1, cutoff=_LIKENESS):
+        hook = missing[close]
+        is_called_alike = _is_async(function) == _is_async(_function(hook)) and (
+            _is_async(function) or isinstance(value, classmethod) == isinstance(hook, classmethod)
+        )
         # Only `verify` is one that every environment has.
-        if close == "verify" or _is_called_alike(value, missing[close]):
+        if close == "verify" or is_called_alike:
             raise TypeError(
                 f"{kind.__name__}.{name} is never called; is it meant to be {close}? Rename it, "
                 f"or begin its name with an underscore ({_place(function)})"
@@ -105,7 +109,6 @@ def _check_name(kind: type, name: str, value: object, missing: dict[str, object]
 
 
 def _function(value: object) -> FunctionType | None:
-    """Return the plain function of a method; None for what is none."""
     function = getattr(value, "__func__", value)
     return function if isinstance(function, FunctionType) else None
 
@@ -114,25 +117,13 @@ def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _is_called_alike(value: object, hook: object) -> bool:
-    is_async, is_hook_async = _is_async(_function(value)), _is_async(_function(hook))
-    if is_async != is_hook_async:
-        return False
-    return is_async or isinstance(value, classmethod) == isinstance(hook, classmethod)
-
-
 def _place(function: FunctionType) -> str:
     code = inspect.unwrap(function).__code__
     return shown_place(code.co_filename, code.co_firstlineno)
 
 
 def checked_messages(environment: object, method: str, messages: object) -> list[Message]:
-    """Return messages as they will be read from their line; each itself where that is the same.
-
-    Raises:
-        AttemptError: They are none.
-
-    """
+    """Return messages as they will be read from their line; each itself where that is the same."""
     if not isinstance(messages, list | tuple):
         raise wrong_return(environment, method, f"{named(messages)}, not a list of Message")
     found = []
@@ -149,12 +140,7 @@ def checked_messages(environment: object, method: str, messages: object) -> list
 
 
 def checked_step(environment: object, step: object) -> Step:
-    """Return what `step` returned, with its messages as they will be read.
-
-    Raises:
-        EpisodeError: It is no step, or one that no line can hold.
-
-    """
+    """Return what `step` returned, with its messages as they will be read from their line."""
     if not isinstance(step, Step):
         raise wrong_return(environment, "step", f"{named(step)}, not a Step")
     messages, reward, stop_reason = step
@@ -169,12 +155,7 @@ def checked_step(environment: object, step: object) -> Step:
 
 
 def checked_turn(environment: object, message: object) -> Message | None:
-    """Return what `oracle` returned: a message of the model, or None.
-
-    Raises:
-        EpisodeError: It is neither.
-
-    """
+    """Return what `oracle` returned: a message of the model, or None."""
     if message is None:
         return None
     if isinstance(message, Message) and message.role != "assistant":
@@ -184,12 +165,7 @@ def checked_turn(environment: object, message: object) -> Message | None:
 
 
 def checked_json(environment: object, method: str, value: object) -> JSON:
-    """Return a value as it will be read from its line; itself where that is the same.
-
-    Raises:
-        AttemptError: It is no JSON.
-
-    """
+    """Return a value as it will be read from its line; itself where that is the same."""
     try:
         read = msgspec.json.decode(msgspec.json.encode(value))
     except UNENCODABLE as error:
@@ -200,11 +176,7 @@ def checked_json(environment: object, method: str, value: object) -> JSON:
 def wrong_return(environment: object, method: str, found: str) -> AttemptError:
     """Return the error that names class, method, file and line of what returned something wrong.
 
-    Args:
-        environment: The class, or an instance of it.
-        method: The method's name.
-        found: What it returned, and what it should have been.
-
+    `found` says what it returned, and what it should have been.
     """
     kind = environment if isinstance(environment, type) else type(environment)
     function = inspect.unwrap(getattr(kind, method))
@@ -218,7 +190,7 @@ def wrong_return(environment: object, method: str, found: str) -> AttemptError:
 
 
 def named(value: object) -> str:
-    """Name a value of somebody else's code, and its type."""
+    """Return a value and its type as a message names them."""
     return f"{reprlib.repr(value)} ({type(value).__name__})"
 
 

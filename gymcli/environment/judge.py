@@ -109,12 +109,6 @@ class Judge:
     """Raised whenever the prompt says something else in the same words; part of the cache key."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not be read, or not be kept apart from what is judged.
-
-        Raises:
-            ValueError: Labels, schema or the number of votes cannot be meant.
-
-        """
         if (self.labels is None) == (self.schema is None):
             raise ValueError("a judge needs either labels or a schema")
         if self.votes < 1:
@@ -161,23 +155,21 @@ class Judge:
 
     def neutralise(self, text: str) -> str:
         """Break what could be read as a verdict, or as a tag of the prompt; every field is."""
-        text = without_tags(text, self._tag_pattern)
+        text = without_tags(text, own_tags(self.template))
         if self.labels is not None:
             return without_labels(text, self._label_pattern)
-        return without_keys(text, self._key_pattern)
+        return without_keys(text, key_pattern(sorted(self._names)))
 
     def parse(self, text: str, *, tag: str = "") -> tuple[str | None, JSONObject]:
         """Read the words of a judge: the label, and the object where there is a schema.
 
-        Args:
-            text: The words.
-            tag: The tag that the prompt asks for, under `rule="tagged"`.
-
+        `tag` is the one that the prompt asks for, under `rule="tagged"`.
         """
         if self.labels is not None:
             return self._label_in(text, self.labels, tag), {}
         fitting = [value for value in find_objects(text) if self._fits(value)]
-        labels = {self._label_of(value) for value in fitting}
+        decided = [value if self.decides is None else value[self.decides] for value in fitting]
+        labels = {one if isinstance(one, str) else canonical_json(one).decode() for one in decided}
         return (labels.pop(), fitting[-1]) if len(labels) == 1 else (None, {})
 
     async def ask(self, model: Model, /, **fields: str) -> Verdict:
@@ -190,18 +182,14 @@ class Judge:
 
         """
         messages = self.render(**fields)
-        tag = self._tag(self._filled(fields)) if self.rule == "tagged" else None
+        tag = self._tag(self._filled(fields)) if self.rule == "tagged" else ""
         votes = [self._vote(model, messages, tag, number) for number in range(self.votes)]
         return _verdict(await gather_all(votes))
 
     async def ask_all(self, model: Model, items: Sequence[Mapping[str, str]]) -> list[Verdict]:
         """Ask for many verdicts at once, as for the items of a rubric; return them in order.
 
-        Raises:
-            RoleError: A call failed, or gave no verdict that can be read; the others have ended by
-                then.
-            TypeError: The template needs a field that is not given.
-
+        Errors are those of `ask`; the other calls have ended by then.
         """
         return await gather_all([self.ask(model, **fields) for fields in items])
 
@@ -227,10 +215,9 @@ class Judge:
         swapped = {**fields, first: fields[second], second: fields[first]}
         return [verdict, await self.ask(model, **swapped)]
 
-    async def _vote(
-        self, model: Model, messages: list[Message], tag: str | None, number: int
-    ) -> _Vote:
-        parse = self.parse if tag is None else functools.partial(self.parse, tag=tag)
+    async def _vote(self, model: Model, messages: list[Message], tag: str, number: int) -> _Vote:
+        # A class of its own may have a `parse` that takes no tag.
+        parse = functools.partial(self.parse, tag=tag) if tag else self.parse
         cache = Cache(
             f"{self.version}/{number}", keeps=lambda answer: parse(answer.text)[0] is not None
         )
@@ -267,34 +254,21 @@ class Judge:
         return next(name for name, label in labels.items() if label == said)
 
     def _fits(self, value: JSONObject) -> bool:
-        """Return whether an object is a verdict: one that names nothing of the schema is none."""
         wanted = self._names if self.decides is None else {self.decides}
-        if wanted.isdisjoint(value):
+        if wanted.isdisjoint(value):  # what names nothing of the schema is no verdict
             return False
         try:
             return self._validator.is_valid(value)
         except RecursionError:  # a schema that refers to itself, and an object as deep as it lets
             return False
 
-    def _label_of(self, value: JSONObject) -> str:
-        decided: JSON = value if self.decides is None else value[self.decides]
-        return decided if isinstance(decided, str) else canonical_json(decided).decode()
-
     @functools.cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(_property_names(self.schema))
 
     @functools.cached_property
-    def _tag_pattern(self) -> re.Pattern[str]:
-        return own_tags(self.template)
-
-    @functools.cached_property
     def _label_pattern(self) -> re.Pattern[str]:
         return label_pattern((self.labels or {}).values())
-
-    @functools.cached_property
-    def _key_pattern(self) -> re.Pattern[str]:
-        return key_pattern(sorted(self._names))
 
     @functools.cached_property
     def _validator(self) -> Draft202012Validator:
@@ -321,7 +295,6 @@ def _verdict(votes: list[_Vote]) -> Verdict:
 
 
 def _property_names(schema: JSON) -> Iterator[str]:
-    """Yield the property names of a schema and of the schemas inside it."""
     if isinstance(schema, list):
         for item in schema:
             yield from _property_names(item)

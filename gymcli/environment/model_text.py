@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -149,7 +150,7 @@ _UNFINISHED = -1
 
 
 def find_objects(text: str) -> list[JSONObject]:
-    """Return the JSON objects of a text in order, but for those inside of others."""
+    """Return the JSON objects of a text in order, without those inside others."""
     found = []
     ends: dict[int, int] = {}
     start = text.find("{")
@@ -160,9 +161,8 @@ def find_objects(text: str) -> list[JSONObject]:
         if end == _UNFINISHED:
             start = text.find("{", start + 1)
             continue
-        value = _decoded(text[start:end])
-        if value is not None:
-            found.append(value)
+        with suppress(*JSON_ERRORS):  # as where it is nested too deeply
+            found.append(msgspec.json.decode(text[start:end], type=JSONObject))
         start = text.find("{", end)
     return found
 
@@ -188,13 +188,6 @@ def _read_object(text: str, start: int, ends: dict[int, int]) -> None:
             if not opened:
                 return
         expected = f"after in {opened[-1][0]}" if follows == "after" else follows
-
-
-def _decoded(text: str) -> JSONObject | None:
-    try:
-        return msgspec.json.decode(text, type=JSONObject)
-    except JSON_ERRORS:
-        return None  # as where it is nested too deeply
 
 
 _BRACES = re.compile(r"(\\text\{|[{}])")

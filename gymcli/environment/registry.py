@@ -13,13 +13,12 @@ import difflib
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from random import Random
@@ -84,7 +83,7 @@ ALIASES = {
     "structured_outputs_v3": "structured_outputs",
     "structured_outputs_v4": "structured_outputs",
 }
-"""Names of others for environments of ours."""
+"""What NeMo Gym calls environments of ours."""
 
 _HARNESSES = (
     "simple",
@@ -150,7 +149,7 @@ class Registry:
         """Find an environment by the name in a row, a record or on the command line.
 
         Raises:
-            UnknownNameError: There is none of this name.
+            UnknownNameError: There is no environment of this name.
             EnvironmentImportError: There is one and it cannot be imported.
 
         """
@@ -161,12 +160,7 @@ class Registry:
         return known
 
     def find_agent(self, name: str, default: str | None) -> Found:
-        """Find the environment whose rows an agent of NeMo Gym plays, else the default one.
-
-        Raises:
-            UnknownNameError: It is not known, and there is no default.
-
-        """
+        """Find the environment whose rows an agent of NeMo Gym plays, else the default one."""
         if default is not None and self._default_of.get(name) == default:
             return self.find(default)
         try:
@@ -194,14 +188,20 @@ class Registry:
 
 
 def _by_name(name: str) -> Found:
-    built_in = _built_in_names()
+    built_in, plug_ins = _built_in_names(), _plug_ins()
     for candidate in candidates(name):
         if candidate in built_in:
-            return _from_module(f"gymcli.envs.{candidate}", candidate)
-    plug_ins = _plug_ins()
+            with _importing(candidate):
+                module = importlib.import_module(f"gymcli.envs.{candidate}")
+            return Found(candidate, _only_environment(module, candidate))
     for candidate in candidates(name):
         if candidate in plug_ins:
-            return _from_entry_point(candidate, plug_ins[candidate])
+            point = plug_ins[candidate]
+            with _importing(candidate):
+                loaded = point.load()
+            if isinstance(loaded, ModuleType):
+                loaded = _only_environment(loaded, candidate)
+            return _checked(loaded, candidate, f"the entry point {point.value}")
     close = difflib.get_close_matches(name, [*built_in, *plug_ins], n=1)
     hint = f'; did you mean "{close[0]}"?' if close else ""
     if name.endswith(".py"):
@@ -231,20 +231,6 @@ def _built_in_names() -> set[str]:
 
 def _plug_ins() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-
-
-def _from_module(module_name: str, name: str) -> Found:
-    with _importing(name):
-        module = importlib.import_module(module_name)
-    return _checked(_only_environment(module, name), name, module_name)
-
-
-def _from_entry_point(name: str, point: EntryPoint) -> Found:
-    with _importing(name):
-        loaded = point.load()
-    if isinstance(loaded, ModuleType):
-        loaded = _only_environment(loaded, name)
-    return _checked(loaded, name, f"the entry point {point.value}")
 
 
 def _from_address(spec: str) -> Found | None:
@@ -278,44 +264,25 @@ def _from_code(spec: str) -> Found:
 
 
 def module_of_file(path: Path, spec: str) -> ModuleType:
-    """Import a file under a name of its own, which is the same in every process.
-
-    Raises:
-        EnvironmentImportError: The import failed; it is named by `spec`.
-
-    """
+    """Import a file under a name of its own, which is the same in every process."""
     resolved = path.resolve()
     try:
-        hashed = hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
+        module_name = FILE_MODULE_PREFIX + hashlib.sha256(str(resolved).encode()).hexdigest()[:12]
     except UnicodeEncodeError as error:
         shown = os.fsencode(resolved).decode(errors="backslashreplace")
         raise EnvironmentImportError(
             f"{spec}: its path {shown} is no UTF-8; rename the folder, or move the file"
         ) from error
-    module_name = f"{FILE_MODULE_PREFIX}{hashed}"
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    location = importlib.util.spec_from_file_location(module_name, resolved)
-    assert location is not None
-    assert location.loader is not None
-    module = importlib.util.module_from_spec(location)
-    sys.modules[module_name] = module
-    try:
-        with _importing(spec):
-            location.loader.exec_module(module)
-    except EnvironmentImportError:
-        del sys.modules[module_name]
-        raise
-    return module
+    with _importing(spec):
+        return gymcli.envs.load_file(module_name, resolved)
 
 
-def _only_environment(module: ModuleType, name: str) -> object:
-    """Return the one Environment subclass that a module defines."""
-    classes = [value for value in vars(module).values() if inspect.isclass(value)]
+def _only_environment(module: ModuleType, name: str) -> EnvironmentClass:
     own = {
         value.__name__: value
-        for value in classes
-        if issubclass(value, Environment)
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, Environment)
         and f"{value.__module__}.".startswith(f"{module.__name__}.")
         and not value.__name__.startswith("_")
     }
@@ -334,12 +301,7 @@ def _checked(loaded: object, name: str, place: str) -> Found:
 
 
 def prepare(found: Found, options: EnvironmentOptions) -> None:
-    """Let an environment check that it can be played with these options.
-
-    Raises:
-        UsageError: It cannot.
-
-    """
+    """Let an environment check that it can be played with these options; else UsageError."""
     try:
         found.environment.prepare(options)
     except GymError:
@@ -352,12 +314,7 @@ def prepare(found: Found, options: EnvironmentOptions) -> None:
 
 @contextmanager
 def _importing(name: str) -> Iterator[None]:
-    """Name the environment whose import fails; its code is somebody else's and may raise anything.
-
-    Raises:
-        EnvironmentImportError: The import failed.
-
-    """
+    """Name the environment whose import fails; its code may raise anything."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -367,18 +324,13 @@ def _importing(name: str) -> Iterator[None]:
 
 
 def _described(error: BaseException) -> str:
-    """Name an exception of an environment's code, and where it was raised."""
     frames = frames_of(error)
     return f"{described(error)} ({frames[-1]})" if frames else described(error)
 
 
+# What scores nothing is left out: comments, layout, docstrings but those of tools, `generate`.
 @functools.cache  # a worker asks for it with every score, and to parse 1 kB takes a millisecond
 def _source_hash(module: ModuleType) -> str:
-    """Hash the code of an environment: of its file, or of every Python file of its package.
-
-    What scores nothing is left out: comments, layout, docstrings but those of tools, and
-    `generate`.
-    """
     # A notebook's module has no file.
     path = Path(getattr(module, "__file__", None) or "")
     if not path.name:
@@ -387,22 +339,15 @@ def _source_hash(module: ModuleType) -> str:
     total = hashlib.sha256()
     for file in files:
         name = file.relative_to(path.parent).as_posix()
-        total.update(name.encode() + b"\0" + _code_of(file.read_bytes()))
+        code = file.read_bytes()
+        with suppress(SyntaxError, ValueError, RecursionError):  # no code that anything imports
+            code = repr(_code(ast.parse(code))).encode()
+        total.update(name.encode() + b"\0" + code)
     return f"{CODE_HASH}{total.hexdigest()[:16]}"
 
 
-def _code_of(source: bytes) -> bytes:
-    try:
-        return repr(_code(ast.parse(source))).encode()
-    except (SyntaxError, ValueError, RecursionError):  # no code that anything imports
-        return source
-
-
+# Nested lists, alike in all versions of Python: later ones let `ast.dump` leave out what is empty.
 def _code(node: object) -> object:
-    """Return what a syntax tree says, as nested lists, alike in all versions of Python.
-
-    `ast.dump` is not: later versions leave out what is empty.
-    """
     if isinstance(node, list):
         return [_code(item) for item in node if not _is_text(item)]
     if not isinstance(node, ast.AST):
@@ -415,13 +360,11 @@ def _code(node: object) -> object:
 
 
 def _is_text(statement: object) -> bool:
-    """Return whether a statement is a mere text: a docstring."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _tool_docstring(node: ast.AST) -> str | None:
-    """Return what a model reads of a function."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
     marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
@@ -442,7 +385,7 @@ def shipped_tasks(name: str) -> Path | None:
 def own_tasks(found: Found) -> Path | None:
     """Return the tasks file that ships with an environment, if there is one.
 
-    An environment of somebody else's has none, even if it bears the name of one of ours.
+    A third-party environment has none, even if it bears the name of one of ours.
     """
     is_ours = found.environment.__module__.startswith("gymcli.envs.")
     return shipped_tasks(found.name) if is_ours else None
@@ -493,36 +436,29 @@ def split_env_args(
             assigned[prefix][option] = value
             continue
         fitting = [name for name, cls in found.items() if key in cls.Options.model_fields]
-        if len(fitting) != 1:
-            raise UsageError(_misfit(key, fitting, found))
+        if len(fitting) > 1:
+            both = " and ".join(fitting)
+            raise UsageError(f"--env-arg {key}: {both} both have it; write {fitting[0]}.{key}=...")
+        if not fitting:
+            options = [
+                f"{name}.{key}" for name in found for key in found[name].Options.model_fields
+            ]
+            known = ", ".join(options) or "none"
+            raise UsageError(
+                f"--env-arg {key}: no environment of this run has it (options: {known})"
+            )
         assigned[fitting[0]][key] = value
     return assigned
 
 
-def _misfit(key: str, fitting: list[str], found: Mapping[str, EnvironmentClass]) -> str:
-    if fitting:
-        return (
-            f"--env-arg {key}: {' and '.join(fitting)} both have it; write {fitting[0]}.{key}=..."
-        )
-    known = [f"{name}.{option}" for name in found for option in found[name].Options.model_fields]
-    there_are = ", ".join(known) or "none"
-    return f"--env-arg {key}: no environment of this run has it (options: {there_are})"
-
-
 def own_options(given: Mapping[str, str], found: Found) -> EnvironmentOptions:
-    """Type those of the given options that one environment has, whichever others a run has.
-
-    Raises:
-        UsageError: As `environment_options`.
-
-    """
-    own = {}
-    for key, value in given.items():
-        prefix, _, option = key.partition(".")
-        if option and prefix == found.name:
-            own[option] = value
-        elif key in found.environment.Options.model_fields:
-            own[key] = value
+    """Type those of the given options that one environment has, whichever others a run has."""
+    prefix, known = f"{found.name}.", found.environment.Options.model_fields
+    own = {
+        key.removeprefix(prefix): value
+        for key, value in given.items()
+        if key.startswith(prefix) or key in known
+    }
     return environment_options(found.environment, found.name, own, {})
 
 

@@ -3,7 +3,7 @@
 The order of events of an episode, all of it in one session (one cookie jar):
 
 1. `/seed_session` gets the row; where the server has none (404), `/reset` of the gymnasium
-   dialect does, and from there on `_Game` plays;
+   dialect does, and `/step` is asked from there on;
 2. every call of a tool that the row declares is posted to `/{tool}`, one after another and never
    twice; the answer's text is the result, whatever its status;
 3. `/verify` is asked in `final_state`, while the session lives, and its answer is recorded;
@@ -20,7 +20,7 @@ Source: the protocol of NVIDIA NeMo Gym 0.5 and its agents simple_agent and gymn
 - A step that shows nothing and does not end the game ends the episode.
 - A tool's result is cut at `max_tool_output` characters, with a marker.
 - A server of gymcli itself is told the attempt's seed, and is then sent every message of the model
-  to `/step`: so the environment's own prompt, tools and stop reasons hold; see `remote_session`.
+  to `/step`: so the environment's own prompt, tools and stop reasons hold; see `wire`.
 - An answer from another session than the first one fails the attempt; see `ServerSession`. What
   cannot be seen from here: a server that sets no cookie (noted in the score's details), and one
   that forgot the state of a session whose cookie it still takes, as after a restart.
@@ -28,37 +28,66 @@ Source: the protocol of NVIDIA NeMo Gym 0.5 and its agents simple_agent and gymn
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import uuid
-from collections.abc import Awaitable
-from typing import ClassVar, Literal, cast
+from collections.abc import Mapping
+from http.cookies import SimpleCookie
+from typing import ClassVar, Literal, NamedTuple, Self, TypeVar, cast
+from urllib.parse import quote
 
+import aiohttp
 import msgspec
+from yarl import URL
 
-from gymcli.environment.addresses import checked_address as checked_http_address
+from gymcli.environment.addresses import checked_address
 from gymcli.environment.contract import Context, Environment
-from gymcli.environment.remote_session import (
-    SEED_HEADER,
-    ServedEpisode,
-    ServerReply,
-    ServerSession,
-    asked_verdict,
-    score_of,
-    served_episode,
+from gymcli.environment.tool import (
+    EnvironmentOptions,
+    Properties,
+    Step,
+    Task,
+    Tool,
+    ToolFault,
+    function_names,
 )
-from gymcli.environment.tool import EnvironmentOptions, Properties, Step, Task, Tool, ToolFault
-from gymcli.errors import EpisodeError, RunError, SetupError, UsageError, VerifierError
+from gymcli.errors import (
+    AttemptError,
+    EpisodeError,
+    RunError,
+    SetupError,
+    UsageError,
+    VerifierError,
+)
 from gymcli.nemo_gym.payload import object_in
-from gymcli.nemo_gym.wire import response_of, row_of
-from gymcli.types import JSON, JSONObject, Message, Rollout, Score
+from gymcli.nemo_gym.wire import (
+    OWN_KEY,
+    SEED_HEADER,
+    Opened,
+    Said,
+    Stepped,
+    Verified,
+    check_verdict,
+    game_messages,
+    own_fields,
+    response_of,
+    row_of,
+    score_of,
+)
+from gymcli.types import JSON_ERRORS, JSONObject, Message, Rollout, Score
 
 __all__ = [
+    "CONNECT_TIMEOUT",
+    "MAX_ANSWER_BYTES",
     "RemoteEnvironment",
     "ReverifyMode",
-    "checked_server_address",
+    "ServerSession",
     "remote_environment",
     "reverify_mode",
 ]
+
+T = TypeVar("T")
 
 ReverifyMode = Literal["stateless", "unsupported", "unknown"]
 """Whether a server's `/verify` needs no session; `unknown` where it does not say."""
@@ -68,6 +97,22 @@ _MAX_GAME_TURNS = 10
 _MAX_STEP_TRIES = 3
 _QUESTION_TIMEOUT = 10.0
 """Seconds for a call that the episode does not depend on."""
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds until there is a connection."""
+
+MAX_ANSWER_BYTES = 64 * 2**20
+"""What an answer may take in memory, unpacked."""
+
+_LARGE_BODY = 2**20
+"""From here on aiohttp wants a request's body as a file, which it sends in pieces."""
+
+_MAX_IDLE = 1.0
+"""Seconds that an unused connection is kept: less than any common server keeps it (2 to 75), since
+a call that meets a closing connection costs its attempt."""
+
+_MAX_WORDS = 200
+"""Characters of a server's words that go into a message."""
 
 _PROTOCOL_PATHS = (
     "aggregate_metrics",
@@ -112,85 +157,157 @@ class RemoteEnvironment(Environment[Task]):
 
     options: Options
     _session: ServerSession | None = None
-    _game: _Game | None = None
-    _served: ServedEpisode | None = None
     _row: JSONObject
+    _protocol: Literal["seed", "gymnasium", "gymcli"] = "seed"
+    _state: JSONObject
+    """What the record keeps of how the episode ended."""
+    _info: JSONObject
+    """What a server of the gymnasium dialect said at first."""
+    _opened: Opened
+    """What a server of gymcli said at first."""
+    _num_known = 0
+    """Messages of the record that a server of gymcli has."""
+    _is_over = False
+    """A server of gymcli gave its verdict, which ends its session."""
 
     async def setup(self) -> list[Message]:
-        """Open a session with the row; only a server of the gymnasium dialect opens the talk.
-
-        Raises:
-            SetupError: The server cannot be reached or refuses the row, or the row declares a
-                tool that cannot be called.
-
-        """
+        """Open a session with the row, and return what the server opens the conversation with."""
         seed = {SEED_HEADER: str(self.rollout.seed)}
-        self._session = session = ServerSession(self.base_url, headers=seed)
+        self._session = ServerSession(self.base_url, headers=seed)
         self._row = row_of(self.rollout)
-        if self.options.protocol == "auto":
-            seeded = await session.post(
-                "seed_session", self._row, seconds=self.call_timeout, error_class=SetupError
-            )
-            if seeded.status != 404:
-                answer = _check_seeded(seeded)
-                self._served = served = served_episode(
-                    session,
-                    self.rollout,
-                    self._row,
-                    answer,
-                    place=seeded.place,
-                    seconds=self.call_timeout,
-                )
-                if served is None:
-                    _check_callable(_declared_names(self.rollout.tools))
-                else:
-                    self.max_turns = served.opened.max_turns
-                session.is_open = True
-                return [] if served is None else served.opened.messages
-        self._game = _Game(session, self._row, self.rollout, seconds=self.call_timeout)
-        self.max_turns = _MAX_GAME_TURNS
-        opening = await self._game.reset()
-        session.is_open = True
+        opening = await self._open_session() if self.options.protocol == "auto" else None
+        if opening is None:
+            opening = await self._open_game()
+        self._session.is_open = True
+        self._state = {"protocol": self._protocol}
         return opening
+
+    async def _open_session(self) -> list[Message] | None:
+        """Begin by `/seed_session`; return None where the server has none."""
+        reply = await self._post("seed_session", self._row, SetupError)
+        if reply.status == 404:
+            return None
+        answer = reply.json_object(SetupError)
+        if "env_id" in answer:
+            raise SetupError(
+                f"{reply.place}: the answer has an env_id, as aviary's and ToolSandbox's servers "
+                "give; their dialect is not spoken here"
+            )
+        # A server that echoes the row, in which a field may have our key, is none of ours.
+        if OWN_KEY not in answer or answer[OWN_KEY] == self._row.get(OWN_KEY):
+            for name in function_names(self.rollout.tools):
+                # A slash could lead to another address on servers that decode before they route.
+                if name in _PROTOCOL_PATHS or "/" in name or name in ("", ".", ".."):
+                    raise SetupError(
+                        f"the row declares the tool {name!r}, which is an address of the protocol "
+                        "or none at all, and cannot be called; rename it on the server and in the "
+                        "row"
+                    )
+            return []
+        try:
+            self._opened = opened = msgspec.convert(answer[OWN_KEY], type=Opened)
+        except msgspec.ValidationError as error:
+            raise SetupError(f"{reply.place}: no answer of gym serve: {error}") from error
+        self._protocol = "gymcli"
+        self.max_turns = opened.max_turns
+        return opened.messages
+
+    async def _open_game(self) -> list[Message]:
+        """Begin by `/reset`; an observation is an opening user message."""
+        reply = await self._post("reset", self._row, SetupError)
+        if reply.status == 404:
+            raise SetupError(
+                f"{reply.place}: there is neither /seed_session nor /reset at this address; is it "
+                "a resources server?"
+            )
+        answer = reply.json_object(SetupError)
+        self._protocol = "gymnasium"
+        self._info = object_in(answer.get("info"))
+        self.max_turns = _MAX_GAME_TURNS
+        return [message for message in game_messages(answer) if message.role == "user"]
 
     def tools(self) -> list[Tool]:
         """Return the tools of the row, each a call of the server; else those that it names."""
-        if self._served is not None:
-            return self._served.tools()
         assert self._session is not None, "tools are shown after setup"
-        session, seconds = self._session, self.tool_timeout
-        names = _declared_names(self.rollout.tools)
-        return [_server_tool(session, name, seconds=seconds) for name in names]
+        if self._protocol == "gymcli":
+            functions = [object_in(spec.get("function")) for spec in self._opened.tools]
+            return [
+                Tool(
+                    _run_there,
+                    name=str(function.get("name")),
+                    description=str(function.get("description") or ""),
+                    parameters=object_in(function.get("parameters")),
+                )
+                for function in functions
+            ]
+        names = function_names(self.rollout.tools)
+        return [_server_tool(self._session, name, seconds=self.tool_timeout) for name in names]
 
     async def step(self, message: Message) -> Step:
         """Answer a message of the model, as the server's dialect has it."""
-        if self._served is not None:
-            step, faults = await self._served.step()
-            self.tool_errors.update(cast("dict[ToolFault, int]", faults))
-            return step
-        if self._game is None:
-            return await super().step(message)
-        return await self._game.step(message)
+        if self._protocol == "gymcli":
+            return await self._own_step()
+        if self._protocol == "gymnasium":
+            return await self._game_step(message)
+        return await super().step(message)
+
+    async def _own_step(self) -> Step:
+        """Send the last message, and before it those that no step answered, of reasoning alone."""
+        messages = self.rollout.messages
+        known = max(self._num_known, self.rollout.num_prompt_messages)
+        said: JSONObject = {OWN_KEY: msgspec.to_builtins(Said(messages[known:]))}
+        reply = await self._post("step", said, EpisodeError)
+        stepped = _own(reply, Stepped, EpisodeError)
+        self._num_known = len(messages) + len(stepped.messages)
+        self.tool_errors.update(cast("dict[ToolFault, int]", stepped.tool_errors))
+        return Step(stepped.messages, stepped.reward, stepped.stop_reason)
+
+    async def _game_step(self, message: Message) -> Step:
+        payload = {**self._row, "response": response_of(self.rollout, self._row, [message])}
+        num_tries = 1
+        if self._info.get("supports_step_idempotency") is True:  # it knows a step again by its id
+            payload["_ng_step_request_id"] = uuid.uuid4().hex
+            num_tries = _MAX_STEP_TRIES
+        while True:
+            num_tries -= 1
+            try:
+                reply = await self._post("step", payload, EpisodeError)
+                break
+            except EpisodeError:
+                if num_tries == 0:
+                    raise
+        answer = reply.json_object(EpisodeError)
+        reward = answer.get("reward") or 0.0
+        if not isinstance(reward, int | float):
+            raise EpisodeError(f"/step of {self.base_url} gave the reward {reward!r}")
+        ending = {name: answer.get(name) is True for name in ("terminated", "truncated")}
+        self._state.update(ending)
+        is_over = any(ending.values())
+        return Step(game_messages(answer), float(reward), "env_done" if is_over else None)
 
     async def final_state(self) -> JSONObject:
-        """Return how the game ended, or the server's verdict, which it can give only now.
-
-        Raises:
-            VerifierError: There is no verdict.
-
-        """
-        assert self._session is not None, "an episode is set up before it ends"
-        if self._served is not None:
-            return {"protocol": "gymcli", "verify": await _asked(self._served.verdict())}
-        state: JSONObject = {"protocol": "seed"} if self._game is None else self._game.state
-        if not self._session.has_cookies:
+        """Return how the game ended, or the server's verdict, which it can give only now."""
+        session, rollout, state = self._session, self.rollout, self._state
+        assert session is not None, "an episode is set up before it ends"
+        if self._protocol != "gymcli" and not session.has_cookies:
             state["session_cookie"] = "none"
-        if self._game is not None:
+        if self._protocol == "gymnasium":
             return state
-        verdict = asked_verdict(self._session, self.rollout, self._row, seconds=self.call_timeout)
-        state["verify"] = await _asked(verdict)
         try:
-            state["reverify_mode"] = await _asked_mode(self._session)
+            if self._protocol == "seed":
+                state["verify"] = await self._asked_verdict(session, rollout, self._row)
+            else:
+                said = Said(rollout.responses, rollout.stop_reason, rollout.model, rollout.usage)
+                payload: JSONObject = {OWN_KEY: msgspec.to_builtins(said)}
+                reply = await self._post("verify", payload, VerifierError)
+                _own(reply, Verified, VerifierError)
+                self._is_over = True
+                state["verify"] = reply.json_object(VerifierError)
+                return state
+        except VerifierError as error:
+            raise VerifierError(f"{error}; {_NOT_KEPT}") from error
+        try:
+            state["reverify_mode"] = await _asked_mode(session)
         except EpisodeError:
             state["reverify_mode"] = "unknown"
         return state
@@ -200,12 +317,29 @@ class RemoteEnvironment(Environment[Task]):
         if self._session is None:
             return
         try:
-            if self._game is not None:
-                await self._game.close()
-            if self._served is not None:
-                await self._served.close()
+            if self._protocol == "gymcli" and not self._is_over:
+                await self._post("close", {}, EpisodeError, seconds=_QUESTION_TIMEOUT)
+            if self._protocol == "gymnasium" and self._info.get("supports_explicit_close") is True:
+                try:
+                    reply = await self._post("close", {}, EpisodeError, seconds=_QUESTION_TIMEOUT)
+                    reply.json_object(EpisodeError)
+                except EpisodeError as error:
+                    # All that was paid for is on record.
+                    self._state["close_error"] = str(error)
         finally:
             await self._session.close()
+
+    async def _post(
+        self,
+        path: str,
+        payload: JSONObject,
+        error_class: type[AttemptError],
+        *,
+        seconds: float | None = None,
+    ) -> ServerReply:
+        assert self._session is not None, "a session is open from setup to close"
+        seconds = self.call_timeout if seconds is None else seconds
+        return await self._session.ask(path, payload, seconds=seconds, error_class=error_class)
 
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
@@ -218,20 +352,36 @@ class RemoteEnvironment(Environment[Task]):
 
         """
         state = object_in(rollout.final_state)
+        answer = object_in(state.get("verify"))
         if state.get("protocol") == "gymnasium":
-            rewards = [reward for reward in rollout.step_rewards if reward is not None]
-            return _noting_session(Score(math.fsum(rewards)), state)
-        if cls.rescore == "verify":
+            score = Score(math.fsum(reward or 0.0 for reward in rollout.step_rewards))
+        elif cls.rescore == "verify":
             seed = {SEED_HEADER: str(rollout.seed)}
             async with ServerSession(cls.base_url, keeps_cookies=False, headers=seed) as session:
-                row = row_of(rollout)
-                return score_of(
-                    await asked_verdict(session, rollout, row, seconds=cls.call_timeout)
-                )
-        answer = object_in(state.get("verify"))
-        if not answer:
+                return score_of(await cls._asked_verdict(session, rollout, row_of(rollout)))
+        elif answer:
+            score = score_of(answer)
+        else:
             raise VerifierError("the record holds no answer of /verify; it must be played again")
-        return _noting_session(score_of(answer), state)
+        if state.get("session_cookie") == "none":  # which may explain the score
+            score.details["session_cookie"] = "none"
+        return score
+
+    @classmethod
+    async def _asked_verdict(
+        cls, session: ServerSession, rollout: Rollout, row: JSONObject
+    ) -> JSONObject:
+        """Ask `/verify` and return what its answer says beyond the row."""
+        response = response_of(rollout, row, rollout.responses, rollout.usage)
+        reply = await session.ask(
+            "verify",
+            {**row, "response": response},
+            seconds=cls.call_timeout,
+            error_class=VerifierError,
+        )
+        answer = reply.json_object(VerifierError)
+        check_verdict(answer, reply.place)
+        return own_fields(answer, row)
 
 
 def remote_environment(
@@ -246,10 +396,14 @@ def remote_environment(
             `reverify_mode` is `stateless` can answer.
 
     Raises:
-        UsageError: The address is none.
+        UsageError: It is no such address.
 
     """
-    address = checked_server_address(base_url)
+    what = "the address of a remote environment"
+    try:
+        address = checked_address(base_url, what=what, example="http://host:port")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     members = {
         "__module__": __name__,
         "__doc__": f"{name}: the resources server at {address}.",
@@ -260,29 +414,14 @@ def remote_environment(
     return type("RemoteEnvironment", (RemoteEnvironment,), members)
 
 
-def checked_server_address(value: str) -> str:
-    """Return a server's address without its trailing slash.
-
-    Raises:
-        UsageError: It is not http(s), has no host, or carries a user, a query or a fragment.
-
-    """
-    what = "the address of a remote environment"
-    try:
-        return checked_http_address(value, what=what, example="http://host:port")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
 async def reverify_mode(base_url: str) -> ReverifyMode:
     """Ask a server whether its `/verify` can be asked again later.
 
     Raises:
-        UsageError: The address is none.
         RunError: The server cannot be reached.
 
     """
-    async with ServerSession(checked_server_address(base_url), keeps_cookies=False) as session:
+    async with ServerSession(base_url, keeps_cookies=False) as session:
         try:
             return await _asked_mode(session)
         except EpisodeError as error:
@@ -290,65 +429,20 @@ async def reverify_mode(base_url: str) -> ReverifyMode:
 
 
 async def _asked_mode(session: ServerSession) -> ReverifyMode:
-    """Ask for the mode; what is no answer to it is `unknown`.
-
-    Raises:
-        EpisodeError: The server cannot be reached.
-
-    """
-    reply = await session.get("reverify_mode", seconds=_QUESTION_TIMEOUT, error_class=EpisodeError)
+    reply = await session.ask(
+        "reverify_mode", None, seconds=_QUESTION_TIMEOUT, error_class=EpisodeError
+    )
     for mode in ("stateless", "unsupported"):
         if reply.status == 200 and reply.text.strip() == f'"{mode}"':
             return mode
     return "unknown"
 
 
-def _check_seeded(reply: ServerReply) -> JSONObject:
-    """Check that `/seed_session` went well; return what it says.
-
-    Raises:
-        SetupError: It did not, or the server goes on in a dialect that is not spoken here.
-
-    """
-    answer = reply.json_object(SetupError)
-    if "env_id" in answer:
-        raise SetupError(
-            f"{reply.place}: the answer has an env_id, as aviary's and ToolSandbox's servers give; "
-            "their dialect is not spoken here"
-        )
-    return answer
-
-
-def _declared_names(specs: list[JSONObject]) -> list[str]:
-    """Return the names of tools in chat shape, in their order."""
-    functions = [object_in(spec.get("function")) for spec in specs]
-    return [name for function in functions if isinstance(name := function.get("name"), str)]
-
-
-def _check_callable(names: list[str]) -> None:
-    """Check that tools can be called by their names.
-
-    Raises:
-        SetupError: One of them is an address of the protocol, or none at all.
-
-    """
-    for name in names:
-        # A slash could lead to another address on servers that decode paths before they route.
-        if name in _PROTOCOL_PATHS or "/" in name or name in ("", ".", ".."):
-            raise SetupError(
-                f"the row declares the tool {name!r}, which is an address of the protocol or none "
-                "at all, and cannot be called; rename it on the server and in the row"
-            )
-
-
 def _server_tool(session: ServerSession, name: str, *, seconds: float) -> Tool:
-    """Return a tool that posts its arguments to a server; the text of the answer is the result.
-
-    Any object fits, and any status: what the server says to it is the result.
-    """
+    """Return a tool that posts its arguments to a server; the text of the answer is the result."""
 
     async def call(**arguments: object) -> str:
-        reply = await session.post(name, arguments, seconds=seconds, error_class=EpisodeError)
+        reply = await session.ask(name, arguments, seconds=seconds, error_class=EpisodeError)
         return reply.text
 
     # Its own time limit is the request's, which comes first and fails the attempt rather than
@@ -358,133 +452,182 @@ def _server_tool(session: ServerSession, name: str, *, seconds: float) -> Tool:
     )
 
 
-async def _asked(verdict: Awaitable[JSONObject]) -> JSONObject:
-    """Wait for a verdict; where there is none, say that no later one can be had.
+def _run_there() -> None:
+    # Never called, and without a docstring, which would describe a tool that has no description.
+    raise NotImplementedError
 
-    Raises:
-        VerifierError: There is none.
 
-    """
+def _own(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> T:
+    """Read what an answer says under our key."""
+    answer = reply.json_object(error_class)
     try:
-        return await verdict
-    except VerifierError as error:
-        raise VerifierError(f"{error}; {_NOT_KEPT}") from error
+        return msgspec.convert(answer.get(OWN_KEY), type=kind)
+    except msgspec.ValidationError as error:
+        raise error_class(
+            f"{reply.place}: the answer lacks what gym serve gives: {error}"
+        ) from error
 
 
-def _noting_session(score: Score, state: JSONObject) -> Score:
-    """Say in a score's details that the server kept no session, in case that explains it."""
-    if state.get("session_cookie") == "none":
-        score.details["session_cookie"] = "none"
-    return score
+class ServerReply(NamedTuple):
+    """What a server answered, whatever its status."""
+
+    place: str
+    """The method and address that were asked, for messages."""
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text; what is no UTF-8 is replaced."""
+        return self.body.decode(errors="replace")
+
+    @property
+    def words(self) -> str:
+        """The first words of the body, on one line."""
+        start = self.body[: 4 * _MAX_WORDS].decode(errors="replace")
+        return " ".join(start.split())[:_MAX_WORDS] or "it is empty"
+
+    def json_object(self, error_class: type[AttemptError]) -> JSONObject:
+        """Return the object that a call that went well answers with; else raise `error_class`."""
+        if self.status // 100 != 2:
+            hint = "; redirects are not followed" if self.status // 100 == 3 else ""
+            raise error_class(f"{self.place}: status {self.status}{hint}: {self.words}")
+        try:
+            return msgspec.json.decode(self.body, type=JSONObject)
+        except JSON_ERRORS as error:
+            raise error_class(f"{self.place}: no JSON object: {self.words}") from error
 
 
-class _Game:
-    """One episode on a server of the gymnasium dialect.
+class ServerSession:
+    """One conversation with a resources server: its connection and its cookies.
 
-    A step is sent once, unless the server says that it knows a step again by its id.
+    Without `keeps_cookies` every call is in a session of its own. `headers` go with every call.
     """
 
     def __init__(
-        self, session: ServerSession, row: JSONObject, rollout: Rollout, *, seconds: float
+        self, base_url: str, *, keeps_cookies: bool = True, headers: Mapping[str, str] | None = None
     ) -> None:
-        self._session = session
-        self._row = row
-        self._rollout = rollout
-        self._seconds = seconds
-        self._info: JSONObject = {}
-        self.state: JSONObject = {"protocol": "gymnasium"}
-        """What the record keeps of how it ended."""
-
-    async def reset(self) -> list[Message]:
-        """Begin; the observation, if there is one, is an opening user message.
-
-        Raises:
-            SetupError: The server cannot be reached, or does not speak the dialect.
-
-        """
-        reply = await self._session.post(
-            "reset", self._row, seconds=self._seconds, error_class=SetupError
+        self.base_url = base_url
+        self.is_open = False
+        """The server has built the episode's state; from now on its session must stay the same."""
+        self._session_ids: dict[str, str] = {}
+        # Servers are often named by their IP address, for which a jar that is not unsafe has none.
+        jar = aiohttp.CookieJar(unsafe=True) if keeps_cookies else aiohttp.DummyCookieJar()
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=_MAX_IDLE),
+            cookie_jar=jar,
+            headers={"Content-Type": "application/json", "User-Agent": "gymcli", **(headers or {})},
+            trust_env=False,
         )
-        if reply.status == 404:
-            raise SetupError(
-                f"{reply.place}: there is neither /seed_session nor /reset at this address; is it "
-                "a resources server?"
-            )
-        answer = reply.json_object(SetupError)
-        self._info = _info(answer)
-        return _observed(answer)
 
-    async def step(self, message: Message) -> Step:
-        """Send a message of the model, and return what the server answers to it.
+    async def __aenter__(self) -> Self:
+        return self
 
-        A step that observes nothing and does not end the game ends the episode all the same: there
-        is nothing that the model could be shown.
-
-        Raises:
-            EpisodeError: The call failed, or its answer is none of the dialect.
-
-        """
-        payload = {**self._row, "response": response_of(self._rollout, self._row, [message])}
-        num_tries = 1
-        if self._info.get("supports_step_idempotency") is True:
-            payload["_ng_step_request_id"] = uuid.uuid4().hex
-            num_tries = _MAX_STEP_TRIES
-        while True:
-            num_tries -= 1
-            try:
-                reply = await self._session.post(
-                    "step", payload, seconds=self._seconds, error_class=EpisodeError
-                )
-                break
-            except EpisodeError:
-                if num_tries == 0:
-                    raise
-        answer = reply.json_object(EpisodeError)
-        reward = answer.get("reward") or 0.0
-        if not isinstance(reward, int | float):
-            raise EpisodeError(f"/step of {self._session.base_url} gave the reward {reward!r}")
-        messages = _tool_messages(_info(answer)) + _observed(answer)
-        ending = {name: answer.get(name) is True for name in ("terminated", "truncated")}
-        self.state.update(ending)
-        is_over = any(ending.values())
-        return Step(messages, float(reward), "env_done" if is_over else None)
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
-        """Tell the server that the episode is over, where it wants to know.
+        """Close the connection and forget the cookies."""
+        await self._client.close()
 
-        A failure is kept with the record: all that was paid for is there.
+    @property
+    def has_cookies(self) -> bool:
+        """Whether the server set any cookie so far."""
+        return len(self._client.cookie_jar) > 0
+
+    async def ask(
+        self,
+        path: str,
+        payload: JSONObject | None,
+        *,
+        seconds: float,
+        error_class: type[AttemptError],
+    ) -> ServerReply:
+        """POST a JSON object to `/{path}`, or GET that, and return the answer, of any status.
+
+        Raises:
+            AttemptError: As `error_class`: there was no whole answer within `seconds`, or it came
+                from another session than the one that was opened.
+
         """
-        if self._info.get("supports_explicit_close") is not True:
-            return
+        # Encoded as one segment, so that no tool's name can lead to another address.
+        url = URL(f"{self.base_url}/{quote(path, safe='')}", encoded=True)
+        method = "GET" if payload is None else "POST"
+        place = f"{method} {url}"
+        data: bytes | io.BytesIO | None = None
+        if payload is not None:
+            encoded = msgspec.json.encode(payload)
+            data = encoded if len(encoded) < _LARGE_BODY else io.BytesIO(encoded)
         try:
-            reply = await self._session.post(
-                "close", {}, seconds=_QUESTION_TIMEOUT, error_class=EpisodeError
-            )
-            reply.json_object(EpisodeError)
-        except EpisodeError as error:
-            self.state["close_error"] = str(error)
+            async with self._client.request(
+                method,
+                url,
+                data=data,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT),
+            ) as response:
+                body = await _read(response)
+        except TimeoutError as error:
+            raise error_class(f"{place}: {_waited(error, seconds)}") from error
+        except aiohttp.ClientError as error:
+            raise error_class(f"{place}: {_broken(error)}") from error
+        if body is None:
+            limit = MAX_ANSWER_BYTES // 2**20
+            raise error_class(f"{place}: the answer is longer than {limit} MiB")
+        self._check_session(response.cookies, place, error_class)
+        return ServerReply(place, response.status, body)
+
+    def _check_session(
+        self, cookies: SimpleCookie, place: str, error_class: type[AttemptError]
+    ) -> None:
+        # A server that does not find its cookie goes on with a new and empty session and says
+        # nothing; its score would look like that of a bad model. The session's id shows in the
+        # cookies that Starlette signs, as all servers of NeMo Gym do; of others nothing is known.
+        for name, cookie in cookies.items():
+            found = _session_id(cookie.value)
+            if found is None:
+                continue
+            known = self._session_ids.get(name)
+            if known is None and not self.is_open:
+                self._session_ids[name] = found
+            elif known != found:
+                raise error_class(
+                    f"{place}: answered from another session than the one that was opened; the "
+                    f"cookie {name} was lost on the way (a proxy, or servers that share no secret)"
+                )
 
 
-def _info(answer: JSONObject) -> JSONObject:
-    info = answer.get("info")
-    return info if isinstance(info, dict) else {}
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    chunks = []
+    num_bytes = 0
+    async for chunk in response.content.iter_any():
+        num_bytes += len(chunk)
+        if num_bytes > MAX_ANSWER_BYTES:
+            return None
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
-def _observed(answer: JSONObject) -> list[Message]:
-    observation = answer.get("observation")
-    if not observation:
-        return []
-    return [Message(role="user", content=_text(observation))]
+def _waited(error: TimeoutError, seconds: float) -> str:
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return f"no connection within {CONNECT_TIMEOUT:g} seconds"
+    return f"no answer within {seconds:g} seconds"
 
 
-def _tool_messages(info: JSONObject) -> list[Message]:
-    outputs = info.get("tool_outputs")
-    return [
-        Message(role="tool", tool_call_id=str(o.get("call_id")), content=_text(o.get("output")))
-        for o in (outputs if isinstance(outputs, list) else [])
-        if isinstance(o, dict)
-    ]
+def _broken(error: aiohttp.ClientError) -> str:
+    words = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{words}; is the server running, and the address right?"
+    return f"the connection broke: {words}"
 
 
-def _text(value: JSON) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _session_id(value: str) -> str | None:
+    payload, _, signature = value.partition(".")
+    if not signature:
+        return None
+    try:
+        fields = msgspec.json.decode(base64.b64decode(payload, validate=True), type=JSONObject)
+    except (ValueError, *JSON_ERRORS):
+        return None
+    found = fields.get("session_id")
+    return found if isinstance(found, str) else None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -113,7 +112,14 @@ class RewardModel:
         """
         if model.is_scalar:
             answer = await model.complete(conversation, cache=self.version)
-            return _scalar(answer.text)
+            try:
+                value = float(answer.text)
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                shown = answer.text[:80]
+                raise RoleError(f"the reward model gave {shown!r}, no finite number")
+            return value
         fields = {
             "conversation": _NUMBER.sub(r"[ [\1] ]", _transcript(conversation)),
             "low": f"{self.low:g}",
@@ -170,11 +176,7 @@ class PairwiseJudge:
     """A model that compares two responses to the same conversation."""
 
     def __init__(
-        self,
-        *,
-        template: str | None = None,
-        params: JSONObject | None = None,
-        version: str = "1",
+        self, *, template: str | None = None, params: JSONObject | None = None, version: str = "1"
     ) -> None:
         self.template = template if template is not None else _PAIR_TEMPLATE
         """The prompt, with the fields `history`, `response_1`, `response_2` and `principle`; it
@@ -217,7 +219,9 @@ class PairwiseJudge:
         The first object of a ```json block that fits counts, else the last one anywhere; the
         numbers may stand under `overall`. Where none fits, `is_parsed` of the draw says so.
         """
-        in_blocks = [value for block in _json_blocks(text) for value in find_objects(block)]
+        # A block that is not closed goes to the end.
+        blocks = [part.partition("```")[0] for part in text.split("```json")[1:]]
+        in_blocks = [value for block in blocks for value in find_objects(block)]
         for value in [*in_blocks, *reversed(find_objects(text))]:
             for candidate in (value, value.get("overall")):
                 try:
@@ -228,31 +232,12 @@ class PairwiseJudge:
         return _DRAW
 
 
-def _scalar(text: str) -> float:
-    """Read the answer of a scalar endpoint."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise RoleError(f"the reward model gave {text[:80]!r}, no finite number")
-    return value
-
-
-def _json_blocks(text: str) -> Iterator[str]:
-    """Yield the contents of the ```json blocks; one that is not closed goes to the end."""
-    for part in text.split("```json")[1:]:
-        yield part.partition("```")[0]
-
-
 def _transcript(messages: list[Message]) -> str:
     """Write a conversation as text, each message between tags of its role, which it cannot end."""
-    return "\n".join(
-        f"<{message.role}>\n{_said(message)}\n</{message.role}>" for message in messages
-    )
-
-
-def _said(message: Message) -> str:
-    calls = [f"(calls {call.name} with {call.arguments})" for call in message.tool_calls]
-    said = "\n".join([text for text in (message.text, *calls) if text])
-    return without_tags(said, _ROLE_TAGS)
+    parts = []
+    for message in messages:
+        calls = [f"(calls {call.name} with {call.arguments})" for call in message.tool_calls]
+        said = "\n".join([text for text in (message.text, *calls) if text])
+        safe = without_tags(said, _ROLE_TAGS)
+        parts.append(f"<{message.role}>\n{safe}\n</{message.role}>")
+    return "\n".join(parts)

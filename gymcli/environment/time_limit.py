@@ -24,7 +24,7 @@ class LateError(Exception):
 
 
 class UnaskedCancellationError(Exception):
-    """Raised when somebody else's code ended with a CancelledError that nobody asked for."""
+    """Raised when a call ended with a CancelledError that nobody asked for."""
 
 
 async def within(
@@ -38,13 +38,8 @@ async def within(
 
     A coroutine that is late, or whose caller is cancelled, is cancelled and may take
     `close_timeout` seconds to tidy up. One that still goes on then is left behind, with a warning.
-    A call that has returned is never late, however long it computed.
-
-    Args:
-        seconds: How long it may wait.
-        coroutine: The call.
-        close_timeout: Seconds to end after a cancellation.
-        now: The clock that counts the seconds; `Watchdog.now` stands still while the loop does.
+    A call that has returned is never late, however long it computed. The clock `now` counts the
+    seconds; `Watchdog.now` stands still while the loop does.
 
     Raises:
         LateError: It did not end in time.
@@ -72,7 +67,6 @@ async def within(
 
 
 async def _end(task: asyncio.Task[object], seconds: float) -> None:
-    """Cancel a task and wait for its end; leave it behind, with a warning, where none comes."""
     task.cancel()
     await asyncio.wait((task,), timeout=seconds)
     if not task.done():
@@ -82,9 +76,7 @@ async def _end(task: asyncio.Task[object], seconds: float) -> None:
         )
 
 
-async def _caught(
-    coroutine: Coroutine[object, object, T],
-) -> tuple[T | None, BaseException | None]:
+async def _caught(coroutine: Coroutine[object, object, T]) -> tuple[T | None, BaseException | None]:
     """Keep what would leave the event loop from a task: SystemExit."""
     process = os.getpid()
     try:

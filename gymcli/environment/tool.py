@@ -1,4 +1,4 @@
-"""What an environment deals in beside messages: its task, options and steps, and tools.
+"""What an environment is made of besides messages: its task, options, steps and tools.
 
 A tool is a method that a model may call: its schema comes from the types, its description from the
 docstring. Arguments pass three gates, each with an answer that the model can act on: they must be
@@ -141,13 +141,6 @@ class Tool:
         return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
 
     @functools.cached_property
-    def _names(self) -> dict[str, str]:
-        """The field of `_arguments` for each argument's name."""
-        assert self._arguments is not None
-        fields = self._arguments.model_fields.items()
-        return {field.alias or name: name for name, field in fields}
-
-    @functools.cached_property
     def parameters(self) -> JSONObject:
         """The JSON Schema of the arguments object."""
         if self._arguments is None:
@@ -193,27 +186,25 @@ class Tool:
                 "not encoded a second time.",
             )
         if not isinstance(value, dict):
+            kinds = {bool: "a boolean", int: "a number", float: "a number", list: "an array"}
+            kind = kinds.get(type(value), "null")
             raise ToolCallError(
-                "not_an_object",
-                f"The arguments of {self.name} must be a JSON object, not {_kind(value)}.",
+                "not_an_object", f"The arguments of {self.name} must be a JSON object, not {kind}."
             )
         if self._arguments is None:
             self._check_schema(value)
             return value
-        names = self._names
+        fields = self._arguments.model_fields.items()
+        names = {field.alias or name: name for name, field in fields}
         if is_lax:
             model = self._converted({key: value[key] for key in names if key in value})
         else:
-            model = self._checked(value)
+            try:
+                model = self._arguments.model_validate(value, strict=True)
+            except ValidationError:
+                self._check_schema(value)
+                model = self._converted(value)
         return {key: getattr(model, name) for key, name in names.items()}
-
-    def _checked(self, value: JSONObject) -> BaseModel:
-        assert self._arguments is not None
-        try:
-            return self._arguments.model_validate(value, strict=True)
-        except ValidationError:
-            self._check_schema(value)
-        return self._converted(value)
 
     def _converted(self, value: JSONObject) -> BaseModel:
         assert self._arguments is not None
@@ -290,14 +281,11 @@ def tool_of(function: object) -> Tool | None:
     return found if isinstance(found, Tool) else None
 
 
-def function_names(tools: list[JSONObject]) -> set[str]:
-    """Return the names of the function tools among tools in chat shape."""
-    names = set()
-    for spec in tools:
-        function = spec.get("function")
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            names.add(str(function["name"]))
-    return names
+def function_names(tools: list[JSONObject]) -> list[str]:
+    """Return the names of the function tools among tools in chat shape, in their order."""
+    functions = [tool.get("function") for tool in tools]
+    names = [function.get("name") for function in functions if isinstance(function, dict)]
+    return [name for name in names if isinstance(name, str)]
 
 
 def shortened(text: str, max_characters: int) -> str:
@@ -332,11 +320,3 @@ def _without_titles(schema: JSONObject) -> JSONObject:
 def _placed(path: Iterable[object], reason: str) -> str:
     where = ".".join(str(step) for step in path)
     return f"{where}: {reason}" if where else reason
-
-
-def _kind(value: JSON) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    return "a number" if isinstance(value, int | float) else "an array"

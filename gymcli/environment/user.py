@@ -85,7 +85,13 @@ class SimulatedUser:
             RoleError: The call failed, or no try produced a message that can be the user's.
 
         """
-        shown = [*self._opening_messages(), *self._swapped(messages)]
+        system = f"{self.instructions}\n\n<scenario>\n{self.scenario}\n</scenario>"
+        start = f"(The conversation starts. Write the first message of the {self.user_name}.)"
+        shown = [
+            Message(role="system", content=system),
+            Message(role="user", content=start),
+            *self._swapped(messages),
+        ]
         is_first = all(message.role != "user" for message in messages)
         fault = ""
         for _ in range(self.max_tries):
@@ -98,21 +104,18 @@ class SimulatedUser:
                 fault = f"was of no use: {error}"
                 continue
             turn = self._read(answer.text)
-            fault = _fault(turn, is_first=is_first)
-            if not fault:
+            if turn.ended and is_first:
+                fault = "ended a conversation that had not started"
+            elif turn.ended or turn.text:
                 return turn
+            else:
+                fault = "was empty"
         raise RoleError(
             f"the simulated user gave no usable message in {self.max_tries} tries; "
             f"the last one {fault}"
         )
 
-    def _opening_messages(self) -> list[Message]:
-        system = f"{self.instructions}\n\n<scenario>\n{self.scenario}\n</scenario>"
-        start = f"(The conversation starts. Write the first message of the {self.user_name}.)"
-        return [Message(role="system", content=system), Message(role="user", content=start)]
-
     def _swapped(self, messages: list[Message]) -> list[Message]:
-        """Return the conversation as the user sees it: texts only, the policy's as role `user`."""
         swapped = []
         for message in messages:
             text = message.text
@@ -133,10 +136,3 @@ class SimulatedUser:
         return UserTurn(
             said[: marker.start()].strip(), "stop" if marker[0] == self.stop else "transfer"
         )
-
-
-def _fault(turn: UserTurn, *, is_first: bool) -> str:
-    """Return why a turn cannot be the user's; an empty text where it can."""
-    if turn.ended:
-        return "ended a conversation that had not started" if is_first else ""
-    return "" if turn.text else "was empty"

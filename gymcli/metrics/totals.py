@@ -87,7 +87,8 @@ class Totals:
     def add_scored(self, lines: Sequence[ScoredLine]) -> None:
         """Add scored attempts."""
         self.stop_reasons.update([line.stop_reason for line in lines])
-        self.usage.add_all([line.usage for line in lines])
+        for line in lines:
+            self.usage.add(line.usage)
         self.cost.extend([line.cost for line in lines])
         for counts in filter(None, [line.tool_errors for line in lines]):
             self.tool_errors.update(counts)

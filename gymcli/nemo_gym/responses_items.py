@@ -1,12 +1,12 @@
 """Translates Responses data into chat data and back: items, content parts, tools, parameters.
 
-Chat shape cannot say everything that an item can: ids, encrypted reasoning, hosted tools. Where the
-way back would not yield exactly the items that a message came from, the message keeps them in
-`response_items`, and these are what it is translated to.
+Chat shape cannot express all of an item: ids, encrypted reasoning, hosted tools. Where translating
+back would not yield exactly the items of a message, it keeps them in `response_items`.
 """
 
 from __future__ import annotations
 
+import itertools
 import typing
 from collections.abc import Collection, Sequence
 
@@ -71,7 +71,7 @@ def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
     of a type that chat does not know is a message of its own, without content.
 
     Raises:
-        ValueError: An item is neither a message nor typed, or lacks what its type needs; the text
+        ValueError: An item is no message and has no type, or lacks what its type needs; the text
             names its position, counted from 0.
 
     """
@@ -79,37 +79,26 @@ def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
         return [Message(role="user", content=items)]
     if not isinstance(items, list):
         raise ValueError("it is neither text nor a list of items")
-    messages: list[Message] = []
-    turn: list[JSONObject] = []
     for position, item in enumerate(items):
-        problem = _problem(item)
-        if problem:
+        if problem := _problem(item):
             raise ValueError(f"item {position} {problem}")
-        if _is_of_turn(item):
-            turn.append(item)
-            continue
-        if turn:
+    messages: list[Message] = []
+    for is_turn, group in itertools.groupby(items, _is_of_turn):
+        if is_turn:
+            turn = list(group)
             messages.append(_with_items(_assistant_message(turn), turn))
-            turn = []
-        messages.append(_with_items(_single_item_message(item), [item]))
-    if turn:
-        messages.append(_with_items(_assistant_message(turn), turn))
+        else:
+            messages += [_with_items(_single_item_message(item), [item]) for item in group]
     return messages
 
 
 def items_from_messages(
-    messages: Sequence[Message],
-    *,
-    with_reasoning: bool = True,
-    send_fields: Collection[str] = (),
+    messages: Sequence[Message], *, with_reasoning: bool = True, send_fields: Collection[str] = ()
 ) -> list[JSONObject]:
     """Return the Responses items of chat messages: `response_items` where a message has them.
 
-    Args:
-        messages: The conversation.
-        with_reasoning: Reasoning text becomes reasoning items too, with ids `rs_<position>`.
-        send_fields: The fields of the `extra` of messages and calls that go into items.
-
+    With `with_reasoning`, reasoning text becomes items with ids `rs_<position>`. `send_fields` are
+    the fields of the `extra` of messages and calls that go into items.
     """
     items: list[JSONObject] = []
     for position, message in enumerate(messages):
@@ -121,7 +110,8 @@ def items_from_messages(
             items.append({"type": "function_call_output", "call_id": call_id, "output": output})
         elif message.role == "assistant":
             if with_reasoning and message.reasoning:
-                items.append(_reasoning_item(message.reasoning, position))
+                summary = [{"type": "summary_text", "text": message.reasoning}]
+                items.append({"type": "reasoning", "id": f"rs_{position}", "summary": summary})
             items.extend(_assistant_items(message, send_fields))
         else:
             items.append({"role": message.role, "content": _content_to_responses(message)})
@@ -143,18 +133,18 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
                 turn = turn._replace(parts=[*(turn.parts or []), *said], refusal=refusal)
                 turn.extra.update(extra_in(item, _ITEM_MEMBERS))
             case "reasoning":
-                turn.reasoning.append(_reasoning_text(item))
+                pieces = objects_in(item.get("summary")) or objects_in(item.get("content"))
+                turn.reasoning.append("\n".join(text_in(piece.get("text")) for piece in pieces))
             case "function_call":
-                extra = extra_in(item, _ITEM_MEMBERS)
                 called = item.get("call_id"), item.get("name"), item.get("arguments")
-                turn.calls.append(CallParts(*called, extra))
+                turn.calls.append(CallParts(*called, extra_in(item, _ITEM_MEMBERS)))
             case _:
                 turn.others.append(item)
     return turn
 
 
 def _problem(item: JSON) -> str:
-    """Return what is wrong with an input item; nothing for one of unknown type."""
+    """Return what is wrong with an input item; an unknown type is not."""
     if not isinstance(item, dict):
         return "is not an object"
     kind, role = item.get("type"), item.get("role")
@@ -180,9 +170,8 @@ def _problem(item: JSON) -> str:
 
 
 def _content_problem(content: JSON, key: str) -> str:
-    if isinstance(content, str):
-        return ""
-    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+    is_list = isinstance(content, list) and all(isinstance(part, dict) for part in content)
+    if is_list or isinstance(content, str):
         return ""
     return f'needs "{key}", text or a list of parts'
 
@@ -195,7 +184,7 @@ def _is_of_turn(item: JSONObject) -> bool:
 
 
 def _with_items(message: Message, items: list[JSONObject]) -> Message:
-    """Keep the items in the message, unless it is translated to exactly them anyway."""
+    """Keep the items in the message, unless it translates to exactly these anyway."""
     # Without reasoning, since requests leave it out.
     if items_from_messages([message], with_reasoning=False) != items:
         message.response_items = list(items)
@@ -217,7 +206,6 @@ def _assistant_message(items: list[JSONObject]) -> Message:
 
 
 def _single_item_message(item: JSONObject) -> Message:
-    """Return the message of an item that is not part of an assistant turn."""
     kind = text_in(item.get("type")) or "message"
     if kind == "message":
         role = typing.cast("Role", item["role"])
@@ -232,16 +220,6 @@ def _single_item_message(item: JSONObject) -> Message:
         return Message(role=typing.cast("Role", item["role"]))
     is_made = kind.endswith("_call") or kind in _MADE_BY_MODEL
     return Message(role="assistant" if is_made else "user")
-
-
-def _reasoning_text(item: JSONObject) -> str:
-    pieces = objects_in(item.get("summary")) or objects_in(item.get("content"))
-    return "\n".join(text_in(piece.get("text")) for piece in pieces)
-
-
-def _reasoning_item(text: str, position: int) -> JSONObject:
-    summary = [{"type": "summary_text", "text": text}]
-    return {"type": "reasoning", "id": f"rs_{position}", "summary": summary}
 
 
 def _assistant_items(message: Message, send_fields: Collection[str]) -> list[JSONObject]:
@@ -326,12 +304,7 @@ _NAMED = ("function", "custom")
 
 
 def tools_from_responses(tools: list[JSONObject]) -> list[JSONObject]:
-    """Return tools in chat shape; hosted tools and those in chat shape stay as they are.
-
-    Raises:
-        ValueError: A tool is not an object.
-
-    """
+    """Return tools in chat shape; hosted tools and those in chat shape stay as they are."""
     for position, tool in enumerate(tools):
         if not isinstance(tool, dict):
             raise ValueError(f"tools[{position}] is not an object")
@@ -406,7 +379,7 @@ NOT_IN_RESPONSES = (
     "stream_options",
     "web_search_options",
 )
-"""Chat Completions parameters that the Responses format cannot say."""
+"""Chat Completions parameters that the Responses format lacks."""
 
 _LOGPROBS = "message.output_text.logprobs"
 
@@ -432,17 +405,25 @@ def params_from_responses(create_params: JSONObject) -> JSONObject:
     if "tool_choice" in params:
         params["tool_choice"] = tool_choice_from_responses(params["tool_choice"])
     for outer, names in _NESTED.items():
-        _unnest(params, outer, names)
+        value = params.get(outer)
+        if isinstance(value, dict):
+            rest = dict(value)
+            taken = {names[key]: rest.pop(key) for key in names if rest.get(key) is not None}
+            if rest or not taken:
+                params[outer] = rest
+            else:
+                del params[outer]
+            params.update(taken)
     if "response_format" in params:
         params["response_format"] = _format_from_responses(params["response_format"])
     included = list_in(params.get("include"))
     if _LOGPROBS in included:
         params["logprobs"] = True
         # Elsewhere in the list it stays: `params_to_responses` adds it at the end.
-        if included.index(_LOGPROBS) == len(included) - 1:
+        if included == [_LOGPROBS]:
+            del params["include"]
+        elif included.index(_LOGPROBS) == len(included) - 1:
             params["include"] = included[:-1]
-            if not params["include"]:
-                del params["include"]
     return params
 
 
@@ -481,10 +462,7 @@ def added_body(extra_body: JSON) -> JSONObject:
 
 
 def unsent_among(params: JSONObject, unknown: tuple[str, ...]) -> list[str]:
-    """Return the names among `params` that a format cannot carry, in their order.
-
-    What `extra_body` may not add is named as `extra_body.NAME`.
-    """
+    """Return the names in `params` that a format cannot carry; within a body `extra_body.NAME`."""
     names = []
     for name, value in params.items():
         is_odd = name == "extra_body" and not isinstance(value, dict | None)
@@ -494,20 +472,6 @@ def unsent_among(params: JSONObject, unknown: tuple[str, ...]) -> list[str]:
             allowed = added_body(value)
             names += [f"extra_body.{key}" for key in object_in(value) if key not in allowed]
     return names
-
-
-def _unnest(params: JSONObject, outer: str, names: dict[str, str]) -> None:
-    """Move the values of an object's keys to names outside it."""
-    value = params.get(outer)
-    if not isinstance(value, dict):
-        return
-    rest = dict(value)
-    taken = {names[key]: rest.pop(key) for key in names if rest.get(key) is not None}
-    params.update(taken)
-    if rest or not taken:
-        params[outer] = rest
-    else:
-        del params[outer]
 
 
 def _format_from_responses(value: JSON) -> JSON:

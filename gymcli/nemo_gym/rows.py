@@ -16,6 +16,7 @@ from gymcli.nemo_gym.responses_items import (
     tools_from_responses,
 )
 from gymcli.types import (
+    JSON,
     SCHEMA_VERSION,
     JSONObject,
     Message,
@@ -25,14 +26,7 @@ from gymcli.types import (
     digest,
 )
 
-__all__ = [
-    "Prompt",
-    "environment_name",
-    "is_nemo_rollout",
-    "own_task_id",
-    "read_prompt",
-    "read_rollout",
-]
+__all__ = ["Prompt", "agent_name", "is_nemo_rollout", "own_task_id", "read_prompt", "read_rollout"]
 
 _STAMPS = ("responses_create_params", "response", "reward", "agent_ref", "skills_ref")
 _SCORE_FIELDS = ("extracted_answer", "reward_components")
@@ -50,12 +44,7 @@ class Prompt(NamedTuple):
 
 
 def read_prompt(create_params: object) -> Prompt:
-    """Read `responses_create_params`; an absent or empty `input` gives no messages.
-
-    Raises:
-        ValueError: Something in it has the wrong shape; the text names it.
-
-    """
+    """Read `responses_create_params`; ValueError names what has the wrong shape."""
     if not isinstance(create_params, dict):
         raise ValueError('"responses_create_params" must be an object')
     items = create_params.get("input") or []
@@ -77,16 +66,8 @@ def read_prompt(create_params: object) -> Prompt:
     )
 
 
-def environment_name(row: JSONObject) -> str | None:
-    """Return the name in a row's `agent_ref`, if it has one.
-
-    Raises:
-        ValueError: `agent_ref` has the wrong shape.
-
-    """
-    reference = row.get("agent_ref")
-    if reference is None:
-        return None
+def agent_name(reference: JSON) -> str:
+    """Return the name of NeMo Gym's agent in an `agent_ref`; ValueError for another shape."""
     name = reference.get("name") if isinstance(reference, dict) else None
     if not isinstance(name, str):
         raise ValueError('"agent_ref" must be an object with the text "name"')
@@ -104,12 +85,9 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     Where their verifier failed there is no reward, and `details` has its class as the reason.
 
     Args:
-        line: The decoded line.
+        line: The decoded line; ValueError names what has the wrong shape.
         env: The environment's name here.
         row_fields: The fields of its task row, where the rollout file lacks them.
-
-    Raises:
-        ValueError: Something in it has the wrong shape; the text names it.
 
     """
     response = line.get("response")
@@ -128,7 +106,18 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
     task = {**own, **(row_fields or {})}
     content_hash = digest({"responses_create_params": line.get("responses_create_params"), **task})
     index = _index(line, "_ng_task_index")
-    model, usage = response.get("model"), response.get("usage")
+    model, usage, reward = response.get("model"), response.get("usage"), line.get("reward")
+    failure = line.get("_ng_failure_class")
+    has_failed = isinstance(failure, str)  # the reward then means nothing
+    answer = line.get("extracted_answer")
+    details = response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    stop_reason: StopReason = "length"
+    if reason == "content_filter":
+        stop_reason = "content_filter"
+    elif reason is None:
+        # Their agent runs the calls of the last step and then stops: a result ends the transcript.
+        stop_reason = "max_turns" if answers and answers[-1].role == "tool" else "done"
     return Rollout(
         schema_version=SCHEMA_VERSION,
         task_id=own_task_id(task) or (str(index) if index is not None else content_hash),
@@ -141,26 +130,13 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
         num_prompt_messages=len(prompt.messages),
         model=model if isinstance(model, str) else "",
         sampling=prompt.params,
-        stop_reason=_stop_reason(response, answers),
+        stop_reason=stop_reason,
         usage=usage_from_responses(usage) if isinstance(usage, dict) else Usage(),
-        reward=_reward(line),
+        reward=float(reward) if isinstance(reward, int | float) and not has_failed else None,
         components=_components(line),
-        answer=answer if isinstance(answer := line.get("extracted_answer"), str) else None,
-        details={"reason": failure} if (failure := _failure_class(line)) else {},
+        answer=answer if isinstance(answer, str) else None,
+        details={"reason": failure} if has_failed and failure else {},
     )
-
-
-def _failure_class(line: JSONObject) -> str | None:
-    """Return the class of a failure that NeMo Gym recorded; the reward then means nothing."""
-    named = line.get("_ng_failure_class")
-    return named if isinstance(named, str) else None
-
-
-def _reward(line: JSONObject) -> float | None:
-    reward = line.get("reward")
-    if not isinstance(reward, int | float) or _failure_class(line) is not None:
-        return None
-    return float(reward)
 
 
 def _components(line: JSONObject) -> dict[str, float]:
@@ -183,19 +159,7 @@ def own_task_id(row: JSONObject) -> str | None:
 
 
 def _index(line: JSONObject, name: str) -> int | None:
-    """Return a number that NeMo Gym's collector gave the row."""
     value = line.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value
-
-
-def _stop_reason(response: JSONObject, answers: list[Message]) -> StopReason:
-    details = response.get("incomplete_details")
-    reason = details.get("reason") if isinstance(details, dict) else None
-    if reason == "content_filter":
-        return "content_filter"
-    if reason is not None:
-        return "length"
-    # Their agent runs the calls of the last step and then stops: the transcript ends in a result.
-    return "max_turns" if answers and answers[-1].role == "tool" else "done"

@@ -1,21 +1,51 @@
-"""Writes records as NeMo Gym's resources servers are sent them: the task's row and a response.
+"""What resources servers of NeMo Gym are sent, and what they answer: written here, and read.
 
-Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). Its servers check both: an unknown request parameter, a
-null where a list belongs, or an output item without a type is answered with 422.
+Format: NVIDIA NeMo Gym 0.5 (Apache-2.0). A server is sent the task's row and a response, and
+checks both: an unknown request parameter, a null where a list belongs, or an output item without a
+type is answered with 422. A verdict is `reward`, where there are several `reward_components`, and
+any further fields; the numbers among those are what its own tools average.
+
+What a server of gymcli and its client say to each other beyond NeMo Gym's protocol: who sends
+`SEED_HEADER` with `/seed_session` finds `Opened` in the answer under `OWN_KEY`, and goes on with
+`Said` under that key: each model message to `/step`, answered by `Stepped`, and at the end the
+whole conversation to `/verify`, answered by `Verified`. So nothing is lost that the protocol has no
+place for: the environment's own prompt, tools and stop reasons, and the parts of a score. A server
+that does not know the header answers as it always does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from gymcli.errors import VerifierError
+from gymcli.nemo_gym.payload import object_in, objects_in
 from gymcli.nemo_gym.responses_items import (
     items_from_messages,
     params_to_responses,
     tools_to_responses,
 )
-from gymcli.types import JSONObject, Message, Rollout, Usage, digest
+from gymcli.types import JSON, JSONObject, Message, Rollout, Score, StopReason, Usage, digest
 
-__all__ = ["response_of", "row_of"]
+__all__ = [
+    "MAX_DETAILS",
+    "OWN_KEY",
+    "SEED_HEADER",
+    "Opened",
+    "Said",
+    "Stepped",
+    "Verified",
+    "check_verdict",
+    "game_answer",
+    "game_messages",
+    "opening_answer",
+    "own_fields",
+    "response_of",
+    "row_of",
+    "score_of",
+    "verdict",
+]
 
 _CREATE_PARAMS = (
     "background",
@@ -36,14 +66,33 @@ _CREATE_PARAMS = (
     "truncation",
     "user",
 )
-"""The request parameters that NeMo Gym knows, without those that gymcli decides itself."""
+"""The request parameters that NeMo Gym knows and gymcli does not decide itself."""
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
     "context_overflow": "max_output_tokens",
     "content_filter": "content_filter",
 }
-"""Stop reasons that a response has, in its words."""
+"""Stop reasons in the words of a response."""
+
+SEED_HEADER = "Gymcli-Seed"
+"""Carries the seed of the attempt, from which the environment draws what is random."""
+
+OWN_KEY = "gymcli"
+
+MAX_DETAILS = 10_000
+"""Bytes of JSON that a score takes over as details; the record's `final_state` has all of it."""
+
+_MAX_WORDS = 200
+
+_ROW_KEYS = ("responses_create_params", "response")
+"""Keys of the row, which no part of a score may replace."""
+
+_SCORE_KEYS = ("reward", "reward_components", "extracted_answer")
+_VERDICT_KEYS = (*_SCORE_KEYS, "mask_sample", "_ng_failure_class", "_ng_failure_judge_error")
+
+_CUT: tuple[StopReason, ...] = ("length", "content_filter", "max_turns")
+"""Stop reasons of an episode that was cut off."""
 
 
 def row_of(rollout: Rollout) -> JSONObject:
@@ -57,7 +106,12 @@ def row_of(rollout: Rollout) -> JSONObject:
         **{name: value for name, value in params.items() if name in _CREATE_PARAMS},
     }
     if rollout.tools:
-        create_params["tools"] = [_tool(spec) for spec in tools_to_responses(rollout.tools)]
+        # NeMo Gym refuses a function without these keys.
+        needed = {"parameters": None, "strict": None}
+        create_params["tools"] = [
+            {**needed, **spec} if spec.get("type") == "function" else spec
+            for spec in tools_to_responses(rollout.tools)
+        ]
     return {**rollout.task, "responses_create_params": create_params}
 
 
@@ -79,17 +133,17 @@ def response_of(
         "tools": create_params.get("tools", []),
     }
     if usage is not None:
-        response["usage"] = _usage(usage)
+        response["usage"] = {
+            "input_tokens": usage.prompt_tokens,
+            # Newer schemas need the second number, which no record counts; older ones ignore it.
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        }
     if reason := _INCOMPLETE.get(rollout.stop_reason or ""):
         response["incomplete_details"] = {"reason": reason}
     return response
-
-
-def _tool(spec: JSONObject) -> JSONObject:
-    """Return a tool in flat shape with the keys without which NeMo Gym refuses the row."""
-    if spec.get("type") != "function":
-        return spec
-    return {"parameters": None, "strict": None, **spec}
 
 
 def _typed(item: JSONObject, position: int) -> JSONObject:
@@ -106,12 +160,177 @@ def _typed(item: JSONObject, position: int) -> JSONObject:
     return {**made, **item, "type": "message", "content": said}
 
 
-def _usage(usage: Usage) -> JSONObject:
+class Opened(msgspec.Struct, omit_defaults=True):
+    """What the environment begins with."""
+
+    messages: list[Message] = []
+    """Its opening, which follows the row's prompt."""
+    tools: list[JSONObject] = []
+    """Its tools in chat shape, for rows that declare none."""
+    max_turns: int | None = None
+
+
+class Said(msgspec.Struct, omit_defaults=True):
+    """What the model said, and at the end what else a verifier may read of the record."""
+
+    messages: list[Message]
+    """For `/step` what is new, the last one to be answered; for `/verify` all after the prompt."""
+    stop_reason: StopReason | None = None
+    model: str = ""
+    usage: Usage | None = None
+
+
+class Stepped(msgspec.Struct, omit_defaults=True):
+    """What the environment answered to a message."""
+
+    messages: list[Message] = []
+    reward: float | None = None
+    stop_reason: StopReason | None = None
+    tool_errors: dict[str, int] = {}
+    """Calls of this message that could not be carried out, by what was wrong."""
+
+
+class Verified(msgspec.Struct):
+    """What the verifier said."""
+
+    score: Score
+
+
+def verdict(score: Score, row: JSONObject) -> JSONObject:
+    """Return a score as the answer of `/verify`: the row and what the verifier adds to it.
+
+    Keys of an earlier verdict are removed from the row.
+    """
+    added: JSONObject = {**score.details, **score.metrics}
+    answer: JSONObject = {name: value for name, value in row.items() if name not in _VERDICT_KEYS}
+    answer.update({name: value for name, value in added.items() if name not in _ROW_KEYS})
+    answer["reward"] = score.reward
+    if score.components:
+        answer["reward_components"] = dict(score.components)
+    if score.answer is not None:
+        answer["extracted_answer"] = score.answer
+    return answer
+
+
+def check_verdict(answer: JSONObject, place: str) -> None:
+    """Check that an answer of `/verify` with status 200 is a verdict.
+
+    Raises:
+        VerifierError: The server says that its own verifier failed, whatever the reward; or there
+            is no reward.
+
+    """
+    failure = answer.get("_ng_failure_class")
+    if failure is not None:
+        words = _words(answer.get("_ng_failure_judge_error"))
+        raise VerifierError(f"{place}: the server's verifier failed: {failure}{words}")
+    if answer.get("mask_sample") is True:
+        kind = answer.get("failure_kind") or "no kind given"
+        words = _words(answer.get("failure_reason"))
+        raise VerifierError(
+            f"{place}: the server says that its reward does not count: {kind}{words}"
+        )
+    reward = answer.get("reward")
+    if not isinstance(reward, int | float):
+        raise VerifierError(f'{place}: the answer has no number "reward" ({reward!r})')
+
+
+def own_fields(answer: JSONObject, row: JSONObject) -> JSONObject:
+    """Return what a verdict adds to the row that it echoes; nulls are left out."""
     return {
-        "input_tokens": usage.prompt_tokens,
-        # Newer schemas insist on the second number, which no record counts; older ones ignore it.
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        name: value
+        for name, value in answer.items()
+        if name in _SCORE_KEYS
+        or not (name in _ROW_KEYS or value is None or (name in row and row[name] == value))
     }
+
+
+def score_of(answer: JSONObject) -> Score:
+    """Return the score that a checked verdict means.
+
+    That of a server of gymcli has the score as it is. Of others the numbers of the top level are
+    metrics, texts and objects are details.
+    """
+    if OWN_KEY in answer:
+        return msgspec.convert(answer[OWN_KEY], type=Verified).score
+    reward, extracted = answer["reward"], answer.get("extracted_answer")
+    assert isinstance(reward, int | float)
+    components = _numbers(object_in(answer.get("reward_components")))
+    rest = {n: v for n, v in answer.items() if n not in (*_SCORE_KEYS, "mask_sample")}
+    metrics = {n: v for n, v in _numbers(rest).items() if n not in components}
+    details = {n: v for n, v in rest.items() if not isinstance(v, int | float)}
+    if extracted is not None and not isinstance(extracted, str):
+        details["extracted_answer"] = extracted
+    answer_text = extracted if isinstance(extracted, str) else None
+    return Score(float(reward), components, metrics, answer_text, _bounded(details))
+
+
+def _numbers(fields: JSONObject) -> dict[str, float]:
+    return {name: float(v) for name, v in fields.items() if isinstance(v, int | float)}
+
+
+def _bounded(details: JSONObject) -> JSONObject:
+    """Return the details that fit, in their order, and the names of those that do not."""
+    kept: JSONObject = {}
+    left_out = []
+    num_bytes = 0
+    for name, value in details.items():
+        size = len(msgspec.json.encode(value))
+        if num_bytes + size > MAX_DETAILS:
+            left_out.append(name)
+            continue
+        num_bytes += size
+        kept[name] = value
+    return {**kept, "left_out": left_out} if left_out else kept
+
+
+def _words(value: JSON) -> str:
+    text = " ".join(str(value or "").split())[:_MAX_WORDS]
+    return f" ({text})" if text else ""
+
+
+def opening_answer(messages: Sequence[Message]) -> JSONObject:
+    """Return the answer of `/reset`, which begins an episode in the gymnasium dialect."""
+    return {"observation": _observation(messages), "info": {"supports_explicit_close": True}}
+
+
+def game_answer(
+    messages: Sequence[Message], *, reward: float, stop_reason: StopReason | None
+) -> JSONObject:
+    """Return the answer of `/step`, which says whether the episode ended."""
+    outputs: list[JSON] = [
+        {"call_id": message.tool_call_id, "output": message.text}
+        for message in messages
+        if message.role == "tool"
+    ]
+    is_cut = stop_reason in _CUT
+    return {
+        "observation": _observation(messages),
+        "info": {"tool_outputs": outputs} if outputs else {},
+        "reward": reward,
+        "terminated": stop_reason is not None and not is_cut,
+        "truncated": is_cut,
+    }
+
+
+def _observation(messages: Sequence[Message]) -> str | None:
+    return "\n\n".join(message.text for message in messages if message.role != "tool") or None
+
+
+def game_messages(answer: JSONObject) -> list[Message]:
+    """Return what an answer of the gymnasium dialect shows the model: tool outputs, observation."""
+    messages = [
+        Message(
+            role="tool",
+            tool_call_id=str(output.get("call_id")),
+            content=_text(output.get("output")),
+        )
+        for output in objects_in(object_in(answer.get("info")).get("tool_outputs"))
+    ]
+    if observation := answer.get("observation"):
+        messages.append(Message(role="user", content=_text(observation)))
+    return messages
+
+
+def _text(value: JSON) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -605,7 +605,7 @@ class ViewerAnswers:
             row = _row(index, query)
             numbers, _ = listings.rows(listing)
             position = numbers.index(row.number) if row.number in numbers else None
-            attempts = index.attempts(row)
+            attempts = index.attempts_of(row.env, row.task_id)
             at = attempts.index(row.number)
             shown = attempts[max(0, at - _MAX_BESIDE) : at + _MAX_BESIDE + 1]
 

@@ -39,7 +39,7 @@ from gymcli.rollout.verifier_worker import (
     prepare,
 )
 from gymcli.rollout.worker_pool import RequestKind
-from gymcli.store.lines import Line, Part, iterate_parts, part_lines
+from gymcli.store.lines import Line, Part, iterate_parts
 from gymcli.store.rollout_files import RolloutReading, decode_rollout, without_torn
 from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifier
 
@@ -246,7 +246,7 @@ class Piece(msgspec.Struct):
         """Yield the lines to score; those of a part are numbered after those before it."""
         if self.part is None:
             return islice(self.lines, self.num_done, None)
-        return islice(without_torn(part_lines(self.part, num_before)), self.num_done, None)
+        return islice(without_torn(self.part.lines(num_before)), self.num_done, None)
 
 
 class LineReply(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -280,7 +280,7 @@ async def rescore_file(
         nonlocal learned
         learned = (part.end - part.start) * _PART_SECONDS / max(seconds, 1e-6)
 
-    pieces = (Piece(part) for part in iterate_parts(file, start=0, size=size))
+    pieces = (Piece(part) for part in iterate_parts(file, size))
     async for batch in _in_workers(pieces, job, workers, learn):
         yield batch
 

@@ -224,9 +224,9 @@ def _row_fields(task_files: Sequence[Path]) -> dict[str, JSONObject]:
 
 def _write(directory: RunDirectory, item: Rescored) -> None:
     if item.error is None:
-        directory.append_rollout_line(item.line)
+        directory.append_rollout(item.line)
         return
-    directory.append_generation_line(item.line)
+    directory.append_generation(item.line)
     directory.append_failure(
         Failure(
             schema_version=SCHEMA_VERSION,

@@ -32,8 +32,7 @@ def application(
         UsageError: There is no such environment, or it cannot be served.
 
     """
-    service = Service(env, env_args=env_args, judges=judges or Judges(), limits=limits or Limits())
-    return aiohttp_application(service)
+    return aiohttp_application(Service(env, env_args=env_args, judges=judges, limits=limits))
 
 
 def asgi(
@@ -43,11 +42,5 @@ def asgi(
     judges: Judges | None = None,
     limits: Limits | None = None,
 ) -> AsgiApplication:
-    """Return an ASGI application; the arguments are those of `application`.
-
-    Raises:
-        UsageError: There is no such environment, or it cannot be served.
-
-    """
-    service = Service(env, env_args=env_args, judges=judges or Judges(), limits=limits or Limits())
-    return AsgiApplication(service)
+    """Return an ASGI application; arguments and errors are those of `application`."""
+    return AsgiApplication(Service(env, env_args=env_args, judges=judges, limits=limits))

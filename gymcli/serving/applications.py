@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gymcli.errors import GymError
 from gymcli.runner.listening import listen
-from gymcli.serving.protocol import RequestRefusedError, ServedRequest, headers_of
+from gymcli.serving.protocol import HttpStatusError, ServedRequest, headers_of
 from gymcli.serving.service import MAX_BODY, Service
 
 __all__ = ["AsgiApplication", "aiohttp_application", "serve"]
@@ -22,6 +22,9 @@ __all__ = ["AsgiApplication", "aiohttp_application", "serve"]
 
 _Event: TypeAlias = MutableMapping[str, Any]
 """A message of ASGI, whose values are of any type."""
+
+_Receive: TypeAlias = Callable[[], Awaitable[_Event]]
+_Send: TypeAlias = Callable[[_Event], Awaitable[None]]
 
 
 def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Application:
@@ -37,7 +40,7 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
         except web.HTTPRequestEntityTooLarge:
             answer = _too_large(max_body).answer()
         except web.RequestPayloadError as error:
-            answer = RequestRefusedError(400, f"the body cannot be read: {error}").answer()
+            answer = HttpStatusError(400, f"the body cannot be read: {error}").answer()
         else:
             headers = headers_of(request.headers.items())
             answer = await service.answer(
@@ -56,24 +59,13 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
 
 
 class AsgiApplication:
-    """The service for an ASGI server such as uvicorn, which must offer a lifespan.
-
-    Args:
-        service: The served environment.
-        max_body: The most bytes of a request's body.
-
-    """
+    """The service for an ASGI server such as uvicorn, which must offer a lifespan."""
 
     def __init__(self, service: Service, *, max_body: int = MAX_BODY) -> None:
         self._service = service
         self._max_body = max_body
 
-    async def __call__(
-        self,
-        scope: _Event,
-        receive: Callable[[], Awaitable[_Event]],
-        send: Callable[[_Event], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         """Handle the lifespan of the server, or one request."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
@@ -83,11 +75,7 @@ class AsgiApplication:
             await receive()
             await send({"type": "websocket.close"})
 
-    async def _run_lifespan(
-        self,
-        receive: Callable[[], Awaitable[_Event]],
-        send: Callable[[_Event], Awaitable[None]],
-    ) -> None:
+    async def _run_lifespan(self, receive: _Receive, send: _Send) -> None:
         async with AsyncExitStack() as stack:
             await receive()
             try:
@@ -99,15 +87,10 @@ class AsgiApplication:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _handle_request(
-        self,
-        scope: _Event,
-        receive: Callable[[], Awaitable[_Event]],
-        send: Callable[[_Event], Awaitable[None]],
-    ) -> None:
+    async def _handle_request(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         try:
             body = await self._body(receive)
-        except RequestRefusedError as error:
+        except HttpStatusError as error:
             answer = error.answer()
         else:
             if body is None:
@@ -125,13 +108,8 @@ class AsgiApplication:
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _body(self, receive: Callable[[], Awaitable[_Event]]) -> bytes | None:
-        """Return the whole body; None if the client left before it was complete.
-
-        Raises:
-            RequestRefusedError: It is longer than the limit.
-
-        """
+    async def _body(self, receive: _Receive) -> bytes | None:
+        """Return the whole body; None if the client left before it was complete."""
         chunks: list[bytes] = []
         num_bytes = 0
         while True:
@@ -154,15 +132,14 @@ def _path_below(request: web.Request) -> str:
 
 
 def _path(scope: _Event) -> str:
-    """Return the encoded path below the address at which the application is mounted."""
     raw: bytes | None = scope.get("raw_path")
     path = quote(scope["path"]) if raw is None else raw.decode("latin-1")
     root = quote(scope.get("root_path", ""))
     return path.removeprefix(root) if root else path
 
 
-def _too_large(max_body: int) -> RequestRefusedError:
-    return RequestRefusedError(413, f"the body is longer than {max_body:,} bytes")
+def _too_large(max_body: int) -> HttpStatusError:
+    return HttpStatusError(413, f"the body is longer than {max_body:,} bytes")
 
 
 _SHUTDOWN = 10.0
@@ -172,11 +149,7 @@ _SHUTDOWN = 10.0
 async def serve(service: Service, *, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second one does not wait for the closing.
 
-    Args:
-        service: The served environment.
-        host: Where to listen.
-        port: 0 picks a free one.
-        announce: Called with the base URL once it listens.
+    `announce` is called with the base URL once it listens; port 0 picks a free one.
 
     Raises:
         UsageError: It cannot listen there.

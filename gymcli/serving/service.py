@@ -11,7 +11,7 @@
 | `GET /reverify_mode` | whether `/verify` needs a session |
 
 Source: the protocol of NVIDIA NeMo Gym 0.5 (Apache-2.0), implemented independently;
-`gymcli.environment.remote_session` says what a client of gymcli gets beyond it. Differences: a
+`gymcli.nemo_gym.wire` says what a client of gymcli gets beyond it. Differences: a
 request without its session is refused, where theirs begins an empty one, except for `/verify` of an
 environment without state; a failing verifier is an error 500, where some of theirs answer reward 0;
 a session cannot be seeded twice.
@@ -21,40 +21,71 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import re
+import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
+from urllib.parse import unquote
 
-from gymcli.environment.contract import Environment
-from gymcli.environment.registry import (
-    Found,
-    Registry,
-    environment_options,
-    prepare,
-    split_env_args,
-)
+import msgspec
+from pydantic import ValidationError
+
+from gymcli.environment.contract import Environment, make, shown_tools
+from gymcli.environment.contract_checks import checked_json, checked_messages, checked_step
+from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.environment.remote import RemoteEnvironment
-from gymcli.errors import AttemptError, GymError, UsageError, described
+from gymcli.environment.tool import Step, Task
+from gymcli.errors import (
+    AttemptError,
+    EnvironmentTimeoutError,
+    EpisodeError,
+    GymError,
+    SetupError,
+    SetupTimeoutError,
+    UsageError,
+    boundary,
+    described,
+)
 from gymcli.metrics.nemo_aggregate import NemoAggregate
 from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics
-from gymcli.models.roles import check_declared, check_missing
+from gymcli.models.roles import RoleModels, check_declared, check_missing
 from gymcli.nemo_gym.rows import read_rollout
+from gymcli.nemo_gym.wire import (
+    OWN_KEY,
+    Opened,
+    Said,
+    Stepped,
+    Verified,
+    game_answer,
+    opening_answer,
+    verdict,
+)
+from gymcli.rollout.episode import DEFAULT_MAX_TURNS, attempt_seed
+from gymcli.rollout.scoring import score
+from gymcli.runner.attempts import Shared
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.secrets import environment_secrets
-from gymcli.serving.protocol import (
-    RequestRefusedError,
-    ServedAnswer,
-    ServedRequest,
-    json_answer,
-)
-from gymcli.serving.served_episodes import ServedEpisodes
-from gymcli.serving.sessions import Session, Sessions
+from gymcli.serving.protocol import HttpStatusError, ServedAnswer, ServedRequest, json_answer
+from gymcli.serving.sessions import Session, Sessions, close, limited
 from gymcli.store.verdicts import Verdicts
-from gymcli.types import JSON, JSONObject, Rollout
+from gymcli.types import (
+    JSON,
+    FunctionCall,
+    JSONObject,
+    Message,
+    Rollout,
+    Score,
+    StopReason,
+    Timing,
+    ToolCall,
+    Usage,
+    Verifier,
+)
 from gymcli.version import __version__
 
 __all__ = ["MAX_BODY", "Limits", "Service", "aggregated"]
@@ -75,10 +106,13 @@ _COOKIE_LIFETIME = 1_209_600
 _PREFIX = "ng-rollout"
 """NeMo Gym puts `/ng-rollout/<id>` before an address to name the rollout; it is ignored."""
 
+_STATUSES = {"unknown_tool": 404, "raised": 500, "timeout": 504}
+"""Statuses of failed tool calls, 422 for all others. The text is always what the model is told."""
+
+_PARAMS = "responses_create_params"
+
 _Reply: TypeAlias = tuple[ServedAnswer, Session | None]
 """An answer, and the session whose cookie goes with it."""
-
-_Route: TypeAlias = Callable[[ServedRequest, ServedEpisodes], Awaitable[_Reply]]
 
 
 class Limits(NamedTuple):
@@ -92,44 +126,55 @@ class Limits(NamedTuple):
 class Service:
     """A served environment; an async context manager around everything that it opens.
 
-    Args:
-        env: The environment: a name, `FILE.py:CLASS` or `MODULE:CLASS`.
-        env_args: Its options as text.
-        judges: Who plays its roles.
-        limits: The most that it holds.
-        clock: Returns the time in seconds.
+    The arguments are those of `gymcli.serving.application`; `clock` returns the time in seconds.
 
     Raises:
         UsageError: There is no such environment, or it cannot be served.
 
     """
 
+    _shared: Shared
+    """The opened models, workers and watchdog."""
+
     def __init__(
         self,
         env: str,
         *,
         env_args: Mapping[str, str] | None = None,
-        judges: Judges = Judges(),  # noqa: B008  # a tuple of nothing
-        limits: Limits = Limits(),  # noqa: B008  # the same
+        judges: Judges | None = None,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.found = found = Registry((env,)).find(env)
-        _check_servable(found)
+        self._environment: type[Environment[Task]] = found.environment
+        if issubclass(self._environment, RemoteEnvironment):
+            raise UsageError(f"{found.name}: is on a server already; give an environment's code")
+        if self._environment.scores_groups():
+            raise UsageError(
+                f"environment {found.name}: scores all attempts of a task together, and a server "
+                "is asked about one at a time; collect it in one process, by its name"
+            )
         given = split_env_args(env_args or {}, [found])[found.name]
         self._options = environment_options(found.environment, found.name, given, {})
         prepare(found, self._options)
+        self._judges = judges = judges or Judges()
         self.warnings = check_missing(judges.missing, {found.name: found.environment})
         check_declared(judges.sources, judges.given, {found.name: found.environment})
-        self._judges = judges
         self._scrubber = judges.scrubber()
         self._errors = self._scrubber.also(environment_secrets(os.environ))
         self._cookie = "gymcli___" + _NO_COOKIE_NAME.sub("_", found.name)
+        self._is_open = False
         self._stack = AsyncExitStack()
-        self._episodes: ServedEpisodes | None = None
+        limits = limits or Limits()
         self._sessions = Sessions(
             lifetime=limits.session_lifetime, max_sessions=limits.max_sessions, clock=clock
         )
-        self._routes: Mapping[tuple[str, str], _Route] = {
+        # Without its tools' and its own state, a record has the same score without its session.
+        runs_tools = bool(self._environment.method_tools()) and self._environment.executes_tools
+        self._is_stateless = not runs_tools and not self._overrides(
+            "setup", "step", "reply", "tools", "final_state"
+        )
+        self._routes: Mapping[tuple[str, str], Callable[[ServedRequest], Awaitable[_Reply]]] = {
             ("GET", ""): self._up,
             ("POST", "seed_session"): self._seed,
             ("POST", "reset"): self._reset,
@@ -143,100 +188,193 @@ class Service:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             verdicts = Verdicts(scrubber=self._scrubber)
-            shared = await stack.enter_async_context(open_shared(self._judges, verdicts))
+            self._shared = await stack.enter_async_context(open_shared(self._judges, verdicts))
             await stack.enter_async_context(self._sessions)
-            self._episodes = ServedEpisodes(
-                self.found,
-                self._options,
-                self._judges,
-                shared,
-                self._sessions,
-                lambda error: self._without_secrets(described(error)),
-            )
             self._stack = stack.pop_all()
+        self._is_open = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._episodes = None
+    async def __aexit__(self, *error: object) -> None:
+        self._is_open = False
         await self._stack.aclose()
 
     async def answer(self, request: ServedRequest) -> ServedAnswer:
         """Answer a request; errors are answers, too."""
-        if self._episodes is None:
-            return RequestRefusedError(503, "the server starts or ends", retry_after=1).answer()
+        if not self._is_open:
+            return HttpStatusError(503, "the server starts or ends", retry_after=1).answer()
         try:
-            answer, session = await self._reply(request, self._episodes)
-        except RequestRefusedError as error:
+            answer, session = await self._reply(request)
+        except HttpStatusError as error:
             return error.answer()
         except GymError as error:
-            text = self._errors.text(described(error))
-            _LOGGER.warning("%s %s: %s", request.method, request.path, text)
-            return self._failed(error)
+            told = self._errors.text(described(error))
+            _LOGGER.warning("%s %s: %s", request.method, request.path, told)
+            text, name = self._without_secrets(str(error)), type(error).__name__
+            phase = error.phase if isinstance(error, AttemptError) else "environment"
+            failure: JSONObject = {"class": name, "phase": phase, "message": text}
+            return json_answer({"detail": f"{name}: {text}", "error": failure}, 500)
         if session is None:
             return answer
         value = f"{self._cookie}={session.token}; path=/; Max-Age={_COOKIE_LIFETIME}"
         cookie = ("Set-Cookie", f"{value}; httponly; samesite=lax")
         return answer._replace(headers=(*answer.headers, cookie))
 
-    async def _reply(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+    async def _reply(self, request: ServedRequest) -> _Reply:
         if "origin" in request.headers:
             # Else a page in a browser could have code of verifiers run on the reader's machine.
-            raise RequestRefusedError(403, "pages in a browser are not served here")
-        segments = request.segments
+            raise HttpStatusError(403, "pages in a browser are not served here")
+        # An encoded slash does not divide the path.
+        segments = [unquote(part) for part in request.path.strip("/").split("/")]
         if segments[0] == _PREFIX and len(segments) > 2:
             segments = segments[2:]
         [name, *rest] = segments
         if rest:
-            raise RequestRefusedError(404, "Not Found")
+            raise HttpStatusError(404, "Not Found")
         route = self._routes.get((request.method, name))
         if route is not None:
-            return await route(request, episodes)
+            return await route(request)
         if any(known == name for _, known in self._routes):
-            raise RequestRefusedError(405, "Method Not Allowed")
+            raise HttpStatusError(405, "Method Not Allowed")
         if request.method != "POST":
-            raise RequestRefusedError(404, "Not Found")
-        session = self._sessions.find(request.cookie(self._cookie))
-        return await episodes.call_tool(session, name, request.body), session
+            raise HttpStatusError(404, "Not Found")
+        return await self._call_tool(request, name)
 
-    async def _up(self, _: ServedRequest, __: ServedEpisodes) -> _Reply:
+    async def _up(self, _: ServedRequest) -> _Reply:
         state = {"status": "ok", "environment": self.found.name, "gymcli": __version__}
         return json_answer({**state, "num_sessions": len(self._sessions)}), None
 
-    async def _seed(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+    async def _seed(self, request: ServedRequest) -> _Reply:
+        """Open a session, but not for other clients where the environment answers the model."""
         self._check_unseeded(request)
-        return await episodes.seed(request)
+        seed = request.seed()
+        refused = HttpStatusError(
+            404,
+            f"environment {self.found.name} answers the model itself: play it by /reset and /step",
+        )
+        if seed is None and self._overrides("step", "reply"):
+            raise refused
+        session, opening = await self._open(request.json_object(), seed, is_own=seed is not None)
+        if seed is not None:
+            session.is_own = True
+            opened = Opened(opening, session.rollout.tools, session.environment.max_turns)
+            return json_answer({OWN_KEY: msgspec.to_builtins(opened)}), session
+        if opening:
+            await self._sessions.end(session)
+            raise refused
+        return json_answer({}), session
 
-    async def _reset(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+    async def _reset(self, request: ServedRequest) -> _Reply:
         self._check_unseeded(request)
-        return await episodes.reset(request)
+        session, opening = await self._open(request.json_object(), request.seed(), is_own=True)
+        return json_answer(opening_answer(opening)), session
 
-    async def _step(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+    async def _call_tool(self, request: ServedRequest, name: str) -> _Reply:
         session = self._sessions.find(request.cookie(self._cookie))
-        return await episodes.step(session, request.json_object()), session
+        async with self._sessions.turn(session):
+            environment = session.environment
+            if not environment.executes_tools:
+                raise HttpStatusError(
+                    404, f"environment {self.found.name} records tool calls and runs none"
+                )
+            before = Counter(environment.tool_errors)
+            call = FunctionCall(name=name, arguments=request.body.decode(errors="replace"))
+            with boundary(EpisodeError):
+                [message] = await environment.call_tools([ToolCall(id="call", function=call)])
+            faults = environment.tool_errors - before
+            status = next((_STATUSES.get(fault, 422) for fault in faults), 200)
+            body = message.text.encode()
+            return ServedAnswer(status, body, "text/plain; charset=utf-8"), session
 
-    async def _close(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+    async def _step(self, request: ServedRequest) -> _Reply:
+        """Answer a message of the model; the rewards of an ended episode add up to its score."""
+        session = self._sessions.find(request.cookie(self._cookie))
+        body = request.json_object()
+        async with self._sessions.turn(session):
+            if session.is_finished:
+                raise HttpStatusError(409, "the episode is over; ask /verify or /close")
+            if session.is_own:
+                answer = await self._own_step(session, _said(body))
+            else:
+                answer = await self._game_step(session, _played(body))
+            return json_answer(answer), session
+
+    async def _own_step(self, session: Session, said: Said) -> JSONObject:
+        before = Counter(session.environment.tool_errors)
+        step = await self._play(session, said.messages)
+        session.is_finished = step.stop_reason is not None or not step.messages
+        new = session.environment.tool_errors - before
+        errors = {str(fault): number for fault, number in new.items()}
+        stepped = Stepped(step.messages, step.reward, step.stop_reason, errors)
+        return {OWN_KEY: msgspec.to_builtins(stepped)}
+
+    async def _game_step(self, session: Session, played: Rollout) -> JSONObject:
+        """Answer as `gym collect` would: a message that was cut off ends the episode."""
+        rollout = session.rollout
+        rollout.model = played.model
+        rollout.usage.add(played.usage)
+        if played.stop_reason in ("length", "content_filter"):
+            rollout.messages += played.messages
+            step = Step([], stop_reason=played.stop_reason)
+        else:
+            step = await self._play(session, played.messages)
+        stop_reason: StopReason | None = step.stop_reason
+        if stop_reason is None and not step.messages:
+            stop_reason = "done"
+        elif stop_reason is None:
+            max_turns = session.environment.max_turns or DEFAULT_MAX_TURNS
+            stop_reason = "max_turns" if _num_turns(rollout) >= max_turns else None
+        reward = step.reward or 0.0
+        if stop_reason is not None:
+            session.is_finished = True
+            rollout.stop_reason = stop_reason
+            given = math.fsum(one or 0.0 for one in rollout.step_rewards)
+            reward += (await self._score_session(session)).reward - given
+        return game_answer(step.messages, reward=reward, stop_reason=stop_reason)
+
+    async def _close(self, request: ServedRequest) -> _Reply:
         token = request.cookie(self._cookie)
         if self._sessions.has(token):
-            await episodes.close(self._sessions.find(token))
+            session = self._sessions.find(token)
+            async with self._sessions.turn(session):
+                await self._sessions.end(session)
         return json_answer({}), None
 
-    async def _verify(self, request: ServedRequest, episodes: ServedEpisodes) -> _Reply:
+    async def _verify(self, request: ServedRequest) -> _Reply:
+        """Score the conversation of a session and end it, unless the verifier fails.
+
+        Messages of `/step` are on record here; any other conversation is that of the body.
+        """
         token = request.cookie(self._cookie)
-        if episodes.is_stateless and not self._sessions.has(token):
-            return await episodes.verify_alone(request), None
+        if self._is_stateless and not self._sessions.has(token):
+            body, seed = request.json_object(), request.seed()
+            if _PARAMS not in body or "response" not in body:
+                raise HttpStatusError(
+                    422, f'the body must be a row with "{_PARAMS}" and "response"'
+                )
+            rollout = self._unscored(_read(body, self.found.name), seed, is_own=False)
+            found = await self._score(rollout, self._models())
+            return _verified(found, body if seed is None else None), None
         session = self._sessions.find(token)
-        return await episodes.verify(session, request.json_object()), session
+        body = request.json_object()
+        async with self._sessions.turn(session):
+            rollout = session.rollout
+            said = _said(body) if session.is_own else _played(body)
+            was_stepped = not session.is_own and rollout.env_version and rollout.responses
+            if not was_stepped:
+                rollout.messages[rollout.num_prompt_messages :] = said.messages
+                rollout.model, rollout.usage = said.model, said.usage or Usage()
+                rollout.env_version = rollout.env_version if session.is_own else ""
+            if session.is_own or not session.is_finished:
+                rollout.stop_reason = said.stop_reason
+            found = await self._score_session(session)
+            await self._sessions.end(session)
+            return _verified(found, None if session.is_own else body), session
 
-    async def _reverify_mode(self, _: ServedRequest, episodes: ServedEpisodes) -> _Reply:
-        return json_answer("stateless" if episodes.is_stateless else "unsupported"), None
+    async def _reverify_mode(self, _: ServedRequest) -> _Reply:
+        return json_answer("stateless" if self._is_stateless else "unsupported"), None
 
-    async def _aggregate_metrics(self, request: ServedRequest, _: ServedEpisodes) -> _Reply:
-        environment = self.found.environment
+    async def _aggregate_metrics(self, request: ServedRequest) -> _Reply:
+        environment = self._environment
         facts = EnvironmentFacts(
             max_reward=environment.max_reward,
             pass_threshold=environment.pass_threshold,
@@ -254,19 +392,127 @@ class Service:
     def _check_unseeded(self, request: ServedRequest) -> None:
         """Refuse to seed a session again: some agents let a model call any address."""
         if self._sessions.has(request.cookie(self._cookie)):
-            raise RequestRefusedError(
+            raise HttpStatusError(
                 409, "this session has begun; ask for a new one without the cookie of the old one"
             )
 
-    async def expire(self) -> None:
-        """Close unused sessions, which also happens regularly while the service is open."""
-        await self._sessions.expire()
+    # `is_own`: no other program writes the conversation or reads the calls in it.
+    async def _open(
+        self, row: JSONObject, seed: int | None, *, is_own: bool
+    ) -> tuple[Session, list[Message]]:
+        if _PARAMS not in row:
+            raise HttpStatusError(
+                422, f'"{_PARAMS}" is missing: the body must be a row of a tasks file'
+            )
+        rollout = _read({**row, "response": {"output": []}}, self.found.name)
+        if seed is None and "_ng_rollout_index" in row:
+            seed = attempt_seed(0, rollout.task_id, rollout.attempt)
+        rollout = self._unscored(rollout, seed, is_own=is_own)
+        models = self._models()
+        async with self._sessions.reserve():
+            environment = self._make(rollout, models)
+            environment.rollout = rollout
+            environment.now = self._shared.watchdog.now
+            environment.tool_error_text = lambda error: self._without_secrets(described(error))
+            environment.reads_arguments_laxly = not is_own
+            try:
+                opening = await _set_up(environment)
+            except BaseException:
+                await close(environment)
+                raise
+            session = Session(environment, models)
+            self._sessions.touch(session)
+        return session, opening
 
-    def _failed(self, error: GymError) -> ServedAnswer:
-        text, name = self._without_secrets(str(error)), type(error).__name__
-        phase = error.phase if isinstance(error, AttemptError) else "environment"
-        failure: JSONObject = {"class": name, "phase": phase, "message": text}
-        return json_answer({"detail": f"{name}: {text}", "error": failure}, 500)
+    def _unscored(self, rollout: Rollout, seed: int | None, *, is_own: bool) -> Rollout:
+        """Return the record with the environment's version, options and seed, and without a score.
+
+        Only a conversation written here or by a client of gymcli has our version: its replay must
+        give the same words.
+        """
+        return msgspec.structs.replace(
+            rollout.unscored(),
+            env_version=self._environment.version if is_own else "",
+            env_options=self._options.model_dump(mode="json", exclude_defaults=True),
+            seed=secrets.randbits(31) if seed is None else seed,
+            timing=Timing(started_at=round(time.time(), 3)),
+        )
+
+    def _make(self, rollout: Rollout, models: RoleModels) -> Environment[Task]:
+        name = self.found.name
+        try:
+            with boundary(SetupError):
+                made = make(
+                    self._environment,
+                    rollout.task,
+                    options=self._options,
+                    roles=models.of(self._environment, rollout.task, {}),
+                    rng=rollout.seed,
+                )
+        except SetupError as error:
+            if isinstance(error.__cause__, ValidationError):
+                text = f"the row is none of environment {name}: {error}"
+                raise HttpStatusError(422, text) from error
+            raise
+        try:
+            with boundary(SetupError):
+                self._environment.check_task(made.task, self._options)
+        except SetupError as error:
+            raise HttpStatusError(422, f"environment {name}: {error}") from error
+        return made
+
+    async def _play(self, session: Session, messages: list[Message]) -> Step:
+        if not messages or messages[-1].role != "assistant":
+            raise HttpStatusError(422, "there is no message of the model in the body")
+        rollout, environment = session.rollout, session.environment
+        rollout.messages += messages
+        with boundary(EpisodeError):
+            call = environment.step(messages[-1])
+            step = await limited(environment, "step", call, EnvironmentTimeoutError)
+            step = checked_step(environment, step)
+        if step.reward is not None:
+            _pad(rollout, _num_turns(rollout) - 1)
+            rollout.step_rewards.append(float(step.reward))
+        rollout.messages += step.messages
+        return step
+
+    async def _score_session(self, session: Session) -> Score:
+        rollout, environment = session.rollout, session.environment
+        if rollout.step_rewards:
+            _pad(rollout, _num_turns(rollout))
+        with boundary(EpisodeError):
+            call = environment.final_state()
+            state = await limited(environment, "final_state", call, EnvironmentTimeoutError)
+            rollout.final_state = checked_json(environment, "final_state", state)
+        return await self._score(rollout, session.models)
+
+    async def _score(self, rollout: Rollout, models: RoleModels) -> Score:
+        environment = self._environment
+        scored = await score(
+            environment,
+            rollout,
+            verifier=Verifier(environment.version, self.found.source_hash),
+            options=self._options,
+            roles=models.of(environment, rollout.task, {}),
+            workers=self._shared.workers,
+        )
+        assert scored.reward is not None, "what is scored has a reward"
+        return Score(
+            scored.reward, scored.components, scored.metrics, scored.answer, scored.details
+        )
+
+    # Of one session: their answers are forgotten with it.
+    def _models(self) -> RoleModels:
+        return RoleModels(
+            self._judges.sources,
+            params=self._judges.params,
+            pool=self._shared.roles.pool,
+            verdicts=Verdicts(),
+        )
+
+    def _overrides(self, *names: str) -> bool:
+        own = self._environment
+        return any(getattr(own, name) is not getattr(Environment, name) for name in names)
 
     def _without_secrets(self, text: str) -> str:
         """Return a text in one line, without secrets and without the paths of this machine."""
@@ -274,21 +520,53 @@ class Service:
         return _PATH.sub(lambda path: path[0].rpartition("/")[2], text)
 
 
-def _check_servable(found: Found) -> None:
-    """Refuse environments that the protocol cannot serve.
+def _read(line: JSONObject, env: str) -> Rollout:
+    try:
+        return read_rollout(line, env=env)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise HttpStatusError(422, str(error)) from error
 
-    Raises:
-        UsageError: It is a server itself, or scores attempts together.
 
-    """
-    environment: type[Environment] = found.environment  # type: ignore[type-arg]
-    if issubclass(environment, RemoteEnvironment):
-        raise UsageError(f"{found.name}: is on a server already; give an environment's code")
-    if environment.scores_groups():
-        raise UsageError(
-            f"environment {found.name}: scores all attempts of a task together, and a server is "
-            "asked about one at a time; collect it in one process, by its name"
-        )
+def _played(body: JSONObject) -> Rollout:
+    """Return a record of the messages of a response, without a prompt."""
+    return _read({"response": body.get("response"), _PARAMS: {}}, "")
+
+
+def _said(body: JSONObject) -> Said:
+    try:
+        return msgspec.convert(body.get(OWN_KEY), type=Said)
+    except msgspec.ValidationError as error:
+        raise HttpStatusError(422, f'"{OWN_KEY}": {error}') from error
+
+
+def _verified(found: Score, body: JSONObject | None) -> ServedAnswer:
+    if body is None:
+        own: JSONObject = {OWN_KEY: msgspec.to_builtins(Verified(found))}
+        return json_answer({"reward": found.reward, **own})
+    return json_answer(verdict(found, body))
+
+
+async def _set_up(environment: Environment[Task]) -> list[Message]:
+    rollout = environment.rollout
+    with boundary(SetupError):
+        opening = await limited(environment, "setup", environment.setup(), SetupTimeoutError)
+        opening = checked_messages(environment, "setup", opening)
+        rollout.messages += opening
+        if not rollout.tools:
+            rollout.tools = shown_tools(environment)
+    if not rollout.messages:
+        raise HttpStatusError(422, "there is no prompt: neither row nor environment gives one")
+    environment.shown_tools = rollout.tools
+    rollout.num_prompt_messages = len(rollout.messages)
+    return opening
+
+
+def _pad(rollout: Rollout, length: int) -> None:
+    rollout.step_rewards += [None] * (length - len(rollout.step_rewards))
+
+
+def _num_turns(rollout: Rollout) -> int:
+    return sum(message.role == "assistant" for message in rollout.responses)
 
 
 def aggregated(
@@ -300,16 +578,16 @@ def aggregated(
     and its numbers are missing.
 
     Raises:
-        RequestRefusedError: They are no list of such answers, two of them are one attempt, or their
+        HttpStatusError: They are no list of such answers, two of them are one attempt, or their
             numbers are too large to be added up.
 
     """
     if not isinstance(verified, list):
-        raise RequestRefusedError(422, '"verify_responses" must be a list of answers of /verify')
+        raise HttpStatusError(422, '"verify_responses" must be a list of answers of /verify')
     aggregate = NemoAggregate(env, facts, own)
     try:
         for position, row in enumerate(verified):
-            rollout = _read(row, env, position)
+            rollout = _aggregated_row(row, env, position)
             if rollout.reward is not None:
                 aggregate.add(row, rollout)
         found: JSONObject = {
@@ -317,27 +595,25 @@ def aggregated(
             **aggregate.totals(),
         }
     except OverflowError as error:
-        raise RequestRefusedError(
-            422, f"verify_responses: a number is too large: {error}"
-        ) from error
+        text = f"verify_responses: a number is too large: {error}"
+        raise HttpStatusError(422, text) from error
     except UsageError as error:
-        raise RequestRefusedError(422, str(error)) from error
+        raise HttpStatusError(422, str(error)) from error
     for warning in aggregate.warnings:
         _LOGGER.warning(warning)
     return found
 
 
-def _read(row: object, env: str, position: int) -> Rollout:
-    """Read an answer of `/verify`, which may come without its conversation."""
+def _aggregated_row(row: object, env: str, position: int) -> Rollout:
     if not isinstance(row, dict):
-        raise RequestRefusedError(422, f"verify_responses[{position}] is not an object")
+        raise HttpStatusError(422, f"verify_responses[{position}] is not an object")
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     line = {**row, "responses_create_params": {}, "response": {"output": [], "usage": usage}}
     try:
         rollout = read_rollout(line, env=env)
     except (TypeError, ValueError) as error:
-        raise RequestRefusedError(422, f"verify_responses[{position}]: {error}") from error
+        raise HttpStatusError(422, f"verify_responses[{position}]: {error}") from error
     index = row.get("_ng_task_index")
     if isinstance(index, int):
         rollout.task_id = str(index)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import takewhile
-from types import TracebackType
 from typing import Self, TypeVar
 
 from gymcli.environment.contract import Environment
@@ -16,7 +15,7 @@ from gymcli.environment.time_limit import LateError, gather_all, within
 from gymcli.environment.tool import Task
 from gymcli.errors import AttemptError, EnvironmentTimeoutError, EpisodeError, GymError, boundary
 from gymcli.models.roles import RoleModels
-from gymcli.serving.protocol import RequestRefusedError
+from gymcli.serving.protocol import HttpStatusError
 from gymcli.types import Rollout
 
 __all__ = ["Session", "Sessions", "close", "limited"]
@@ -56,14 +55,7 @@ class Session:
 
 
 class Sessions:
-    """Every session of a server; an async context manager that closes them all.
-
-    Args:
-        lifetime: Seconds after its last request that a session lives.
-        max_sessions: How many may be open at once.
-        clock: Tells the time in seconds.
-
-    """
+    """Every session of a server; an async context manager that closes them all."""
 
     def __init__(self, *, lifetime: float, max_sessions: int, clock: Callable[[], float]) -> None:
         self.lifetime = lifetime
@@ -80,30 +72,20 @@ class Sessions:
         self._expiring = asyncio.create_task(self._expire_for_ever())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._expiring is not None:
             self._expiring.cancel()
             with suppress(asyncio.CancelledError):
                 await self._expiring
-        await self._end_all(self._open.values())
+        await gather_all([self.end(session) for session in self._open.values()])
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
-        """Reserve the place of a session that is being opened.
-
-        Raises:
-            RequestRefusedError: The server is full.
-
-        """
+        """Reserve the place of a session that is being opened, unless the server is full."""
         if self._is_full():
             await self.expire()
         if self._is_full():
-            raise RequestRefusedError(
+            raise HttpStatusError(
                 503,
                 f"{self._max_sessions} sessions are open, as many as this server holds; try again "
                 "later, or start it with a higher --max-sessions",
@@ -115,54 +97,46 @@ class Sessions:
         finally:
             self._num_opening -= 1
 
-    def add(self, session: Session) -> None:
-        """Add an opened session."""
-        self._touch(session)
+    def touch(self, session: Session) -> None:
+        """Count the lifetime of a session from now on; one that is new is added."""
+        session.used_at = self._clock()
+        self._open.pop(session.token, None)
+        self._open[session.token] = session
 
     def find(self, token: str | None) -> Session:
-        """Return the session of a token.
-
-        Raises:
-            RequestRefusedError: There is none.
-
-        """
+        """Return the session of a token, unless it is over."""
         if token is None:
-            raise RequestRefusedError(
+            raise HttpStatusError(
                 400,
                 "no session: ask /seed_session or /reset first, and send the cookie that it sets "
                 "with every request",
             )
-        session = self._open.get(token)
-        if session is None or self._has_expired(session):
-            raise RequestRefusedError(
+        if not self.has(token):
+            raise HttpStatusError(
                 410,
                 "this session is over: it was verified or closed, the server was started anew, or "
                 f"nothing was asked for {self.lifetime:g} seconds (--session-lifetime)",
             )
-        self._touch(session)
+        session = self._open[token]
+        self.touch(session)
         return session
 
     @asynccontextmanager
     async def turn(self, session: Session) -> AsyncIterator[None]:
-        """Let requests to one session take turns; its lifetime counts from their end.
-
-        Raises:
-            RequestRefusedError: The session ended meanwhile.
-
-        """
+        """Let requests to one session take turns; its lifetime counts from their end."""
         async with session.lock:
             if session.is_over:
-                raise RequestRefusedError(410, "this session is over")
+                raise HttpStatusError(410, "this session is over")
             try:
                 yield
             finally:
                 if not session.is_over:
-                    self._touch(session)
+                    self.touch(session)
 
     def has(self, token: str | None) -> bool:
         """Return whether a token is that of an open session."""
-        session = None if token is None else self._open.get(token)
-        return session is not None and not self._has_expired(session)
+        session = self._open.get(token or "")
+        return session is not None and (session.lock.locked() or not self._is_due(session))
 
     async def end(self, session: Session) -> None:
         """Close a session; an exception of its environment is logged."""
@@ -176,23 +150,12 @@ class Sessions:
         due = list(takewhile(self._is_due, self._open.values()))
         for session in due:
             if session.lock.locked():
-                self._touch(session)
-        await self._end_all(session for session in due if not session.lock.locked())
-
-    async def _end_all(self, sessions: Iterable[Session]) -> None:
-        """Close sessions concurrently, since each may take its time."""
-        await gather_all([self.end(session) for session in sessions])
+                self.touch(session)
+        # At once, since each may take its time.
+        await gather_all(self.end(session) for session in due if not session.lock.locked())
 
     def _is_full(self) -> bool:
         return len(self._open) + self._num_opening >= self._max_sessions
-
-    def _touch(self, session: Session) -> None:
-        session.used_at = self._clock()
-        self._open.pop(session.token, None)
-        self._open[session.token] = session
-
-    def _has_expired(self, session: Session) -> bool:
-        return self._is_due(session) and not session.lock.locked()
 
     def _is_due(self, session: Session) -> bool:
         return self._clock() - session.used_at > self.lifetime
@@ -209,31 +172,23 @@ async def close(environment: Environment[Task]) -> None:
         return
     try:
         with boundary(EpisodeError):
-            await limited(
-                environment,
-                environment.close(),
-                environment.close_timeout,
-                lambda text: EnvironmentTimeoutError(f"close {text} (close_timeout)"),
-            )
+            await limited(environment, "close", environment.close(), EnvironmentTimeoutError)
     except GymError as error:
         _LOGGER.warning("%s: close failed: %s", environment.rollout.env, error)
 
 
 async def limited(
     environment: Environment[Task],
+    method: str,
     call: Coroutine[object, object, T],
-    seconds: float,
-    error: Callable[[str], AttemptError],
+    error_class: type[AttemptError],
 ) -> T:
-    """Await a call of an environment's code within a limit.
-
-    Raises:
-        AttemptError: It took longer; `error` makes the exception of a text.
-
-    """
+    """Await a call of a method of an environment within the limit that its class sets."""
+    limit = "step_timeout" if method == "final_state" else f"{method}_timeout"
+    seconds: float = getattr(environment, limit)
     try:
         return await within(
             seconds, call, close_timeout=environment.close_timeout, now=environment.now
         )
     except LateError as late:
-        raise error(f"took longer than {seconds:g} seconds") from late
+        raise error_class(f"{method} took longer than {seconds:g} seconds ({limit})") from late

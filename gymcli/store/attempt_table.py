@@ -1,4 +1,4 @@
-"""What an index holds of each attempt: read from its line, and kept in columns."""
+"""The columns of an index: numbers of each attempt, read from its line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gymcli.store.record_reader import PlacedLine
 from gymcli.store.rollout_files import (
     FAILURES,
     GENERATIONS,
+    MAX_ATTEMPT,
     WAYS_OUT,
     RolloutReading,
     decode_rollout,
@@ -29,19 +30,14 @@ __all__ = ["MAX_ANSWER_CHARACTERS", "STATUSES", "AttemptTable", "Entry", "Status
 Status = Literal["failed", "waiting", "scored"]
 """What became of an attempt; `waiting`: its conversation is whole, and has no score yet."""
 STATUSES: tuple[Status, ...] = get_args(Status)
-"""Each replaces those before it: a score makes up for failures."""
-
-_MAX_ATTEMPT = 1_000_000
-"""A number beyond this is damage."""
+"""Each replaces those before it, as a score does failures."""
 
 
 class _ToolCall(msgspec.Struct, gc=False):
-    """A tool call, which is only counted."""
+    """Only counted."""
 
 
 class _Message(msgspec.Struct, gc=False):
-    """A message, as far as it is counted."""
-
     role: str
     tool_calls: list[_ToolCall] = []
 
@@ -49,7 +45,7 @@ class _Message(msgspec.Struct, gc=False):
 class Entry(RecordNumbers, kw_only=True):
     """A line of any file of a run, as far as a row needs it."""
 
-    attempt: Annotated[int, msgspec.Meta(ge=-1, le=_MAX_ATTEMPT)] = -1
+    attempt: Annotated[int, msgspec.Meta(ge=-1, le=MAX_ATTEMPT)] = -1
     messages: list[_Message] = []
     num_prompt_messages: int = 0
     model: str = ""
@@ -66,12 +62,7 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 
 def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
-    """Read a line of ours, or a rollout of NeMo Gym.
-
-    Raises:
-        RunFileError: It is neither; the message names file, line and reason.
-
-    """
+    """Read a line of ours, or a rollout of NeMo Gym; RunFileError where it is neither."""
     place, name = f"{reading.path}:{line.number}", Path(reading.path).name
     try:
         entry = _ENTRY.decode(line.data)
@@ -85,8 +76,8 @@ def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
         entry.attempt = max(entry.attempt, 0)
         return entry
     rollout = decode_rollout(line.number, line.data, reading)
-    if rollout.attempt > _MAX_ATTEMPT:
-        raise RunFileError(f"{place}: attempt {rollout.attempt} is more than {_MAX_ATTEMPT}")
+    if rollout.attempt > MAX_ATTEMPT:
+        raise RunFileError(f"{place}: attempt {rollout.attempt} is more than {MAX_ATTEMPT}")
     entry = _ENTRY.decode(msgspec.json.encode(rollout))
     entry.schema_version = 0
     reason = rollout.details.get("reason")
@@ -105,9 +96,10 @@ _COLUMNS = np.dtype(
         *[(name, "f8") for name in ("reward", "cost", "seconds")],
     ]
 )
-"""What is held of an attempt: 104 bytes. A text is a number, and a missing measure is NaN."""
+"""104 bytes an attempt. A text is a number, and a missing measure is NaN."""
 _COLUMN_NAMES = _COLUMNS.names or ()
 _TEXTS = ("env", "stop_reason", "error", "phase", "model", "answer")
+_PLACE = ["file", "offset", "size", "is_ours"]
 _TASK_COUNTS = ("num_attempts", "num_passed")
 _TASK_REWARDS = ("avg", "best", "worst")
 _MAX_NAMES = 64
@@ -117,7 +109,7 @@ MAX_ANSWER_CHARACTERS = 200
 
 
 class AttemptTable:
-    """The attempts of a run in columns, in the order they came, and the tasks that they are of."""
+    """The attempts of a run in columns, in the order of their lines, and their tasks."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, dict[str, int]] = {}
@@ -125,7 +117,7 @@ class AttemptTable:
         self.named: dict[str, NDArray[np.float64]] = {}
         """By `components.NAME` or `metrics.NAME`; NaN where a row lacks it."""
         self.has_more_names = False
-        """Whether some of those are in the file alone."""
+        """Whether others are only in the file."""
         self._task_ids: list[str] = []
         self._rows: dict[int, int] = {}
         """The row of each attempt, by `_key`."""
@@ -134,7 +126,7 @@ class AttemptTable:
         self._texts: list[str | None] = [None]
         self._text_numbers: dict[str | None, int] = {None: 0}
         self._of_tasks: dict[str, NDArray[np.float64]] = {}
-        """What the attempts of each task come to; empty where it has to be computed."""
+        """Columns of numbers of each task; empty until they are computed."""
         self._decoders: dict[str, Callable[..., object]] = {
             **dict.fromkeys(_TEXTS, self._texts.__getitem__),
             **dict.fromkeys(("reward", "cost", "seconds", *_TASK_REWARDS), _known),
@@ -162,17 +154,9 @@ class AttemptTable:
     def put(
         self, row: int | None, entry: Entry, passed: bool | None, place: tuple[int, int, int]
     ) -> int:
-        """Hold what a line says instead of what an earlier one said of its attempt.
+        """Put what a line says into the row of its attempt, a new one for None; return the row.
 
-        Args:
-            row: The row of the attempt; None for a new one.
-            entry: The line.
-            passed: Whether its reward reaches the threshold.
-            place: The number of its file, its first byte and its size.
-
-        Returns:
-            The row of the attempt.
-
+        `place` is the number of the line's file, its first byte and its size.
         """
         self._of_tasks.clear()
         task = self.tasks.setdefault(entry.env, {}).setdefault(entry.task_id, len(self._task_ids))
@@ -234,7 +218,7 @@ class AttemptTable:
                 self.named[name][row] = number
 
     def set_error(self, row: int, error: ErrorRecord) -> None:
-        """Hold why an attempt has no score yet."""
+        """Set why an attempt has no score yet."""
         self._columns["error"][row] = self._text_number(error.error_class)
         self._columns["phase"][row] = self._text_number(error.phase)
 
@@ -242,9 +226,10 @@ class AttemptTable:
         """Return what became of the attempt of a row."""
         return STATUSES[int(self._columns["status"][row])]
 
-    def places(self) -> NDArray[np.void]:
-        """Return file, first byte and size of the line of each row, and whether it is ours."""
-        return self._columns[["file", "offset", "size", "is_ours"]]
+    def place(self, row: int) -> tuple[int, int, int, int]:
+        """Return file, first byte and size of the line of a row, and whether it is ours."""
+        found: tuple[int, int, int, int] = self._columns[_PLACE][row].item()
+        return found
 
     def column(self, name: str) -> list[object]:
         """Return the value of a name for each row; None where a row lacks it."""
@@ -271,7 +256,6 @@ class AttemptTable:
         return {**raw, **found, **named, "task_id": self._task_ids[raw["task"]]}
 
     def _task_numbers(self) -> dict[str, NDArray[np.float64]]:
-        """Return what the attempts of each task come to, in the order of the tasks."""
         if self._of_tasks:
             return self._of_tasks
         num_tasks, columns = len(self._task_ids), self._columns[: len(self)]
@@ -304,8 +288,8 @@ class AttemptTable:
 
 
 def _key(task: int, attempt: int) -> int:
-    """Return what tells an attempt from all others: one number takes a third of a tuple."""
-    return task * (_MAX_ATTEMPT + 1) + attempt
+    # One number takes a third of the memory of a tuple.
+    return task * (MAX_ATTEMPT + 1) + attempt
 
 
 def _known(value: float) -> float | None:

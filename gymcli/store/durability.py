@@ -43,6 +43,7 @@ _GO_ON = "run the same command to go on"
 _MAKE_ROOM = f"make room and {_GO_ON}"
 _OPEN_ACCESS = f"make it writable and {_GO_ON}, or give --out"
 _MORE_FILES = f"raise the limit (ulimit -n) or lower --concurrency, and {_GO_ON}"
+_COLLECT_AGAIN = "run the same command to collect it again"
 _WAYS_OUT = {
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: _MAKE_ROOM,
@@ -57,11 +58,11 @@ _WAYS_OUT = {
 }
 
 _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)
-"""What file systems say that keep their folders safe by other means."""
+"""Errors of file systems that keep their folders safe by other means."""
 
 
 def write_error(path: Path, error: OSError) -> RunDirectoryError:
-    """Return the error that says which file of a run cannot be written, why, and the way out."""
+    """Return the error of a file that cannot be written, with the reason and the way out."""
     way_out = _WAYS_OUT.get(error.errno or 0, _GO_ON)
     return RunDirectoryError(
         f"{path}: cannot be written: {error.strerror or error}; what was written before stays "
@@ -70,13 +71,9 @@ def write_error(path: Path, error: OSError) -> RunDirectoryError:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file of a run for writing: itself, never what a link of its name leads to.
+    """Open a regular file of a run for writing; OSError where it is anything else.
 
-    A run may be somebody else's, and its names lead anywhere; a pipe would never let go.
-
-    Raises:
-        OSError: It cannot be opened, or is no regular file.
-
+    A run may come from somebody else: a link could lead anywhere, and a pipe would block forever.
     """
     kind = OSError(errno.ELOOP, f"{path.name} is no file (a link, a pipe or a device)")
     try:
@@ -92,7 +89,6 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def _sync_data(descriptor: int) -> None:
-    """Sync the content of an open file, and of its metadata what reading needs."""
     if sys.platform == "darwin":
         os.fsync(descriptor)
     else:
@@ -108,27 +104,16 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sync_names(descriptor: int) -> None:
-    """Sync the names in an open folder."""
+def _sync_names(folder: int) -> None:
     try:
-        os.fsync(descriptor)
+        os.fsync(folder)
     except OSError as error:
         if error.errno not in _CANNOT_SYNC_FOLDERS:
             raise
 
 
 def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
-    """Replace a file by rename, so that it is whole at any time: the old one, then the new one.
-
-    Args:
-        path: The file.
-        data: What it is to hold.
-        shown: Its name in an error; None: the path.
-
-    Raises:
-        RunDirectoryError: It cannot be written; the old file is still there.
-
-    """
+    """Replace a file by rename, so that it is whole at any time; `shown` is its name in errors."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)
@@ -146,36 +131,20 @@ def replace_file(path: Path, data: bytes, *, shown: Path | None = None) -> None:
 
 
 def displaced(descriptor: int, path: Path) -> str | None:
-    """Return what became of an open file or folder; None where it is still at its path.
-
-    Raises:
-        OSError: That cannot be found out.
-
-    """
+    """Return what became of an open file or folder; None where it is still at its path."""
     opened = os.fstat(descriptor)
-    is_there = False
+    fate = "was deleted while it was written; what it held is lost"
     with suppress(FileNotFoundError, NotADirectoryError):
         if os.path.samestat(opened, path.stat()):
             return None
-        is_there = True
-    if opened.st_nlink == 0 and is_there:
-        return (
-            "was replaced by another while it was written; what the other does not hold is lost, "
-            "run the same command to collect it again"
-        )
-    if opened.st_nlink == 0:
-        return (
-            "was deleted while it was written; what it held is lost, run the same command to "
-            "collect it again"
-        )
-    return f"was moved away or replaced while it was written; move it back and {_GO_ON}"
+        fate = "was replaced by another while it was written; what the other does not hold is lost"
+    if opened.st_nlink:
+        return f"was moved away or replaced while it was written; move it back and {_GO_ON}"
+    return f"{fate}, {_COLLECT_AGAIN}"
 
 
 class Syncer:
-    """Calls a function about once a second, in a thread of its own, until it is closed.
-
-    The function must not raise: nobody would see the exception.
-    """
+    """Calls a function, which must not raise, about once a second in a thread of its own."""
 
     def __init__(self, sync: Callable[[], None], seconds: float = _SYNC_SECONDS) -> None:
         self._sync = sync
@@ -184,14 +153,14 @@ class Syncer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, where it does not run already."""
+        """Start the thread, unless it runs already."""
         if self._thread is None:
             self._is_over.clear()
             self._thread = threading.Thread(target=self._run, name="gymcli sync", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread, after the call that it is in."""
+        """End the thread after its current call."""
         if self._thread is not None:
             self._is_over.set()
             self._thread.join()
@@ -202,25 +171,10 @@ class Syncer:
             self._sync()
 
 
-_NUM_DESCRIPTORS = 2
-"""The file, and its folder until the name of the file is on the disk."""
-
-_CUT_OFF = (
-    "was cut off by another program while it was written; what it held is lost, run the same "
-    "command to collect it again"
-)
-"""What became of a file that is shorter than what was written into it."""
-
-
 class LineAppender:
-    """Appends whole lines to a file; after a part of one that cannot be cut off, no more.
+    """Appends whole lines of JSON to a file, without the secrets that `scrubber` knows.
 
     `append` and `close` belong to one thread; another may call `sync` meanwhile.
-
-    Args:
-        path: The file.
-        scrubber: Takes the secrets out of each line, which is JSON.
-
     """
 
     def __init__(self, path: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
@@ -235,23 +189,18 @@ class LineAppender:
         self._folder: int | None = None
         """Open until the name of a file that was made is on the disk."""
         self._num_bytes = 0
-        """As long as the file is at least, by what stood in it and what was appended."""
+        """The least length of the file."""
         self._reserved: list[int] = []
-        """Descriptors that are kept free for this file, until it is opened."""
+        """Descriptors that are kept for this file until it is opened."""
         self._is_dirty = False
         self._is_torn = False
         self._syncing = threading.Lock()
         """Held while the descriptor must stay open."""
 
     def reserve(self) -> None:
-        """Hold as many descriptors as the file needs, before connections take what there is.
-
-        Raises:
-            RunDirectoryError: There are none.
-
-        """
+        """Hold descriptors for the file and its folder, before connections take them all."""
         try:
-            while self._descriptor is None and len(self._reserved) < _NUM_DESCRIPTORS:
+            while self._descriptor is None and len(self._reserved) < 2:
                 self._reserved.append(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
             raise write_error(self.path, error) from error
@@ -261,25 +210,16 @@ class LineAppender:
             os.close(self._reserved.pop())
 
     def append(self, data: bytes) -> None:
-        """Append one line; the file is made when the first line comes.
-
-        Raises:
-            RunDirectoryError: The line could not be written whole, or one before it was not, or
-                could not be brought to the disk.
-
-        """
+        """Append one line; RunDirectoryError where it or an earlier one could not be written."""
         if self.failure is not None:
             self.check()
         if self._is_torn:
             raise RunDirectoryError(
-                f"{self.path}: ends in a line that could not be written whole; make room and run "
-                "the same command to go on"
+                f"{self.path}: ends in a line that could not be written whole; {_MAKE_ROOM}"
             )
         line = self._scrubber.line(data) + b"\n"
         try:
-            descriptor = self._descriptor
-            if descriptor is None:
-                descriptor = self._opened()
+            descriptor = self._open() if self._descriptor is None else self._descriptor
             written = os.write(descriptor, line)
         except OSError as error:
             raise write_error(self.path, error) from error
@@ -288,7 +228,7 @@ class LineAppender:
             self._write_rest(descriptor, line, written)
         self._num_bytes += len(line)
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         self._free_reserved()
         folder = os.open(self._place.parent, os.O_RDONLY)
         try:
@@ -301,26 +241,21 @@ class LineAppender:
         return descriptor
 
     def _write_rest(self, descriptor: int, line: bytes, written: int) -> None:
-        """Write what a first write left of a line; where that fails, cut its beginning off.
-
-        A disk that is almost full, a limit or a signal makes a write stop half way.
-        """
+        # A disk that is almost full, a limit or a signal makes a write stop half way.
         self._is_torn = True
         try:
             while written < len(line):
                 written += os.write(descriptor, line[written:])
         except OSError as error:
-            try:
+            with suppress(OSError):
                 end = os.lseek(descriptor, 0, os.SEEK_END)
                 os.ftruncate(descriptor, end - written)
-            except OSError as left:
-                raise write_error(self.path, error) from left
-            self._is_torn = False
+                self._is_torn = False
             raise write_error(self.path, error) from error
         self._is_torn = False
 
     def sync(self) -> None:
-        """Sync the lines so far; what goes wrong stands in `failure`."""
+        """Sync the lines so far; set `failure` where that fails."""
         with self._syncing:
             descriptor = self._descriptor
             if descriptor is None or self.failure is not None:
@@ -329,7 +264,10 @@ class LineAppender:
                 num_bytes = self._num_bytes  # before it is asked how many are there
                 fate = displaced(descriptor, self._place)
                 if fate is None and os.fstat(descriptor).st_size < num_bytes:
-                    fate = _CUT_OFF
+                    fate = (
+                        "was cut off by another program while it was written; what it held is "
+                        f"lost, {_COLLECT_AGAIN}"
+                    )
                 if fate is not None:
                     self.failure = f"{self.path}: {fate}"
                     return
@@ -346,23 +284,13 @@ class LineAppender:
                 self.failure = str(write_error(self.path, error))
 
     def check(self) -> None:
-        """Raise what went wrong in a sync.
-
-        Raises:
-            RunDirectoryError: Something did.
-
-        """
+        """Raise what went wrong in a sync, as a RunDirectoryError."""
         if self.failure is not None:
             self.is_told = True
             raise RunDirectoryError(self.failure)
 
     def close(self) -> None:
-        """Sync the lines and close the file; a later append opens it again.
-
-        Raises:
-            RunDirectoryError: They are not on the disk, and no call before said so.
-
-        """
+        """Sync the lines and close the file; raise a failure of a sync that nobody saw yet."""
         self.sync()
         self._free_reserved()
         with self._syncing:
@@ -383,14 +311,10 @@ _BLOCK_BYTES = 1 << 16
 
 
 def mend_file(path: Path) -> bool:
-    """Cut off what a writer left unfinished at the end of a file; True where something was.
+    """Cut off what a writer left unfinished at the end of a file; return whether there was any.
 
     That is a last line without its newline, unless it is whole, and last lines with NUL bytes: a
     machine that loses its power can leave a file longer than what of it reached the disk.
-
-    Raises:
-        OSError: The file cannot be read or written, or is a link, a pipe or a device.
-
     """
     with os.fdopen(open_file(path, os.O_RDWR), "r+b") as file:
         descriptor = file.fileno()
@@ -414,12 +338,7 @@ def mend_file(path: Path) -> bool:
 
 
 def unfinished_end(path: Path) -> bool:
-    """Return whether the last line of a file has no newline and is not whole.
-
-    Raises:
-        OSError: The file cannot be read.
-
-    """
+    """Return whether the last line of a file has no newline and is not whole."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         start = _line_start(file.fileno(), end)
@@ -441,7 +360,7 @@ def _line_start(descriptor: int, end: int) -> int:
 
 
 def _is_whole(descriptor: int, start: int, end: int) -> bool:
-    """Return whether bytes of a file are one JSON object; none of ours exceeds the limit."""
+    """Return whether bytes of a file are one JSON object."""
     if end - start > MAX_LINE_BYTES:
         return False
     try:
@@ -451,7 +370,6 @@ def _is_whole(descriptor: int, start: int, end: int) -> bool:
 
 
 def _read(descriptor: int, start: int, end: int) -> bytes:
-    """Read a part of a file, as much of it as a line may hold."""
     end = min(end, start + MAX_LINE_BYTES)
     parts = []
     while start < end and (part := os.pread(descriptor, end - start, start)):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 __all__ = [
+    "BYTE_ORDER_MARK",
     "MAX_LINE_BYTES",
     "TOO_DEEP",
     "TOO_LONG",
@@ -38,7 +39,6 @@ __all__ = [
     "iterate_parts",
     "lines_of",
     "open_bytes",
-    "part_lines",
     "read_errors",
 ]
 
@@ -46,33 +46,27 @@ __all__ = [
 MAX_LINE_BYTES = 1 << 27
 """The longest line that is read or written, decompressed: a small file may unpack to anything."""
 TOO_LONG = f"is longer than {MAX_LINE_BYTES >> 20} MB, the most that is read"
-"""What is said of a line or a row."""
+"""For messages about a line or a row."""
 TOO_DEEP = "it is nested too deeply"
-"""What is said of JSON that the interpreter has no stack for."""
+"""For messages about JSON that overflows the interpreter's stack."""
 
 _MAX_WINDOW_LOG = 27
-"""Power of two of the bytes that a .zst file may ask to be held in memory."""
+"""The binary logarithm of the bytes that a .zst file may need in memory."""
 _BUFFER_BYTES = 1 << 16
-"""Read at a time where lines are asked for: the default, 8 kB, takes a seventh more time."""
+"""Read at a time: the default, 8 kB, takes a seventh more time."""
 _COMPRESSED_BYTES = 1 << 11
 """Bytes of a .zst file that are decompressed at a time; what they become is held in memory."""
 _BLOCK_BYTES = 1 << 17
-"""What is decoded while it is still in the processor's cache."""
-_NEWLINE = ord("\n")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Small enough to be decoded while it is in the processor's cache."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_BLANK_BYTES = 1 << 20
-"""As much as may be blank in a row: lines without end take no memory, but time."""
+"""The most blank bytes in a row: endless blank lines would take endless time."""
 
 T = TypeVar("T")
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a file for reading; `.gz` and `.zst` are decompressed on the way.
-
-    Raises:
-        UsageError: The file is missing or cannot be read.
-
-    """
+    """Open a file for reading, `.gz` and `.zst` decompressed; UsageError where that fails."""
     try:
         if path.suffix == ".gz":
             return cast("BinaryIO", gzip.open(path, "rb"))
@@ -84,7 +78,7 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a file can be read from any byte on: it is regular, and not compressed."""
+    """Return whether a file can be read from any byte: it is regular, and not compressed."""
     return path.suffix not in (".gz", ".zst") and path.is_file()
 
 
@@ -139,12 +133,7 @@ class _ZstdStream(io.RawIOBase):
 
 @contextmanager
 def read_errors(path: Path) -> Iterator[None]:
-    """Name the file in an error that comes while it is read (a folder, a damaged archive).
-
-    Raises:
-        UsageError: There was one.
-
-    """
+    """Raise errors of reading a file, such as a damaged archive, as UsageError with its name."""
     damaged: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, *_zstd_errors(path))
     try:
         yield
@@ -153,7 +142,7 @@ def read_errors(path: Path) -> Iterator[None]:
 
 
 def _zstd_errors(path: Path) -> tuple[type[Exception], ...]:
-    """Return what a damaged .zst file raises, without importing the package for other files."""
+    # The package is imported for .zst files only.
     if path.suffix != ".zst":
         return ()
     if sys.version_info >= (3, 14):
@@ -179,8 +168,8 @@ def iterate_lines(path: Path) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; memory does not grow with the file.
 
     Raises:
-        UsageError: The file is missing, cannot be read or is damaged where it is compressed; or a
-            line is longer than `MAX_LINE_BYTES`, or nothing but blank lines is there.
+        UsageError: The file is missing or damaged, a line is longer than `MAX_LINE_BYTES`, or there
+            are blank lines without end.
 
     """
     with open_bytes(path) as file, read_errors(path):
@@ -188,21 +177,14 @@ def iterate_lines(path: Path) -> Iterator[Line]:
 
 
 def lines_of(file: BinaryIO, path: Path, *, first: int = 1) -> Iterator[Line]:
-    """Yield the lines of an open file, or of a part of it, that are not blank.
+    """Yield the lines of an open file that are not blank, as `iterate_lines` does.
 
-    Args:
-        file: The file.
-        path: Its name, for messages.
-        first: The number of the first line that is read.
-
-    Raises:
-        UsageError: A line is longer than `MAX_LINE_BYTES`, or nothing but blank lines is there.
-
+    `path` is its name, for messages, and `first` the number of the first line that is read.
     """
     num_blank = 0
     read_line = partial(file.readline, MAX_LINE_BYTES + 1)
     for number, data in enumerate(iter(read_line, b""), first):
-        stripped = (data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data).strip()
+        stripped = (data.removeprefix(BYTE_ORDER_MARK) if number == 1 else data).strip()
         num_blank = 0 if stripped else num_blank + len(data)
         if len(data) > MAX_LINE_BYTES:
             raise UsageError(f"{path}:{number}: {TOO_LONG}")
@@ -246,12 +228,7 @@ def _loads(text: str | bytes) -> JSON:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as it is on disk, in hex.
-
-    Raises:
-        UsageError: The file is missing or cannot be read.
-
-    """
+    """Return the SHA-256 of a file as it is on disk, in hex."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -265,9 +242,8 @@ class Block(NamedTuple):
     number: int
     """Of the first line, counted from 1."""
     num_newlines: int
-    """As many as there are lines, but where the last line of the file lacks its newline."""
+    """The number of lines, less one where the last line of the file lacks its newline."""
     data: memoryview
-    """Overwritten when the next block is asked for."""
 
     def lines(self, path: Path) -> Iterator[Line]:
         """Yield the lines that are not blank, as `iterate_lines` does; `path` is for messages."""
@@ -283,55 +259,29 @@ class Part(NamedTuple):
     end: int
     """The byte after the last one."""
 
-    def lines(self) -> Iterator[bytes]:
-        """Yield the lines as they are, blank ones and newlines included.
+    def lines(self, num_before: int) -> Iterator[Line]:
+        """Yield the lines as `iterate_lines` does, numbered after those before the part."""
+        path = Path(self.path)
+        with open_bytes(path) as file, read_errors(path):
+            file.seek(self.start)
+            data = file.read(self.end - self.start)
+        yield from lines_of(io.BytesIO(data), path, first=num_before + 1)
 
-        Raises:
-            UsageError: The file cannot be read.
-
-        """
-        path, left = Path(self.path), self.end - self.start
+    def num_lines(self) -> int:
+        """Count the lines, blank ones too."""
+        path, left, num_lines = Path(self.path), self.end - self.start, 0
         with open_bytes(path) as file, read_errors(path):
             file.seek(self.start)
             while left > 0 and (line := file.readline(MAX_LINE_BYTES + 1)):
                 left -= len(line)
-                yield line
-
-    def num_lines(self) -> int:
-        """Count the lines, blank ones too.
-
-        Raises:
-            UsageError: The file cannot be read.
-
-        """
-        return sum(1 for _ in self.lines())
+                num_lines += 1
+        return num_lines
 
 
-def part_lines(part: Part, num_before: int) -> Iterator[Line]:
-    """Yield the lines of a part that are not blank, numbered after those before it.
-
-    Raises:
-        UsageError: As of `iterate_lines`.
-
-    """
-    path = Path(part.path)
+def iterate_parts(path: Path, size: Callable[[int], int]) -> Iterator[Part]:
+    """Cut a plain file into parts; `size` returns the size of the next one from the bytes left."""
     with open_bytes(path) as file, read_errors(path):
-        file.seek(part.start)
-        data = file.read(part.end - part.start)
-    yield from lines_of(io.BytesIO(data), path, first=num_before + 1)
-
-
-def iterate_parts(path: Path, *, start: int, size: Callable[[int], int]) -> Iterator[Part]:
-    """Cut a plain file into parts, from the line at `start` on.
-
-    `size` says about how many bytes of those that are left the next part has.
-
-    Raises:
-        UsageError: The file cannot be read.
-
-    """
-    with open_bytes(path) as file, read_errors(path):
-        whole = file.seek(0, io.SEEK_END)
+        start, whole = 0, file.seek(0, io.SEEK_END)
         while start < whole:
             file.seek(min(start + size(whole - start), whole))
             file.readline(MAX_LINE_BYTES + 1)
@@ -340,45 +290,29 @@ def iterate_parts(path: Path, *, start: int, size: Callable[[int], int]) -> Iter
 
 
 def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
-    """Yield a file in blocks of about `size` bytes; memory does not grow with the file.
-
-    All blocks are read into the same memory: the data of one is overwritten when the next one is
-    asked for.
-
-    Raises:
-        UsageError: As of `iterate_lines`.
-
-    """
+    """Yield a file in blocks of about `size` bytes; memory does not grow with the file."""
     with open_bytes(path) as file, read_errors(path):
-        memory, num_held, number, num_blank = bytearray(size), 0, 1, 0
-        while num_held < len(memory):
-            num_new = cast("io.BufferedIOBase", file).readinto(memoryview(memory)[num_held:])
+        held, number, num_blank, is_over = b"", 1, 0, False
+        while not is_over:
+            new = file.read(min(max(size, len(held)), MAX_LINE_BYTES + 1 - len(held)))
+            data, is_over = held + new, not new
             # At the end of the file, what is left is a last line without its newline.
-            num_held += num_new
-            end = memory.rfind(b"\n", num_held - num_new, num_held) + 1 if num_new else num_held
-            if max(end, num_held) > MAX_LINE_BYTES:
-                newline = memory.find(b"\n", 0, end)
-                if not 0 <= newline < MAX_LINE_BYTES:
-                    raise UsageError(f"{path}:{number}: {TOO_LONG}")
+            end = len(data) if is_over else data.rfind(b"\n", len(held)) + 1
+            if len(data) > MAX_LINE_BYTES and not 0 <= data.find(b"\n") < MAX_LINE_BYTES:
+                raise UsageError(f"{path}:{number}: {TOO_LONG}")
+            held = data[end:]
             if end:
-                data = memoryview(memory)[:end]
-                is_blank = memory[:1].isspace() and data.tobytes().isspace()
+                is_blank = data[:1].isspace() and data[:end].isspace()
                 num_blank = num_blank + end if is_blank else 0
                 if num_blank > _MAX_BLANK_BYTES:
                     raise _too_blank(path, number)
-                num_newlines = memory.count(_NEWLINE, 0, end)
-                yield Block(number, num_newlines, data)
+                num_newlines = data.count(b"\n", 0, end)
+                yield Block(number, num_newlines, memoryview(data)[:end])
                 number += num_newlines
-                num_held -= end
-                memory[:num_held] = memory[end : end + num_held]
-            elif num_held == len(memory):
-                memory = memory.ljust(min(2 * num_held, MAX_LINE_BYTES + 1), b"\0")
-            if not num_new:
-                return
 
 
 def decode_block(block: Block, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
-    """Decode all lines of a block in one call; None where they have to be decoded one by one.
+    """Decode all lines of a block in one call; None where they must be decoded one by one.
 
     That is so where a line cannot be decoded, is blank or unfinished, or holds several values.
     """
@@ -386,5 +320,5 @@ def decode_block(block: Block, decoder: msgspec.json.Decoder[T]) -> list[T] | No
         found = decoder.decode_lines(block.data)
     except JSON_ERRORS:
         return None
-    is_finished = block.data[-1] == _NEWLINE
+    is_finished = block.data[-1] == ord("\n")
     return found if is_finished and len(found) == block.num_newlines else None

@@ -18,7 +18,7 @@ from gymcli.store.durability import displaced, open_file, sync_folder, write_err
 __all__ = ["LOCK", "RunLock", "shared_run_lock"]
 
 LOCK = ".lock"
-"""There while a process writes the run; says which one."""
+"""Names the process that writes the run."""
 
 _CANNOT_LOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -26,9 +26,8 @@ _CANNOT_LOCK = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 class RunLock:
     """Holds a run directory for this process.
 
-    The folder itself is locked, and a file in it as well: network file systems tell other
-    machines of locked files, not of folders. Both locks are the system's, so a file that a dead
-    process left behind holds nothing.
+    The folder is locked, and a file in it too, because network file systems tell other machines
+    of locked files only. The system owns both locks: a file that a dead process left holds nothing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,14 +37,12 @@ class RunLock:
         """Of the folder and of the file in it, while they are held."""
 
     def take(self) -> None:
-        """Make the directory and take it.
-
-        Raises:
-            RunDirectoryError: It cannot be made or locked, or another process writes it.
-
-        """
+        """Make the directory and lock it; RunDirectoryError where another process writes it."""
         try:
-            self._make()
+            new = [path for path in (self._place, *self._place.parents) if not path.exists()]
+            self._place.mkdir(parents=True, exist_ok=True)
+            for path in new:
+                sync_folder(path.parent)
         except OSError as error:
             raise RunDirectoryError(
                 f"{self.path}: cannot be made: {error.strerror or error}; give --out"
@@ -79,22 +76,9 @@ class RunLock:
         return any(lock._place == self._place and lock._descriptors for lock in _held())  # noqa: SLF001
 
     def displaced(self) -> str | None:
-        """Return what became of the directory; None where it is still at its path.
-
-        Raises:
-            OSError: That cannot be found out.
-
-        """
-        if not self._descriptors:
-            return None
-        fate = displaced(self._descriptors[0], self._place)
+        """Return what became of the directory; None where it is still at its path."""
+        fate = displaced(self._descriptors[0], self._place) if self._descriptors else None
         return fate and f"{self.path}: {fate}"
-
-    def _make(self) -> None:
-        new = [path for path in (self._place, *self._place.parents) if not path.exists()]
-        self._place.mkdir(parents=True, exist_ok=True)
-        for path in new:
-            sync_folder(path.parent)
 
     def _take(self) -> None:
         _held().add(self)
@@ -112,7 +96,6 @@ class RunLock:
         return descriptor
 
     def _holder(self) -> str:
-        """Return who holds the lock, for a message; an empty text where that is unknown."""
         try:
             written, host = (self._place / LOCK).read_text()[:1_000].split()
             number = int(written)
@@ -131,12 +114,7 @@ class RunLock:
 
 @contextmanager
 def shared_run_lock(path: Path) -> Iterator[None]:
-    """Share the lock of a run while it is read, so that no process writes it meanwhile.
-
-    Raises:
-        RunDirectoryError: One writes it.
-
-    """
+    """Share the lock of a run while it is read; RunDirectoryError where a process writes it."""
     with ExitStack() as stack:
         for place, flags in ((path, os.O_DIRECTORY), (path / LOCK, os.O_NOFOLLOW | os.O_NONBLOCK)):
             try:
@@ -160,8 +138,8 @@ def shared_run_lock(path: Path) -> Iterator[None]:
 def _held() -> weakref.WeakSet[RunLock]:
     """Return the locks of this process; a process that is forked from it closes them.
 
-    One that code of an environment forks would else hold them beyond our death. A fork hook cannot
-    be removed, so it is registered once.
+    A process that an environment forks would otherwise hold them beyond our death. A fork hook
+    cannot be removed, so it is registered once.
     """
     held: weakref.WeakSet[RunLock] = weakref.WeakSet()
 

@@ -1,4 +1,4 @@
-"""The manifest of a run: what it was asked to do, and how two runs differ in that."""
+"""The manifest of a run, run.json: its options, tasks and environments."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ from gymcli.errors import RunFileError
 from gymcli.store.rollout_files import ROLLOUTS
 from gymcli.types import JSON_ERRORS, SCHEMA_VERSION, JSONObject
 
-__all__ = [
-    "MANIFEST",
-    "EnvironmentRecord",
-    "Manifest",
-    "differences",
-    "read_manifest",
-]
+__all__ = ["MANIFEST", "EnvironmentRecord", "Manifest", "differences", "read_manifest"]
 
 
 MANIFEST = "run.json"
 
 
 class EnvironmentRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What a manifest says of one environment of the run."""
+    """One environment of the run."""
 
     version: str = ""
     source_hash: str = ""
     earlier_source_hashes: list[str] = []
-    """Of other code of the same version, which scored a part of the run."""
+    """Of other code of the same version that scored a part of the run."""
     options: JSONObject = {}
     max_reward: float | None = None
     pass_threshold: float | None = None
@@ -37,7 +31,7 @@ class EnvironmentRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The same with the attempts of the other shards; 0 where the run is no shard."""
     rescore: str = ""
     computes_metrics: bool = False
-    """Whether its class has numbers of its own to give (`Environment.metrics`)."""
+    """Whether its class overrides `Environment.metrics`."""
 
 
 class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -56,9 +50,9 @@ class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
     shard: str = ""
     """`I/N` where the run takes only this part of the tasks."""
     missing_shards: list[str] = []
-    """`I/N` of each part that was not there when the others were merged into this run."""
+    """`I/N` of each part that was missing when the others were merged into this run."""
     roles: dict[str, str] = {}
-    """What `--role` was given for each role, without any secret."""
+    """The value of `--role` for each role, without any secret."""
     role_params: dict[str, JSONObject] = {}
     """Request parameters of roles."""
     libraries: dict[str, str] = {}
@@ -69,16 +63,11 @@ class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
     started_at: float = 0.0
     ended_at: float | None = None
     seconds: float = 0.0
-    """How long the run was worked on, over all commands that brought it to an end."""
+    """How long all commands together worked on the run."""
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read run.json; None where there is none.
-
-    Raises:
-        RunFileError: It is no manifest.
-
-    """
+    """Read run.json; None where it does not exist, RunFileError where it is no manifest."""
     path = folder / MANIFEST
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)

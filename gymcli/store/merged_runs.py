@@ -17,13 +17,7 @@ from gymcli.metrics.scored_lines import FailureLine, ScoredLine
 from gymcli.store.durability import unfinished_end
 from gymcli.store.locking import shared_run_lock
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
-from gymcli.store.rollout_files import (
-    FAILURES,
-    GENERATIONS,
-    ROLLOUTS,
-    VERDICTS,
-    lines_with_structs,
-)
+from gymcli.store.rollout_files import FAILURES, GENERATIONS, ROLLOUTS, VERDICTS, lines_with_structs
 from gymcli.store.shards import Shard
 from gymcli.types import JSONObject, RecordHead, is_other_source
 from gymcli.version import __version__
@@ -55,7 +49,7 @@ class RunRecord(NamedTuple):
 
 
 class _ShardedRun(NamedTuple):
-    """The shards of one set of tasks, by number; a shard of none is a run of its own."""
+    """The shards of one set of tasks, by number; a run without shards is its only one."""
 
     num_shards: int
     shards: dict[int, RunRecord]
@@ -73,13 +67,19 @@ def check_mergeable(runs: Sequence[RunRecord]) -> None:
     """Refuse runs that cannot be parts of one.
 
     Raises:
-        RunMismatchError: Their settings or environments differ, a shard is there twice, or shards
-            are of other tasks than each other. The message names the keys and the runs.
+        RunMismatchError: Their settings or environments differ, a shard comes twice, or shards are
+            of different tasks. The message names the keys and the runs.
 
     """
     known: dict[str, RunRecord] = {}
     for run in runs:
-        _check_whole(run, len(runs))
+        if run.manifest.missing_shards and len(runs) > 1:
+            named = named_shards(run.manifest.missing_shards)
+            raise RunMismatchError(
+                f"{run.path}: was merged without shard {named}, and expects its attempts; merge "
+                "all shards at once, or collect what is missing into it with gym collect, without "
+                "--shard"
+            )
         _check_same(runs[0], run, _settings(runs[0].manifest), _settings(run.manifest))
         for name, record in run.manifest.environments.items():
             before = known.setdefault(name, run)
@@ -87,29 +87,25 @@ def check_mergeable(runs: Sequence[RunRecord]) -> None:
             _check_same(before, run, facts, _facts(name, record))
     sharded = [one for one in _sharded_runs(runs) if one.num_shards > 1]
     for one in sharded:
-        _check_selection(one)
+        first = one.first
+        for run in one.shards.values():
+            if found := differences(_of_all_shards(first.manifest), _of_all_shards(run.manifest)):
+                raise RunMismatchError(
+                    f"{run.path}: was taken of other attempts than {first.path}: "
+                    f"{'; '.join(found)} expected of all shards. Run both with the same --limit, "
+                    "--task and --repeats"
+                )
         if len(sharded) > 1 and one.missing():
-            other = next(other for other in sharded if other is not one)
+            other = next(other for other in sharded if other is not one).first
             raise RunMismatchError(
-                f"{one.first.path}: is shard {one.first.manifest.shard}, and "
-                f"{other.first.path} is shard {other.first.manifest.shard} of other tasks files "
-                f"or another number of shards; merge the shards of each on their own"
+                f"{first.path}: is shard {first.manifest.shard}, and {other.path} is shard "
+                f"{other.manifest.shard} of other tasks files or another number of shards; merge "
+                "the shards of each on their own"
             )
 
 
-def _check_whole(run: RunRecord, num_runs: int) -> None:
-    """Refuse to merge again what shards are missing of: its other attempts are expected already."""
-    missing = run.manifest.missing_shards
-    if missing and num_runs > 1:
-        named = named_shards(missing)
-        raise RunMismatchError(
-            f"{run.path}: was merged without shard {named}, and expects its attempts; merge all "
-            "shards at once, or collect what is missing into it with gym collect, without --shard"
-        )
-
-
 def _settings(manifest: Manifest) -> JSONObject:
-    """Return the identity without its environments: not every run has all of them."""
+    # Without the environments, since not every run has all of them.
     others = {key: value for key, value in manifest.identity.items() if key != "environments"}
     return {"schema_version": manifest.schema_version, **others}
 
@@ -126,29 +122,13 @@ def _check_same(before: RunRecord, run: RunRecord, there: JSONObject, here: JSON
         )
 
 
-def _check_selection(sharded: _ShardedRun) -> None:
-    """Refuse shards that were taken of different selections of the same tasks."""
-    first = sharded.first
-    for run in sharded.shards.values():
-        if found := differences(_of_all_shards(first.manifest), _of_all_shards(run.manifest)):
-            raise RunMismatchError(
-                f"{run.path}: was taken of other attempts than {first.path}: {'; '.join(found)} "
-                "expected of all shards. Run both with the same --limit, --task and --repeats"
-            )
-
-
 def _of_all_shards(manifest: Manifest) -> JSONObject:
     records = manifest.environments.items()
     return {name: record.num_expected_of_all_shards for name, record in records}
 
 
 def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
-    """Put the shards of the same tasks files together.
-
-    Raises:
-        RunMismatchError: A shard is there twice.
-
-    """
+    """Put the shards of the same tasks files together."""
     found: dict[tuple[object, ...], _ShardedRun] = {}
     for run in runs:
         hashes = frozenset(str(file.get("sha256")) for file in run.manifest.tasks)
@@ -167,7 +147,7 @@ def _sharded_runs(runs: Iterable[RunRecord]) -> list[_ShardedRun]:
 
 
 def missing_shards(runs: Sequence[RunRecord]) -> list[str]:
-    """Name the shards that none of the runs is, nor was merged into one."""
+    """Name the shards that none of the runs contains."""
     never = [shard for run in runs for shard in run.manifest.missing_shards]
     return never + [shard for sharded in _sharded_runs(runs) for shard in sharded.missing()]
 
@@ -178,7 +158,7 @@ def named_shards(shards: Sequence[str]) -> str:
 
 
 def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
-    """Warn of what may explain other scores and is no setting: versions and source hashes."""
+    """Warn of different versions and source hashes, which may explain different scores."""
     versions: dict[str, Path] = {}
     sources: dict[str, dict[str, Path]] = defaultdict(dict)
     for path, manifest in runs:
@@ -199,9 +179,9 @@ def version_warnings(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def merged_manifest(runs: Sequence[RunRecord]) -> Manifest:
-    """Describe the run that these are parts of; what differs between them is left out.
+    """Describe the merged run; what differs between its parts is left out.
 
-    Of shards all are expected, those that are missing too.
+    The attempts of missing shards are expected, too.
     """
     manifests = [run.manifest for run in runs]
     first = manifests[0]
@@ -233,28 +213,26 @@ def merged_manifest(runs: Sequence[RunRecord]) -> Manifest:
 def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
     records = _first_of_each([run.manifest.environments for run in runs])
     num_expected = dict.fromkeys(records, 0)
-    hashes: dict[str, set[str]] = {name: set() for name in records}
-    earlier: dict[str, set[str]] = {name: set() for name in records}
-    for run in runs:
-        for name, record in run.manifest.environments.items():
-            hashes[name].add(record.source_hash)
-            earlier[name].update(record.earlier_source_hashes)
     for sharded in _sharded_runs(runs):
         for name, record in sharded.first.manifest.environments.items():
             is_whole = not sharded.first.manifest.shard
             own = record.num_expected if is_whole else record.num_expected_of_all_shards
             num_expected[name] += own
-    shared = {name: found.copy().pop() if len(found) == 1 else "" for name, found in hashes.items()}
-    return {
-        name: msgspec.structs.replace(
+    merged = {}
+    for name, record in sorted(records.items()):
+        parts = [run.manifest.environments.get(name) for run in runs]
+        known = [part for part in parts if part is not None]
+        hashes = {part.source_hash for part in known}
+        earlier = hashes.union(*[part.earlier_source_hashes for part in known])
+        shared = hashes.pop() if len(hashes) == 1 else ""
+        merged[name] = msgspec.structs.replace(
             record,
-            source_hash=shared[name],
-            earlier_source_hashes=sorted((hashes[name] | earlier[name]) - {"", shared[name]}),
+            source_hash=shared,
+            earlier_source_hashes=sorted(earlier - {"", shared}),
             num_expected=num_expected[name],
             num_expected_of_all_shards=0,
         )
-        for name, record in sorted(records.items())
-    }
+    return merged
 
 
 def _identity(manifests: Sequence[Manifest]) -> JSONObject:
@@ -268,16 +246,14 @@ def _identity(manifests: Sequence[Manifest]) -> JSONObject:
 
 
 def _files(manifests: Sequence[Manifest]) -> list[JSONObject]:
-    """Return the tasks files of all runs; the same content under two names is one file."""
     files: list[JSONObject] = []
     for manifest in manifests:
-        known = [file.get("sha256") for file in files]
+        known = [file.get("sha256") for file in files]  # under any name
         files += (file for file in manifest.tasks if file.get("sha256") not in known)
     return files
 
 
 def _shared(mappings: Sequence[Mapping[str, T]]) -> dict[str, T]:
-    """Return the keys that have the same value in all of them."""
     first, *others = mappings
     return {
         key: value
@@ -330,7 +306,6 @@ _DECODERS: dict[str, msgspec.json.Decoder[_Key]] = {
     GENERATIONS: msgspec.json.Decoder(_WaitingKey),
     FAILURES: msgspec.json.Decoder(_FailedKey),
 }
-_VERDICTS = msgspec.json.Decoder(_Verdict)
 
 
 class NamedLine(NamedTuple):
@@ -341,24 +316,20 @@ class NamedLine(NamedTuple):
 
 
 class MergedLines:
-    """Reads runs one after another.
+    """Reads run directories one after another.
 
     Memory holds a digest of each attempt and each verdict, some 100 bytes. Among 10^9 attempts two
     have the same one with a chance of 10^-21.
-
-    Args:
-        runs: The run directories.
-
     """
 
     def __init__(self, runs: Sequence[Path]) -> None:
         self.warnings: list[str] = []
-        """What was left out of the runs that were read so far."""
+        """What was left out of the runs."""
         self._runs = runs
         self._attempts: dict[bytes, int] = {}
         """The index of the first run that has each attempt, by the attempt's digest."""
         self._verdicts: dict[bytes, int] = {}
-        """The same of the answers of judges."""
+        """The same for the answers of judges."""
 
     def read(self, names: Sequence[str] = (*_DECODERS, VERDICTS)) -> Iterator[NamedLine]:
         """Yield the lines of these files; an answer of a judge that two runs have comes once.
@@ -373,7 +344,9 @@ class MergedLines:
             with shared_run_lock(run):
                 for name in names:
                     path = run / name
-                    if not _is_there(path):
+                    if not path.is_file():
+                        if os.path.lexists(path):
+                            raise RunFileError(f"{path}: is no regular file")
                         continue
                     if name == VERDICTS:
                         lines = self._verdict_lines(path, index)
@@ -394,43 +367,26 @@ class MergedLines:
             if first is None:
                 self._attempts[digest] = index
             elif first < index or path.name == ROLLOUTS:
-                raise self._twice(f"{path}:{line.number}", key, first, index)
+                first_place = _first_place(self._runs[first], key)
+                what = f"{path}:{line.number}: attempt {key.attempt} of task {key.task_id}"
+                what += f" ({key.env})"
+                if first == index:
+                    raise RunFileError(
+                        f"{what} is in {first_place} as well; delete one of the lines"
+                    )
+                raise RunMismatchError(
+                    f"{what} is on record in {first_place} as well; merge runs of other attempts"
+                )
             yield line.data
 
     def _verdict_lines(self, path: Path, index: int) -> Iterator[bytes]:
-        for line, verdict in lines_with_structs(path, _VERDICTS):
+        for line, verdict in lines_with_structs(path, msgspec.json.Decoder(_Verdict)):
             if self._verdicts.setdefault(_digest(verdict.key), index) == index:
                 yield line.data
-
-    def _twice(
-        self, place: str, key: _Key, first: int, index: int
-    ) -> RunFileError | RunMismatchError:
-        """Return the error that names an attempt that was there before, and both places."""
-        first_place = _first_place(self._runs[first], key)
-        what = f"{place}: attempt {key.attempt} of task {key.task_id} ({key.env})"
-        if first == index:
-            return RunFileError(f"{what} is in {first_place} as well; delete one of the lines")
-        return RunMismatchError(
-            f"{what} is on record in {first_place} as well; merge runs of other attempts"
-        )
 
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
-
-
-def _is_there(path: Path) -> bool:
-    """Return whether a run has this file.
-
-    Raises:
-        RunFileError: It is a pipe, a folder or a link to nothing.
-
-    """
-    if path.is_file():
-        return True
-    if os.path.lexists(path):
-        raise RunFileError(f"{path}: is no regular file")
-    return False
 
 
 def _first_place(run: Path, key: _Key) -> str:

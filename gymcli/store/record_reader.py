@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import msgspec
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
+from gymcli.store.lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, TOO_LONG, open_bytes, read_errors
 from gymcli.store.rollout_files import FAILURES, RolloutReading, decode_rollout, is_json
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, Message, RecordHead, Rollout
 
@@ -39,9 +39,8 @@ class Place(NamedTuple):
     """Bytes, without the newline."""
 
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TAIL_BYTES = 1 << 12
-"""Of the last line, to recognise it: a file may be overwritten in place."""
+"""Kept of the last line, to recognise it: a file may be overwritten in place."""
 
 
 class PlacedLine(NamedTuple):
@@ -86,12 +85,7 @@ class GrowingFile:
     def new_lines(self) -> Iterator[PlacedLine]:
         """Yield the new lines that are not blank; none where the file was replaced.
 
-        A last line comes once it is whole. A line on which the caller stopped, as by an error,
-        comes again the next time.
-
-        Raises:
-            UsageError: The file cannot be read, or a line is too long.
-
+        A last line comes once it is whole. A line on which the caller stopped comes again.
         """
         if not self.path.is_file():
             return
@@ -103,7 +97,8 @@ class GrowingFile:
             while line := file.readline(MAX_LINE_BYTES + 1):
                 if len(line) > MAX_LINE_BYTES:
                     raise UsageError(f"{self.path}:{self._num_lines + 1}: {TOO_LONG}")
-                start = len(_BYTE_ORDER_MARK) if self._is_marked(line) else 0
+                is_marked = not self._end and line.startswith(BYTE_ORDER_MARK)
+                start = len(BYTE_ORDER_MARK) if is_marked else 0
                 data = line[start:].strip()
                 if not line.endswith(b"\n") and data and not is_json(data):
                     return  # its writer is not done with it, or never will be
@@ -118,9 +113,6 @@ class GrowingFile:
         """Return whether a file still has the last line that was read, and go to its end."""
         file.seek(self._end - len(self._tail))
         return _identity(file) == self._identity and file.read(len(self._tail)) == self._tail
-
-    def _is_marked(self, line: bytes) -> bool:
-        return not self._end and line.startswith(_BYTE_ORDER_MARK)
 
 
 def _identity(file: BinaryIO) -> tuple[int, int]:
@@ -152,11 +144,8 @@ _Part = TypeVar("_Part", bound=RecordHead)
 class RecordReader:
     """Reads lines by their place; its files stay open until it is closed.
 
-    Files are not mapped into memory: one that is cut shorter would end the process.
-
-    Args:
-        env: The environment of lines that name none.
-
+    Files are not mapped into memory: one that is cut shorter would end the process. `env` is the
+    environment of lines that name none.
     """
 
     def __init__(self, env: str | None) -> None:
@@ -164,13 +153,7 @@ class RecordReader:
         self._files: dict[str, BinaryIO] = {}
 
     def line(self, place: Place) -> bytes:
-        """Return a line as it is on disk, without its newline.
-
-        Raises:
-            RunFileError: It is no longer there.
-            UsageError: The file cannot be read.
-
-        """
+        """Return a line as it is on disk, without its newline; RunFileError where it is gone."""
         with read_errors(Path(place.file)):
             file = self._files.get(place.file)
             if file is None:
@@ -181,12 +164,7 @@ class RecordReader:
         return line
 
     def decoded(self, place: Place, line: bytes) -> Rollout | Failure:
-        """Return the record of a line that was read.
-
-        Raises:
-            RunFileError: The line holds none.
-
-        """
+        """Return the record of a line that was read; RunFileError where it holds none."""
         if b'"error"' in line:
             with suppress(*JSON_ERRORS):  # a row of another program may have an "error", too
                 failure = _FAILURE.decode(line)
@@ -198,7 +176,7 @@ class RecordReader:
             raise _changed(place, error.__cause__) from error
 
     def fields(self, place: Place) -> LineFields | Rollout | Failure:
-        """Return what filters look up in a line; a failure has none of it."""
+        """Return what filters look up in a line; a failure has no such fields."""
         return self._part(place, _FIELDS)
 
     def messages(self, place: Place) -> list[Message]:
@@ -234,22 +212,18 @@ def _changed(place: Place, reason: BaseException | None) -> RunFileError:
 
 def text_of_messages(messages: Iterable[Message]) -> str:
     """Return all that was said, thought, called and answered, each text on a line of its own."""
-    return "\n".join(text for message in messages for text in _texts(message))
-
-
-def _texts(message: Message) -> Iterator[str]:
-    if message.reasoning:
-        yield message.reasoning
-    if isinstance(message.content, str):
-        yield message.content
-    else:
-        texts = (part.get("text") for part in message.content or ())
-        yield from (text for text in texts if isinstance(text, str))
-    if message.refusal:
-        yield message.refusal
-    for call in message.tool_calls:
-        yield call.name
-        yield call.arguments
+    texts: list[str] = []
+    for message in messages:
+        if message.reasoning:
+            texts.append(message.reasoning)
+        content = message.content
+        parts = [content] if isinstance(content, str) else [p.get("text") for p in content or ()]
+        texts += (part for part in parts if isinstance(part, str))
+        if message.refusal:
+            texts.append(message.refusal)
+        for call in message.tool_calls:
+            texts += (call.name, call.arguments)
+    return "\n".join(texts)
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9 !#$%()*+,.:;=?@\[\]^_`{|}~-]+")
@@ -262,13 +236,12 @@ _LOWERED_TO = {
 
 
 class LazyText(UserString):
-    """The words of a conversation, decoded only where the bytes of its line may hold a part.
+    """The text of a conversation, decoded only where the bytes of its line may match.
 
-    Searching the bytes takes a tenth of the time of decoding them, and most lines do not hold
-    what a filter looks for.
+    Searching the bytes takes a tenth of the time of decoding them, and most lines do not match.
 
     Args:
-        line: The line as it is on disk; empty where it may spell its text in another way.
+        line: The line as it is on disk; empty where another program may have escaped its text.
         read: Returns the text.
         is_lowered: Whether this is the text in small letters.
 

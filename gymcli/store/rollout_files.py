@@ -10,15 +10,16 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.nemo_gym.rows import environment_name, is_nemo_rollout, own_task_id, read_rollout
+from gymcli.nemo_gym.rows import agent_name, is_nemo_rollout, own_task_id, read_rollout
 from gymcli.secrets import Scrubber
 from gymcli.store.durability import unfinished_end
-from gymcli.store.lines import Line, decode_block, iterate_blocks, iterate_lines
+from gymcli.store.lines import Line, decode_block, is_plain, iterate_blocks, iterate_lines
 from gymcli.types import JSON_ERRORS, Failure, JSONObject, RecordHead, Rollout
 
 __all__ = [
     "FAILURES",
     "GENERATIONS",
+    "MAX_ATTEMPT",
     "METRICS",
     "ROLLOUTS",
     "VERDICTS",
@@ -37,7 +38,6 @@ __all__ = [
     "redacted",
     "rollout_lines",
     "rollouts_file",
-    "structs_of",
     "torn_line_warning",
     "without_torn",
 ]
@@ -55,19 +55,14 @@ WAYS_OUT = {
     GENERATIONS: "delete the line: its attempt is collected again",
     VERDICTS: "delete the line: its answer is asked again",
 }
-"""What to do about a line that is damaged, by the name of its file."""
+"""What to do about a damaged line, by the name of its file."""
 
 T = TypeVar("T")
 Record = TypeVar("Record", Rollout, Failure)
 
 
 def redacted(record: Record, scrubber: Scrubber) -> Record:
-    """Return a record as it will be read back: without keys in use, and marked where it held one.
-
-    A record without a key is returned as it is.
-    """
-    if not scrubber:
-        return record
+    """Return a record without keys in use, marked where it held one; else the same object."""
     line = msgspec.json.encode(record)
     clean = scrubber.line(line)
     if clean is line:
@@ -78,26 +73,16 @@ def redacted(record: Record, scrubber: Scrubber) -> Record:
 
 
 def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """Decode the lines of a run's file; a torn last line is left out.
-
-    Raises:
-        RunFileError: A line that is not the torn last one cannot be decoded.
-
-    """
+    """Decode the lines of a run's file, without a torn last one; RunFileError for damaged ones."""
     for _, struct in lines_with_structs(path, decoder):
         yield struct
 
 
-def lines_with_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
-    """Decode the lines as `read_structs` does, each with the line itself."""
-    return structs_of(iterate_lines(path), path, decoder)
-
-
-def structs_of(
-    lines: Iterable[Line], path: Path, decoder: msgspec.json.Decoder[T]
+def lines_with_structs(
+    path: Path, decoder: msgspec.json.Decoder[T], lines: Iterable[Line] | None = None
 ) -> Iterator[tuple[Line, T]]:
-    """Decode lines of a run's file as `read_structs` does."""
-    for line in lines:
+    """Decode lines, all of the file unless given, as `read_structs` does, each with its line."""
+    for line in iterate_lines(path) if lines is None else lines:
         try:
             yield line, decoder.decode(line.data)
         except JSON_ERRORS as error:
@@ -107,19 +92,19 @@ def structs_of(
             raise RunFileError(f"{path}:{line.number}: is damaged: {error}; {way_out}") from error
 
 
-_MAX_ATTEMPT = 1_000_000
-"""A bit each: a number beyond this is damage, and would take the memory."""
+MAX_ATTEMPT = 1_000_000
+"""A number beyond this is damage; each attempt takes a bit of memory."""
 
 
 class _ScoredAttempt(RecordHead, kw_only=True):
     """The part of a rollout line that resuming needs."""
 
-    attempt: Annotated[int, msgspec.Meta(ge=0, le=_MAX_ATTEMPT)] = 0
-    group_size: Annotated[int, msgspec.Meta(ge=0, le=_MAX_ATTEMPT)] = 0
+    attempt: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)] = 0
+    group_size: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTEMPT)] = 0
 
 
 class Done(NamedTuple):
-    """The attempts of one task that are scored already."""
+    """The scored attempts of one task."""
 
     task_hash: str
     attempts: int
@@ -133,7 +118,7 @@ class Done(NamedTuple):
 
     @property
     def is_torn(self) -> bool:
-        """Whether attempts that were scored together are not all there."""
+        """Whether some of the attempts that were scored together are missing."""
         return self.attempts.bit_count() < self.group_size
 
 
@@ -142,12 +127,7 @@ DoneTasks: TypeAlias = dict[tuple[str, str], Done]
 
 
 def read_done(path: Path) -> DoneTasks:
-    """Read which attempts are scored; none where there is no file.
-
-    Raises:
-        RunFileError: A line is damaged, or an attempt is there twice.
-
-    """
+    """Read which attempts are scored; none where the file does not exist."""
     found: DoneTasks = {}
     if not path.is_file():
         return found
@@ -188,12 +168,7 @@ class RolloutReading(NamedTuple):
 
 
 def rollouts_file(path: Path) -> Path:
-    """Return the rollout file of a run directory, or the file itself.
-
-    Raises:
-        UsageError: There is neither.
-
-    """
+    """Return the rollout file of a run directory, or the file itself; UsageError for neither."""
     if path.is_dir():
         file = path / ROLLOUTS
         if not file.is_file():
@@ -217,9 +192,7 @@ def without_torn(lines: Iterable[Line]) -> Iterator[Line]:
 def torn_line_warning(run: Path) -> str | None:
     """Return the warning that a torn last line is left out; None where there is none."""
     path = run / ROLLOUTS if run.is_dir() else run
-    if path.suffix in (".gz", ".zst") or not path.is_file():
-        return None
-    if not unfinished_end(path):
+    if not is_plain(path) or not unfinished_end(path):
         return None
     return f"{path}: the last line was not finished when its writer stopped; left out"
 
@@ -234,22 +207,16 @@ def is_json(data: bytes) -> bool:
 
 
 def decode_rollout(number: int, data: bytes, reading: RolloutReading) -> Rollout:
-    """Decode one line, ours or NeMo Gym's.
-
-    Raises:
-        RunFileError: The line is no rollout; the message names file, line and reason.
-
-    """
+    """Decode one line, ours or NeMo Gym's; RunFileError where it is no rollout."""
     try:
         rollout = _own(data)
         if rollout is None:
             rollout = _foreign(msgspec.json.decode(data), reading)
-    except JSON_ERRORS as error:
-        way_out = f"; {WAYS_OUT[ROLLOUTS]}" if Path(reading.path).name == ROLLOUTS else ""
-        text = f"{reading.path}:{number}: is not a rollout: {error}{way_out}"
+    except (*JSON_ERRORS, ValueError) as error:
+        text = f"{reading.path}:{number}: is not a rollout: {error}"
+        if isinstance(error, JSON_ERRORS) and Path(reading.path).name == ROLLOUTS:
+            text += f"; {WAYS_OUT[ROLLOUTS]}"
         raise RunFileError(text) from error
-    except ValueError as error:
-        raise RunFileError(f"{reading.path}:{number}: is not a rollout: {error}") from error
     return rollout
 
 
@@ -272,26 +239,19 @@ def _own(data: bytes) -> Rollout | None:
 def _foreign(line: object, reading: RolloutReading) -> Rollout:
     if not isinstance(line, dict) or not is_nemo_rollout(line):
         raise ValueError('neither "schema_version" (ours) nor "response" (NeMo Gym) is there')
-    env = environment_name(line) or reading.default_env
+    agent = line.get("agent_ref")
+    env = reading.default_env if agent is None else agent_name(agent) or reading.default_env
     if env is None:
         raise ValueError("the line names no environment, give --env NAME")
-    return read_rollout(line, env=env, row_fields=_row_of(line, reading.row_fields))
-
-
-def _row_of(line: JSONObject, row_fields: Mapping[str, JSONObject]) -> JSONObject | None:
-    """Find the task row of a rollout: by its id, else by the row's index in the tasks file."""
     own_id = own_task_id(line)
-    by_id = row_fields.get(own_id) if own_id is not None else None
-    return by_id if by_id is not None else row_fields.get(f"#{line.get('_ng_task_index')}")
+    row = None if own_id is None else reading.row_fields.get(own_id)
+    if row is None:
+        row = reading.row_fields.get(f"#{line.get('_ng_task_index')}")
+    return read_rollout(line, env=env, row_fields=row)
 
 
 def environment_names(path: Path, reading: RolloutReading) -> set[str]:
-    """Return the environments that the lines of a file name.
-
-    Raises:
-        UsageError: The file cannot be read, or a line is no rollout.
-
-    """
+    """Return the environments that the lines of a file name."""
     names: set[str] = set()
     for block in iterate_blocks(path):
         named = decode_block(block, _NAMED_DECODER)
@@ -304,12 +264,7 @@ def environment_names(path: Path, reading: RolloutReading) -> set[str]:
 
 
 def line_environment(line: Line, reading: RolloutReading) -> str:
-    """Return the environment that a line names; of our own lines little more than that is read.
-
-    Raises:
-        RunFileError: The line is no rollout.
-
-    """
+    """Return the environment that a line names; little more of our own lines is decoded."""
     try:
         named = _NAMED_DECODER.decode(line.data)
     except JSON_ERRORS:
@@ -323,10 +278,6 @@ def find_record(run: Path, task: str, *, env: str | None = None) -> Rollout | Fa
     """Find the rollout of `TASK` or `TASK/ATTEMPT`, else its last failure, in a run or a file.
 
     Without an attempt, the lowest one that is scored.
-
-    Raises:
-        UsageError: The path or a line is wrong.
-
     """
     failures = run / FAILURES
     has_failures = run.is_dir() and failures.is_file()

@@ -1,11 +1,11 @@
-"""The run directory: its lock, the files it appends to, and what of the run is done already."""
+"""The run directory: its lock, the files it appends to, and the attempts that are done."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +20,11 @@ from gymcli.errors import (
     UsageError,
 )
 from gymcli.secrets import NOTHING_SECRET, REDACTED, Scrubber, environment_secrets
-from gymcli.store.begun import BEGUN, BegunFile
 from gymcli.store.durability import (
     LineAppender,
     Syncer,
     mend_file,
+    open_file,
     replace_file,
     sync_folder,
     write_error,
@@ -40,22 +40,27 @@ from gymcli.store.rollout_files import (
     VERDICTS,
     Done,
     DoneTasks,
+    lines_with_structs,
     read_done,
     read_structs,
     redacted,
-    structs_of,
 )
 from gymcli.store.supervised import STACK_FILE
 from gymcli.types import JSON_ERRORS, AttemptKey, ErrorRecord, Failure, JSONObject, Rollout
 
 __all__ = [
     "UNFINISHED",
+    "BegunFile",
     "RunDirectory",
+    "Suspects",
     "Waiting",
     "check_unused",
     "new_run_directory",
 ]
 
+
+BEGUN = "begun"
+"""The file of the attempts in flight."""
 
 _NUM_SPARE = 8
 """Files that are open at once when the numbers of a run are counted and written."""
@@ -63,7 +68,7 @@ _NUM_SPARE = 8
 _APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS)
 _NEW_MANIFEST = f".{MANIFEST}.*tmp"
 _LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp", BEGUN, STACK_FILE)
-"""What a process that was killed leaves beside the files of a run; it may be ignored."""
+"""Files that a process which was killed leaves behind; they mean nothing."""
 
 
 class Waiting(NamedTuple):
@@ -80,12 +85,7 @@ class RunDirectory:
     """One run on disk, held by one process while it is open for writing.
 
     A line is safe from the death of this process once it is appended, and from that of the machine
-    about a second later.
-
-    Args:
-        path: The directory.
-        scrubber: Takes the keys in use out of all that is written.
-
+    about a second later. `scrubber` takes the keys in use out of all that is written.
     """
 
     def __init__(self, path: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
@@ -111,14 +111,9 @@ class RunDirectory:
         self._files = (self._generations, self._failures, self._rollouts)
 
     def lock(self, on_failure: Callable[[RunDirectoryError], None] | None = None) -> None:
-        """Make the directory and take it; the system frees it when this process ends.
+        """Make the directory and lock it; the system unlocks it when this process ends.
 
-        Args:
-            on_failure: Told once, in another thread, when nothing more can be written.
-
-        Raises:
-            RunDirectoryError: It cannot be made, or another process writes it.
-
+        `on_failure` is called once, in another thread, when nothing more can be written.
         """
         self._lock.take()
         self._on_failure = on_failure
@@ -133,12 +128,7 @@ class RunDirectory:
         return self._lock.is_held_here()
 
     def reserve(self) -> None:
-        """Hold enough descriptors for all that is written, before connections take them.
-
-        Raises:
-            RunDirectoryError: There are too few.
-
-        """
+        """Hold enough descriptors for all that is written, before connections take them."""
         for file in self._files:
             file.reserve()
         try:
@@ -148,18 +138,12 @@ class RunDirectory:
             raise write_error(self.path, error) from error
 
     def free_spare(self) -> None:
-        """Free what was kept for the end of the run: its numbers and the manifest."""
+        """Free the descriptors that were kept for the end of the run."""
         while self._spare:
             os.close(self._spare.pop())
 
     def sync(self) -> None:
-        """Sync all that was appended.
-
-        Raises:
-            RunDirectoryError: That failed, now or while the run worked, or a file or the directory
-                is no longer where it was.
-
-        """
+        """Sync all that was appended; RunDirectoryError where that fails, or failed before."""
         self._sync()
         for file in self._files:
             file.check()
@@ -176,18 +160,13 @@ class RunDirectory:
 
     def _sync_beside(self) -> None:
         self._sync()
-        failure = next(filter(None, (file.failure for file in self._files)), None)
-        if failure is not None and self._on_failure is not None:
-            self._on_failure(RunDirectoryError(failure))
+        failures = [file.failure for file in self._files if file.failure]
+        if failures and self._on_failure is not None:
+            self._on_failure(RunDirectoryError(failures[0]))
             self._on_failure = None
 
     def close(self) -> None:
-        """Sync the files, close them and free the directory.
-
-        Raises:
-            RunDirectoryError: They are not on the disk, and no call before said so.
-
-        """
+        """Sync the files, close them and free the directory."""
         self.free_spare()
         is_told = any(file.is_told for file in self._files)
         with ExitStack() as stack:
@@ -201,12 +180,7 @@ class RunDirectory:
             stack.callback(self._syncer.close)
 
     def mend(self, names: Sequence[str] = _APPENDED) -> None:
-        """Cut off a last line that its writer did not finish, in files that are appended.
-
-        Raises:
-            RunDirectoryError: A file cannot be written.
-
-        """
+        """Cut off a last line that its writer did not finish, in files that are appended to."""
         for name in names:
             path = self.path / name
             if not os.path.lexists(path):
@@ -221,7 +195,7 @@ class RunDirectory:
                 )
 
     def check_identity(self, identity: JSONObject) -> None:
-        """Compare with the run that is there already.
+        """Compare with the run that the directory holds.
 
         Raises:
             RunMismatchError: It was made with other settings; the message names them.
@@ -230,7 +204,7 @@ class RunDirectory:
         """
         manifest = read_manifest(self.path)
         if manifest is None:
-            if not all(map(_is_left_behind, self.path.iterdir())):
+            if not all(any(map(file.match, _LEFT_BEHIND)) for file in self.path.iterdir()):
                 raise UsageError(f"{self.path}: is not empty and holds no run; give another --out")
             return
         # As they would be read back: a tuple here equals the list there. Neither has a key in use,
@@ -247,21 +221,11 @@ class RunDirectory:
             )
 
     def done(self) -> DoneTasks:
-        """Read which attempts are scored, by environment and task id.
-
-        Raises:
-            RunFileError: A line is damaged, or an attempt is there twice.
-
-        """
+        """Read which attempts are scored, by environment and task id; see `read_done`."""
         return read_done(self.path / ROLLOUTS)
 
     def pending(self, done: Mapping[tuple[str, str], Done]) -> dict[AttemptKey, Waiting]:
-        """Find the finished conversations that wait for their score.
-
-        Raises:
-            RunFileError: A line is damaged.
-
-        """
+        """Find the finished conversations that wait for their score."""
         path = self.path / GENERATIONS
         if not path.is_file():
             return {}
@@ -269,7 +233,7 @@ class RunDirectory:
         decoder = msgspec.json.Decoder(Rollout)
         end = 0
         with path.open("rb") as file, read_errors(path):
-            for _, rollout in structs_of(lines_of(file, path), path, decoder):
+            for _, rollout in lines_with_structs(path, decoder, lines_of(file, path)):
                 start, end = end, file.tell()
                 scored = done.get((rollout.env, rollout.task_id))
                 if scored is None or not scored.has(rollout.attempt):
@@ -279,12 +243,7 @@ class RunDirectory:
         return waiting
 
     def conversation(self, waiting: Waiting) -> Rollout:
-        """Read a conversation that waits for its score.
-
-        Raises:
-            RunFileError: It does not stand there any more.
-
-        """
+        """Read a conversation that waits for its score; RunFileError where the file changed."""
         try:
             if self._conversations is None:
                 # Stays open, since connections may take what descriptors there are.
@@ -299,9 +258,9 @@ class RunDirectory:
             ) from error
 
     def scored_members(self, done: Mapping[tuple[str, str], Done]) -> tuple[Rollout, ...]:
-        """Read the conversations that are scored already, while others of their group are not.
+        """Read the scored conversations of groups that are not all scored.
 
-        A process that dies while it writes the scores of a group leaves such.
+        A process that died while it wrote the scores of a group leaves these.
         """
         tasks = {task for task, scored in done.items() if scored.is_torn}
         if not tasks:
@@ -309,36 +268,23 @@ class RunDirectory:
         lines = read_structs(self.path / ROLLOUTS, msgspec.json.Decoder(Rollout))
         return tuple(line.unscored() for line in lines if (line.env, line.task_id) in tasks)
 
-    def append_rollout(self, rollout: Rollout) -> None:
-        """Append a scored rollout.
-
-        Raises:
-            EpisodeError: It is longer than any line that is read.
-            RunDirectoryError: It cannot be written.
-
-        """
-        self.append_rollout_line(msgspec.json.encode(rollout))
-
-    def append_rollout_line(self, line: bytes) -> None:
-        """Append a scored rollout that is encoded already."""
+    def append_rollout(self, rollout: Rollout | bytes) -> None:
+        """Append a scored rollout, or its line; EpisodeError where it is too long to be read."""
+        line = rollout if isinstance(rollout, bytes) else msgspec.json.encode(rollout)
         if len(line) > MAX_LINE_BYTES:
             raise EpisodeError(f"the record {TOO_LONG}")
         self._rollouts.append(line)
 
-    def append_generation(self, rollout: Rollout) -> None:
-        """Append a finished conversation before a verifier starts that may take long."""
-        self.append_generation_line(msgspec.json.encode(rollout))
-
-    def append_generation_line(self, line: bytes) -> None:
-        """Append a finished conversation that is encoded already."""
+    def append_generation(self, rollout: Rollout | bytes) -> None:
+        """Append a finished conversation that waits for its score, or its line."""
+        line = rollout if isinstance(rollout, bytes) else msgspec.json.encode(rollout)
         if len(line) <= MAX_LINE_BYTES:  # else its score could not be written either
             self._generations.append(line)
 
     def append_failure(self, failure: Failure) -> Failure:
-        """Append an attempt that could not be scored; return it as it is there.
+        """Append an attempt that could not be scored, without secrets; return what was written.
 
-        Secrets of environment variables are taken out of the error; a conversation that is too
-        long is left out.
+        A conversation that is too long is left out.
         """
         told = msgspec.json.encode(failure.error)
         clean = self._errors.line(told)
@@ -354,22 +300,12 @@ class RunDirectory:
         return failure
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write run.json by rename, after all that was appended is on the disk.
-
-        Raises:
-            RunDirectoryError: It, or what was appended before, cannot be brought to the disk.
-
-        """
+        """Write run.json by rename, after all that was appended is on the disk."""
         self.sync()
         self._write(MANIFEST, msgspec.json.encode(manifest))
 
     def write_metrics(self, metrics: bytes) -> None:
-        """Write metrics.json by rename.
-
-        Raises:
-            RunDirectoryError: It cannot be written.
-
-        """
+        """Write metrics.json by rename."""
         self._write(METRICS, metrics)
 
     def _write(self, name: str, data: bytes) -> None:
@@ -377,8 +313,128 @@ class RunDirectory:
         replace_file(self._place / name, readable + b"\n", shown=self.path / name)
 
 
-def _is_left_behind(path: Path) -> bool:
-    return any(path.match(pattern) for pattern in _LEFT_BEHIND)
+class Suspects(NamedTuple):
+    """What may have ended the process of a run."""
+
+    keys: frozenset[AttemptKey] = frozenset()
+    """Attempts that were in flight when the process died, and have no outcome since."""
+    proved: AttemptKey | None = None
+    """The suspect that was in flight alone when the process died again; it is none of the keys."""
+
+
+class _Header(msgspec.Struct):
+    """The first line of the file."""
+
+    num_failure_bytes: int
+    """The size of failures.jsonl when this process began."""
+    suspects: list[AttemptKey]
+    """Of earlier deaths."""
+
+
+class _BegunLine(msgspec.Struct, omit_defaults=True):
+    """An attempt that began, or, without a key, the start of the part that plays one at a time."""
+
+    key: AttemptKey | None = None
+
+
+_HEADER, _LINE = msgspec.json.Decoder(_Header), msgspec.json.Decoder(_BegunLine)
+_KEY = msgspec.json.Decoder(AttemptKey)
+
+
+class BegunFile:
+    """Notes each attempt of a run as it begins.
+
+    One write and no sync: only the death of the process matters, not that of the machine.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / BEGUN
+        self._place = folder.absolute() / BEGUN
+        self._failures = folder.absolute() / FAILURES
+        self._descriptor: int | None = None
+
+    def open(self, suspects: Collection[AttemptKey]) -> None:
+        """Begin the file for this process of the run."""
+        size = self._failures.stat().st_size if self._failures.exists() else 0
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+            self._descriptor = open_file(self._place, flags)
+        except OSError as error:
+            raise write_error(self._path, error) from error
+        self._write(_Header(size, sorted(suspects)))
+
+    def add(self, key: AttemptKey) -> None:
+        """Note an attempt that begins, if the file is open."""
+        self._write(_BegunLine(key))
+
+    def begin_alone(self) -> None:
+        """Note that attempts are played one at a time from now on, if the file is open."""
+        self._write(_BegunLine())
+
+    def _write(self, line: _Header | _BegunLine) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            os.write(self._descriptor, msgspec.json.encode(line) + b"\n")
+        except OSError as error:
+            raise write_error(self._path, error) from error
+
+    def remove(self) -> None:
+        """Delete the file and the last stack."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        for path in (self._place, self._place.with_name(STACK_FILE)):
+            with suppress(OSError):  # left behind, it means nothing to another command
+                path.unlink()
+
+    def suspects(self, done: Mapping[tuple[str, str], Done]) -> Suspects:
+        """Read what was in flight when the process that wrote the file died."""
+        try:
+            lines = self._place.read_bytes().split(b"\n")[:-1]  # the last one may be torn
+            header = _HEADER.decode(lines[0])
+        except (OSError, IndexError, *JSON_ERRORS):
+            return Suspects()
+        failed = set(self._failed_since(header.num_failure_bytes))
+
+        def is_open(key: AttemptKey) -> bool:
+            scored = done.get((key.env, key.task_id))
+            return key not in failed and not (scored is not None and scored.has(key.attempt))
+
+        before = {key for key in header.suspects if is_open(key)}
+        found: set[AttemptKey] = set()
+        is_alone = False
+        last: AttemptKey | None = None
+        for data in lines[1:]:
+            try:
+                key = _LINE.decode(data).key
+            except JSON_ERRORS:
+                continue
+            if key is None:
+                is_alone = True
+            elif is_open(key):
+                # Played one at a time, all but the last one only wait for others of their group.
+                last = key if is_alone else None
+                if not is_alone:
+                    found.add(key)
+        proved = last if last in before else None
+        if last is not None:
+            found.add(last)
+        return Suspects(frozenset(before | found) - {proved}, proved)
+
+    def _failed_since(self, num_bytes: int) -> Iterator[AttemptKey]:
+        try:
+            with self._failures.open("rb") as file:
+                file.seek(num_bytes)
+                for line in file:
+                    with suppress(*JSON_ERRORS):  # torn, or told of by whoever reads all of it
+                        yield _KEY.decode(line)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{self._path.with_name(FAILURES)}: {error.strerror}"
+            ) from error
 
 
 UNFINISHED = ".unfinished"
@@ -389,12 +445,7 @@ _FILES = (GENERATIONS, FAILURES, METRICS, ROLLOUTS, VERDICTS, MANIFEST)
 
 
 def check_unused(path: Path) -> None:
-    """Refuse what is there already, unless it is empty or was left before the run was whole.
-
-    Raises:
-        UsageError: It holds something else.
-
-    """
+    """Raise UsageError for a path that exists, unless it is empty or holds an unfinished run."""
     left = path / UNFINISHED
     if left.is_dir() and not left.is_symlink() and not (path / MANIFEST).exists():
         return
@@ -409,46 +460,37 @@ def new_run_directory(
     """Open a run to be written; its files appear in `path` only once the block has ended well.
 
     What an earlier try left is overwritten, except for the answers of judges, which cost money.
-
-    Args:
-        path: The directory.
-        scrubber: Takes the keys in use out of all that is written.
-        keeps_unfinished: Keep what was written where the block fails.
-
-    Raises:
-        RunDirectoryError: The directory cannot be written, or another process writes it.
-
+    With `keeps_unfinished`, what was written stays where the block fails.
     """
-    is_new = not path.exists()
+    is_new, folder = not path.exists(), path / UNFINISHED
     lock = RunLock(path)
     lock.take()
     try:
+        directory = RunDirectory(folder, scrubber)
         try:
-            with _unfinished(path / UNFINISHED, scrubber, keeps_unfinished) as directory:
+            with closing(directory):
+                directory.lock()
+                _clear(folder, _FILES if not keeps_unfinished else set(_FILES) - {VERDICTS})
+                directory.mend((VERDICTS,))
                 yield directory
         except BaseException:
             if not keeps_unfinished:
-                shutil.rmtree(path / UNFINISHED, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
             raise
-        _show(path / UNFINISHED, path)
+        try:
+            for name in _FILES:
+                (path / name).unlink(missing_ok=True)  # of a try that ended in the middle of this
+                with suppress(FileNotFoundError):
+                    (folder / name).rename(path / name)
+            shutil.rmtree(folder, ignore_errors=True)
+            sync_folder(path)
+        except OSError as error:
+            raise write_error(path, error) from error
     finally:
         lock.free()
         if is_new:
             with suppress(OSError):  # something is in it
                 path.rmdir()
-
-
-@contextmanager
-def _unfinished(folder: Path, scrubber: Scrubber, keeps_verdicts: bool) -> Iterator[RunDirectory]:
-    """Open the folder where the run is written, without what an earlier try left."""
-    directory = RunDirectory(folder, scrubber)
-    directory.lock()
-    try:
-        _clear(folder, [name for name in _FILES if name != VERDICTS or not keeps_verdicts])
-        directory.mend((VERDICTS,))
-        yield directory
-    finally:
-        directory.close()
 
 
 def _clear(folder: Path, names: Iterable[str]) -> None:
@@ -457,16 +499,3 @@ def _clear(folder: Path, names: Iterable[str]) -> None:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise write_error(folder, error) from error
-
-
-def _show(folder: Path, path: Path) -> None:
-    """Move the files of a run to where they belong."""
-    try:
-        for name in _FILES:
-            (path / name).unlink(missing_ok=True)  # of a try that ended in the middle of this
-            with suppress(FileNotFoundError):
-                (folder / name).rename(path / name)
-        shutil.rmtree(folder, ignore_errors=True)
-        sync_folder(path)
-    except OSError as error:
-        raise write_error(path, error) from error

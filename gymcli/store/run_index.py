@@ -6,10 +6,9 @@ attempt is a row; its record is read from its line when somebody looks at it.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, overload
 
 import msgspec
 
@@ -30,7 +29,6 @@ from gymcli.store.record_reader import (
     LazyText,
     LineFields,
     Place,
-    PlacedLine,
     RecordReader,
     text_of_messages,
 )
@@ -115,17 +113,10 @@ class Refreshed(NamedTuple):
 
 
 class RunIndex:
-    """The attempts of a run, each a row; for one thread at a time. Close it in the end.
+    """The attempts of a run, each a row; for one thread at a time.
 
-    Args:
-        path: A run directory, or a rollout file of ours or of NeMo Gym.
-        env: The environment of lines that name none.
-        facts_of: Is asked once of each environment that no manifest describes; without it nothing
-            is known of these.
-
-    Raises:
-        UsageError: There is no such run, it is compressed, or a line of it is wrong.
-
+    `path` is a run directory or an uncompressed rollout file of ours or of NeMo Gym, `env` the
+    environment of lines that name none. `facts_of` is called for environments without a manifest.
     """
 
     def __init__(
@@ -153,35 +144,30 @@ class RunIndex:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The rows, made when they are asked for."""
+        """The rows, each made when it is read."""
         return _Rows(range(len(self._contents.table)), self._row)
 
     @property
-    def environments(self) -> list[str]:
-        """The environments of the rows."""
-        return list(self._contents.table.tasks)
-
-    @property
     def names(self) -> list[str]:
-        """The names of a filter that are known: those of all rows, then named numbers."""
+        """The names that a filter knows: those of all rows, then named numbers."""
         return [*ROW_NAMES, "text", *self.named_numbers]
 
     @property
     def named_numbers(self) -> list[str]:
-        """The named numbers that are in memory, as `components.NAME` and `metrics.NAME`."""
+        """The numbers in memory, as `components.NAME` and `metrics.NAME`."""
         return list(self._contents.table.named)
 
     @property
     def has_more_names(self) -> bool:
-        """Whether there are other named numbers, which are looked up in the file."""
+        """Whether other named numbers are only in the file."""
         return self._contents.table.has_more_names
 
     def refresh(self) -> Refreshed:
         """Add what was written since.
 
         Raises:
-            UsageError: The run is gone, or a line is wrong. The lines before it are added; of a
-                file that was replaced none, and the rows stay what they were.
+            UsageError: The run is gone, or a line is wrong. The lines before it are added; where a
+                file was replaced, the rows stay as they were.
 
         """
         files = self._contents.files
@@ -207,13 +193,14 @@ class RunIndex:
             reading = RolloutReading(str(file.path), self._env)
             for line in file.new_lines():
                 entry = read_entry(line, reading)
-                row = self._add(contents, entry, number, line, f"{file.path}:{line.number}")
+                place = (number, line.offset, len(line.data))
+                row = self._add(contents, entry, place, f"{file.path}:{line.number}")
                 if row is not None and row < num_before:
                     changed.add(row)
         return Refreshed(len(contents.table) - num_before, len(changed))
 
     def _add(
-        self, contents: _Contents, entry: Entry, file: int, line: PlacedLine, place: str
+        self, contents: _Contents, entry: Entry, place: tuple[int, int, int], shown: str
     ) -> int | None:
         """Add a line; None where what is known of its attempt replaces what it says."""
         entry.env, facts = self._environment(contents, entry.env)
@@ -223,7 +210,7 @@ class RunIndex:
             before, now = table.status(row), entry.status
             if before == now == "scored":
                 raise RunFileError(
-                    f"{place}: attempt {entry.attempt} of task {entry.task_id} ({entry.env}) "
+                    f"{shown}: attempt {entry.attempt} of task {entry.task_id} ({entry.env}) "
                     "is there twice; delete one of the lines"
                 )
             if before == "waiting" and entry.error and entry.error.phase in ("verify", "role"):
@@ -234,10 +221,9 @@ class RunIndex:
         threshold, passed = facts.success_threshold, None
         if threshold is not None and entry.reward is not None and entry.error is None:
             passed = entry.reward >= threshold
-        return table.put(row, entry, passed, (file, line.offset, len(line.data)))
+        return table.put(row, entry, passed, place)
 
     def _environment(self, contents: _Contents, name: str) -> tuple[str, EnvironmentFacts]:
-        """Return the name here of an environment that a line names, and what is known of it."""
         if name not in contents.environments:
             recorded = {} if contents.manifest is None else contents.manifest.environments
             found = (name, EnvironmentFacts())
@@ -250,25 +236,21 @@ class RunIndex:
         return contents.environments[name]
 
     def facts(self, env: str) -> EnvironmentFacts:
-        """Return what is known of an environment besides its lines."""
+        """Return what the manifest or the environment itself says of an environment."""
         known = self._contents.environments.values()
         return next((facts for name, facts in known if name == env), EnvironmentFacts())
 
     def is_ours(self, row: Row) -> bool:
         """Return whether gymcli wrote the line of a row, not NeMo Gym."""
-        return bool(self._contents.table.places()[row.number]["is_ours"])
+        return self._contents.place(row.number)[1]
 
     def find(self, env: str, task_id: str, attempt: int) -> Row | None:
         """Return the row of an attempt; None where it is not on record."""
         row = self._contents.table.find(env, task_id, attempt)
         return None if row is None else self._row(row)
 
-    def attempts(self, row: Row) -> list[int]:
-        """Return the rows of all attempts of a row's task, in the order of the attempts."""
-        return self.attempts_of(row.env, row.task_id)
-
     def attempts_of(self, env: str, task_id: str) -> list[int]:
-        """Return the rows of all attempts of a task, in their order; none where it is not there."""
+        """Return the rows of all attempts of a task, in the order of the attempts."""
         return self._contents.table.rows_of(env, task_id)
 
     def values(self, name: str) -> Sequence[object]:
@@ -276,22 +258,11 @@ class RunIndex:
         return self._contents.table.column(name)
 
     def read(self, row: Row) -> Rollout | Failure:
-        """Read the record of a row: a rollout, without a reward where it waits, or a failure.
-
-        Raises:
-            RunFileError: Its line was changed meanwhile.
-            UsageError: The file cannot be read.
-
-        """
+        """Read the record of a row: a rollout, without a reward where it waits, or a failure."""
         return self.decoded(row, self.line(row))
 
     def decoded(self, row: Row, line: bytes) -> Rollout | Failure:
-        """Return the record of a row from its line, out of which secrets may have been taken.
-
-        Raises:
-            RunFileError: It is the line of something else.
-
-        """
+        """Return the record of a row from its line, out of which secrets may have been taken."""
         record = self._contents.reader.decoded(row.place, line)
         if (record.task_id, record.attempt) != (row.task_id, row.attempt):
             place = f"{row.place.file}: was changed, and another line is at byte {row.place.offset}"
@@ -299,26 +270,19 @@ class RunIndex:
         return record
 
     def line(self, row: Row) -> bytes:
-        """Return the line of a row as it is on disk, without its newline.
-
-        Raises:
-            RunFileError: It is no longer there.
-            UsageError: The file cannot be read.
-
-        """
+        """Return the line of a row as it is on disk; RunFileError where it was changed."""
         return self._contents.reader.line(row.place)
 
     def select(self, filter: Filter | None = None, *, sort: str = "") -> list[int]:  # noqa: A002  # the word for it
-        """Return the rows that a filter holds of, in the order of a name.
+        """Return the rows that match a filter, in the order of a name.
 
         Args:
             filter: Which rows; None: all.
             sort: A name of `names`, with `-` before it for the largest first; rows that lack it
-                come last. Without one they stay as they are.
+                come last. Empty: the order of the run.
 
         Raises:
-            FilterError: There is no such name, or values do not fit.
-            UsageError: A line cannot be read.
+            FilterError: A name is unknown, or values do not fit.
 
         """
         names = _RowNames(self._contents)
@@ -334,24 +298,18 @@ class RunIndex:
         if name not in self.names or name == "text":
             listed = ", ".join(name for name in self.names if name != "text")
             raise FilterError(f'rows cannot be sorted by "{name}"; there are {listed}')
-        known, lacking = [], []
+        values: dict[int, Any] = {}
         for row in found:
             names.row = row
-            value = names[name]
-            if value is None:
-                lacking.append(row)
-            else:
-                known.append((value, row))
-        known.sort(key=operator.itemgetter(0), reverse=is_descending)
-        return [row for _, row in known] + lacking
-
-    def _place(self, row: int) -> Place:
-        file, offset, size, _ = self._contents.table.places()[row].item()
-        return Place(str(self._contents.files[file].path), offset, size)
+            values[row] = names[name]
+        known = [row for row in found if values[row] is not None]
+        known.sort(key=values.__getitem__, reverse=is_descending)
+        return known + [row for row in found if values[row] is None]
 
     def _row(self, number: int) -> Row:
+        place, _ = self._contents.place(number)
         values = self._contents.table.row_values(number)
-        return msgspec.convert({**values, "number": number, "place": self._place(number)}, Row)
+        return msgspec.convert({**values, "number": number, "place": place}, Row)
 
 
 class _Contents(NamedTuple):
@@ -363,6 +321,11 @@ class _Contents(NamedTuple):
     table: AttemptTable
     environments: dict[str, tuple[str, EnvironmentFacts]]
     """By the names on the lines, the names here and what is known."""
+
+    def place(self, row: int) -> tuple[Place, bool]:
+        """Return where the line of a row is, and whether gymcli wrote it."""
+        file, offset, size, is_ours = self.table.place(row)
+        return Place(str(self.files[file].path), offset, size), bool(is_ours)
 
 
 class _Rows(Sequence[Row]):
@@ -403,18 +366,15 @@ def _files(path: Path, manifest: Manifest | None) -> list[Path]:
 
 
 class _RowNames(Mapping[str, object]):
-    """The values of one row by the names of a filter: set `row`, then ask.
+    """The values of one row, of number `row`, by the names of a filter.
 
-    Columns are decoded when they are first asked for; what is not in memory is read from the
-    line of the row.
+    Columns are decoded at their first use; what is not in memory is read from the row's line.
     """
 
     def __init__(self, contents: _Contents) -> None:
         self.row = 0
+        self._contents = contents
         self._table = contents.table
-        self._reader = contents.reader
-        self._files = [str(file.path) for file in contents.files]
-        self._places = contents.table.places()
         self._columns: dict[str, list[object]] = {}
         self._last_fields: tuple[int, LineFields | Rollout | Failure] | None = None
 
@@ -441,12 +401,6 @@ class _RowNames(Mapping[str, object]):
         return len(ROW_NAMES) + 1 + len(self._table.named)
 
     def match(self, wanted: Filter, row: int) -> bool:
-        """Return whether a filter holds of a row.
-
-        Raises:
-            FilterError: The values of the row do not fit; the message names it.
-
-        """
         self.row = row
         try:
             return wanted.matches(self)
@@ -456,14 +410,13 @@ class _RowNames(Mapping[str, object]):
 
     def _fields(self) -> LineFields | Rollout | Failure:
         if self._last_fields is None or self._last_fields[0] != self.row:
-            file, offset, size, _ = self._places[self.row].item()
-            place = Place(self._files[file], offset, size)
-            self._last_fields = (self.row, self._reader.fields(place))
+            place, _ = self._contents.place(self.row)
+            self._last_fields = (self.row, self._contents.reader.fields(place))
         return self._last_fields[1]
 
     def _text(self) -> LazyText:
-        file, offset, size, is_ours = self._places[self.row].item()
-        reader, place = self._reader, Place(self._files[file], offset, size)
+        reader = self._contents.reader
+        place, is_ours = self._contents.place(self.row)
         line = reader.line(place) if is_ours else b""
         return LazyText(line, lambda: text_of_messages(reader.messages(place)))
 

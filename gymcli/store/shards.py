@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ _MAX_SHARDS = 100_000
 
 
 class Shard(NamedTuple):
-    """One part of a set of tasks, of which there are several of about equal size."""
+    """One of several parts of a set of tasks, of about equal size."""
 
     number: int
     """Counted from 1."""
@@ -21,17 +22,11 @@ class Shard(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read `I/N`.
-
-        Raises:
-            ValueError: It is none, or there is no such part.
-
-        """
-        number, slash, num_shards = text.partition("/")
-        parts = (number, num_shards)
-        if not (slash and all(part.isascii() and part.isdecimal() for part in parts)):
+        """Read `I/N`; ValueError where that is no shard."""
+        match = re.fullmatch("([0-9]+)/([0-9]+)", text)
+        if match is None:
             raise ValueError(f"{text!r} is not I/N, such as 1/4")
-        shard = cls(int(number), int(num_shards))
+        shard = cls(int(match[1]), int(match[2]))
         if not 1 <= shard.number <= shard.num_shards:
             raise ValueError(f"{text!r}: shards are counted from 1/N to N/N")
         if shard.num_shards > _MAX_SHARDS:
@@ -47,12 +42,7 @@ class Shard(NamedTuple):
 
 
 def check_same_shard(path: Path, there: str, here: str) -> None:
-    """Refuse to go on with a run of another shard; an empty text stands for all of the tasks.
-
-    Raises:
-        RunMismatchError: It is one.
-
-    """
+    """Raise RunMismatchError where a run is of another shard; an empty text means all tasks."""
     if there == here:
         return
     held = f"shard {there}" if there else "a run of all shards"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 __all__ = ["STACK_FILE", "Death", "Supervised", "Tag"]
 
 STACK_FILE = "blocked.stack"
-"""In the run directory: where `faulthandler` writes the stack of a process that it ends."""
+"""The file in the run directory where `faulthandler` writes the stack of a blocked process."""
 
 _SUPERVISOR_IS_GONE = 137
 
@@ -50,9 +50,9 @@ class Supervised(NamedTuple):
     signals: frozenset[signal.Signals]
     """Blocked until the run handles them."""
     death: Death | None = None
-    """How the process before this one died, where its attempts are suspects."""
+    """How the previous process died, where its attempts are suspects."""
     directory: str | None = None
-    """The run directory that the process before this one wrote."""
+    """The run directory of the previous process."""
 
     def tell(self, tag: str, value: str = "") -> None:
         """Write a line to the supervisor; the value may hold any characters."""

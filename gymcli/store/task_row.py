@@ -6,14 +6,14 @@ import string
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import yaml
 
 from gymcli.errors import UsageError
 from gymcli.nemo_gym.responses_items import IGNORED_PARAMS, tools_from_responses
-from gymcli.nemo_gym.rows import environment_name, own_task_id, read_prompt
+from gymcli.nemo_gym.rows import agent_name, own_task_id, read_prompt
 from gymcli.types import JSON, JSONObject, Message, TaskRow, digest
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "is_nemo_row",
     "listed",
     "read_yaml",
-    "row_fields",
     "row_prompt",
     "task_row",
     "without_stamps",
@@ -38,54 +37,52 @@ _PROMPT_FIELDS = _CONTROL_FIELDS | {"prompt", "tools"}
 
 
 class RowPrompt(NamedTuple):
-    """What a row's prompt says."""
+    """What a row's prompt says, and the rest of the row."""
 
     messages: list[Message]
-    """None of a raw row."""
+    """Empty for a raw row."""
     tools: list[JSONObject] | None
     params: JSONObject
     ignored: list[str]
     """Parameters that a row may not set, left out."""
-    consumed: frozenset[str]
-    """Fields of a row of this shape that are its prompt, or that the runner reads."""
+    fields: JSONObject
+    """What neither the prompt nor the runner reads."""
 
 
 def row_prompt(row: JSONObject) -> RowPrompt:
-    """Read the prompt from where the row's shape has it.
-
-    Raises:
-        ValueError: Something has the wrong shape; the text names it.
-
-    """
+    """Read the prompt of a row; ValueError names what has the wrong shape."""
+    messages: list[Message] = []
+    tools: list[JSONObject] | None = None
+    params: JSONObject = {}
+    ignored: list[str] = []
+    consumed = _CONTROL_FIELDS
     if row.get("responses_create_params") is not None:
-        prompt = read_prompt(row["responses_create_params"])
-        return RowPrompt(*prompt, _CONTROL_FIELDS)
-    if row.get("messages") is not None:
-        messages = _chat_messages(row["messages"], "messages")
-        return RowPrompt(messages, _tools(row), {}, [], _MESSAGES_FIELDS)
-    text = row.get("prompt")
-    if text is None or text == "":
-        return RowPrompt([], None, {}, [], _CONTROL_FIELDS)
-    if isinstance(text, str):
-        messages = [Message(role="user", content=text)]
-    elif isinstance(text, list):
-        messages = _chat_messages(text, "prompt")
+        messages, tools, params, ignored = read_prompt(row["responses_create_params"])
     else:
-        raise ValueError('"prompt" must be text, or a list of chat messages')
-    return RowPrompt(messages, _tools(row), {}, [], _PROMPT_FIELDS)
+        if row.get("messages") is not None:
+            messages, consumed = _chat_messages(row["messages"], "messages"), _MESSAGES_FIELDS
+        elif row.get("prompt") not in (None, ""):
+            prompt, consumed = row["prompt"], _PROMPT_FIELDS
+            if isinstance(prompt, str):
+                messages = [Message(role="user", content=prompt)]
+            elif isinstance(prompt, list):
+                messages = _chat_messages(prompt, "prompt")
+            else:
+                raise ValueError('"prompt" must be text, or a list of chat messages')
+        declared = row.get("tools")
+        if consumed is not _CONTROL_FIELDS and declared is not None:
+            if not isinstance(declared, list):
+                raise ValueError('"tools" must be a list of objects')
+            tools = tools_from_responses(declared)
+    fields = dict(row)
+    for name in consumed:
+        fields.pop(name, None)
+    return RowPrompt(messages, tools, params, ignored, fields)
 
 
 def _chat_messages(value: JSON, field: str) -> list[Message]:
     if not isinstance(value, list):
         raise ValueError(f'"{field}" must be a list of chat messages')
-    try:  # one by one costs a third of what msgspec takes to look `list[...]` up
-        return [msgspec.convert(_as_ours(item), Message) for item in value]
-    except msgspec.ValidationError:
-        return _all_converted(value, field)
-
-
-def _all_converted(value: list[JSON], field: str) -> list[Message]:
-    """Check messages at once: the error says which of them is wrong."""
     try:
         return msgspec.convert([_as_ours(item) for item in value], list[Message])
     except msgspec.ValidationError as error:
@@ -93,24 +90,13 @@ def _all_converted(value: list[JSON], field: str) -> list[Message]:
 
 
 def _as_ours(message: JSON) -> JSON:
-    """Leave out what is null, as tables fill rows up, and call reasoning by one name."""
+    """Leave out what is null, since tables fill rows up, and call reasoning by one name."""
     if not isinstance(message, dict):
-        return message
-    if "reasoning_content" not in message and None not in message.values():
         return message
     kept = {name: value for name, value in message.items() if value is not None}
     if "reasoning_content" in kept:
         kept.setdefault("reasoning", kept.pop("reasoning_content"))
     return kept
-
-
-def _tools(row: JSONObject) -> list[JSONObject] | None:
-    tools = row.get("tools")
-    if tools is None:
-        return None
-    if not isinstance(tools, list):
-        raise ValueError('"tools" must be a list of objects')
-    return tools_from_responses(tools)
 
 
 _MAX_NAMES = 20
@@ -120,8 +106,7 @@ _MAX_NAME_CHARACTERS = 80
 class PromptTemplate:
     """The `user` and optional `system` text of a YAML file, with `{name}` for a row's field.
 
-    Literal braces are doubled, as in `str.format`. What else that knows, attributes, indices and
-    formats, is refused: a row is data and not something to reach into.
+    Literal braces are doubled, as in `str.format`; attributes, indices and formats are refused.
     """
 
     def __init__(self, user: str, system: str | None = None) -> None:
@@ -131,12 +116,7 @@ class PromptTemplate:
 
     @classmethod
     def read(cls, path: Path) -> PromptTemplate:
-        """Read a template.
-
-        Raises:
-            UsageError: The file is missing, no YAML mapping, or has other keys than these two.
-
-        """
+        """Read a template; UsageError where the file or a text in it is wrong."""
         loaded = read_yaml(path)
         if not isinstance(loaded, dict) or not isinstance(loaded.get("user"), str):
             raise UsageError(f'{path}: a prompt file is a YAML mapping with the text "user"')
@@ -146,19 +126,14 @@ class PromptTemplate:
                 f'{path}: unknown key "{unknown[0]}"; a prompt file has "user" and "system"'
             )
         system = loaded.get("system")
-        if system is not None and not isinstance(system, str):
+        if not isinstance(system, str | None):
             raise UsageError(f'{path}: "system" must be text')
         template = cls(loaded["user"], system)
         template.check(path)
         return template
 
     def check(self, path: Path) -> None:
-        """Refuse a text that is no template, before any row is read.
-
-        Raises:
-            UsageError: A brace is not closed, or a field is more than a plain name.
-
-        """
+        """Raise UsageError where a brace is not closed, or a field is more than a plain name."""
         for text in (self.user, self.system or ""):
             try:
                 parts = list(string.Formatter().parse(text))
@@ -176,12 +151,7 @@ class PromptTemplate:
                     )
 
     def messages(self, fields: JSONObject) -> list[Message]:
-        """Fill the template with a row's fields.
-
-        Raises:
-            ValueError: The row lacks a field that the template names.
-
-        """
+        """Fill the template with a row's fields; ValueError where the row lacks one."""
         try:
             messages = [Message(role="user", content=self.user.format_map(fields))]
             if self.system is not None:
@@ -203,7 +173,7 @@ def listed(names: Collection[str]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in a mapping; YAML's own loaders keep the last."""
+    """Refuses a key that stands twice in a mapping, of which YAML's own loaders keep the last."""
 
     def compose_mapping_node(self, anchor: dict[object, yaml.Node]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -220,28 +190,13 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> object:
-    """Read a YAML file of plain values.
-
-    Raises:
-        UsageError: The file is missing or no YAML, or a key stands twice in a mapping.
-
-    """
+    """Read a YAML file of plain values; UsageError where it is none, or has a key twice."""
     try:
-        loader = _Loader(path.read_text(encoding="utf-8"))
-        loaded: object = loader.get_single_data()
+        return cast("object", _Loader(path.read_text(encoding="utf-8")).get_single_data())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
-    return loaded
-
-
-_STAMP = "_ng_"
-"""How the names of a collector's stamps begin, which are no content."""
-
-
-_NUM_HASH_DIGITS = 8
-"""Of the content, behind an id that other rows have, too."""
 
 
 class Hints(NamedTuple):
@@ -254,7 +209,7 @@ class Hints(NamedTuple):
 
 
 class TaskReading(NamedTuple):
-    """How rows are read: what the command line says beside the files."""
+    """How rows are read, as the command line says."""
 
     default_env: str | None = None
     default_envs: Mapping[Path, str] = {}
@@ -262,22 +217,19 @@ class TaskReading(NamedTuple):
     template: PromptTemplate | None = None
     id_field: str | None = None
     id_by_file: bool = False
-    """Put the file's name before every id, so that files may use the same ones.
-
-    Of files with the same name, the last folders come before it.
-    """
+    """Put the file's name, and folders where names repeat, before every id."""
     shared_ids: frozenset[tuple[str, str]] = frozenset()
-    """Environments and ids of different rows of NeMo Gym, which their content tells apart."""
+    """Environments and ids of different rows of NeMo Gym; their hashes make the ids unique."""
     canonical_env: Callable[[str], str] = str
     """Returns the name under which an environment is recorded; UsageError for an unknown one."""
     env_of_agent: Callable[[str, str | None], str] = lambda name, default: name
-    """Returns the same for the name of NeMo Gym's agent, or the default environment's."""
+    """The same for the name of a NeMo Gym agent, and the default environment."""
     hints: Hints = Hints()
     folder: Path | None = None
     """What relative names of files count from; None: the working directory."""
 
     def place(self, path: Path) -> Path:
-        """Return where a file is found: absolute only once the working directory is another."""
+        """Return the path of a file: absolute only after the working directory changed."""
         if self.folder is None or path.is_absolute() or self.folder == working_directory():
             return path
         return self.folder / path
@@ -294,19 +246,18 @@ def working_directory() -> Path | None:
 def task_row(
     row: JSONObject, reading: TaskReading, *, place: str, prefix: str
 ) -> tuple[TaskRow, list[str]]:
-    """Read one row; return the task, and the names of the parameters that were ignored.
+    """Read one row; return its task and the names of ignored parameters.
 
     Raises:
         ValueError: The row cannot be used; the text says which field and why.
-        UsageError: Its environment is not there.
+        UsageError: Its environment does not exist.
 
     """
     row = without_stamps(row)
-    messages, tools, params, ignored, consumed = row_prompt(row)
+    messages, tools, params, ignored, fields = row_prompt(row)
     if row.get("params") is not None:
         own_params, more_ignored = _own_params(row["params"])
         params, ignored = {**params, **own_params}, ignored + more_ignored
-    fields = row_fields(row, consumed)
     if reading.template is not None:
         if messages:
             raise ValueError(f"the row has a prompt of its own; {reading.hints.own_prompt}")
@@ -316,11 +267,28 @@ def task_row(
             'no prompt: expected "responses_create_params", "messages" or "prompt"; '
             f'{reading.hints.prompt}, or "messages": [] where the environment opens the talk'
         )
+    named = row.get("env")
+    if named is None and row.get("agent_ref") is not None:
+        env = reading.env_of_agent(agent_name(row["agent_ref"]), reading.default_env)
+    else:
+        named = reading.default_env if named is None else named
+        if named is None:
+            raise ValueError('no environment: the row names none ("env"), give --env NAME')
+        if not isinstance(named, str):
+            raise ValueError('"env" must be the name of an environment')
+        env = reading.canonical_env(named)
     content = digest(row)
-    env = _env_of(row, reading)
-    task_id = prefix + _task_id(row, reading.id_field, content)
+    own_id = own_task_id(row) if reading.id_field is None else row.get(reading.id_field)
+    if reading.id_field is not None and (type(own_id) not in (int, str) or own_id == ""):
+        raise ValueError(
+            f'"{reading.id_field}" must be a whole number or text that is not empty (--id-field)'
+        )
+    task_id = f"{prefix}{content if own_id is None else own_id}"
     if (env, task_id) in reading.shared_ids and is_nemo_row(row):
-        task_id = f"{task_id}-{content[:_NUM_HASH_DIGITS]}"
+        task_id = f"{task_id}-{content[:8]}"
+    max_turns = row.get("max_turns")
+    if max_turns is not None and (type(max_turns) is not int or max_turns < 1):
+        raise ValueError('"max_turns" must be a whole number above 0')
     task = TaskRow(
         id=task_id,
         env=env,
@@ -329,7 +297,7 @@ def task_row(
         tools=tools,
         params=params,
         fields=fields,
-        max_turns=_max_turns(row),
+        max_turns=max_turns,
         place=place,
     )
     return task, ignored
@@ -341,16 +309,11 @@ def is_nemo_row(row: JSONObject) -> bool:
 
 
 def without_stamps(row: JSONObject) -> JSONObject:
-    """Return what of a row is content: the row itself, where no collector has stamped it."""
+    """Return a row without a collector's stamps, which are no content."""
     for name in row:
-        if name.startswith(_STAMP):
-            return {n: value for n, value in row.items() if not n.startswith(_STAMP)}
+        if name.startswith("_ng_"):
+            return {n: value for n, value in row.items() if not n.startswith("_ng_")}
     return row
-
-
-def row_fields(row: JSONObject, consumed: frozenset[str]) -> JSONObject:
-    """Return the fields of a row without stamps that neither its prompt nor the runner uses."""
-    return {name: value for name, value in row.items() if name not in consumed}
 
 
 def _leaves_prompt(row: JSONObject) -> bool:
@@ -365,33 +328,3 @@ def _own_params(params: object) -> tuple[JSONObject, list[str]]:
     given = {name: value for name, value in params.items() if value is not None}
     kept = {name: value for name, value in given.items() if name not in IGNORED_PARAMS}
     return kept, [name for name in IGNORED_PARAMS if name in given]
-
-
-def _env_of(row: JSONObject, reading: TaskReading) -> str:
-    named = row.get("env")
-    if named is None:
-        agent = environment_name(row)
-        if agent is not None:
-            return reading.env_of_agent(agent, reading.default_env)
-        named = reading.default_env
-    if named is None:
-        raise ValueError('no environment: the row names none ("env"), give --env NAME')
-    if not isinstance(named, str):
-        raise ValueError('"env" must be the name of an environment')
-    return reading.canonical_env(named)
-
-
-def _task_id(row: JSONObject, id_field: str | None, content: str) -> str:
-    if id_field is None:
-        return own_task_id(row) or content
-    value = row.get(id_field)
-    if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-        return str(value)
-    raise ValueError(f'"{id_field}" must be a whole number or text that is not empty (--id-field)')
-
-
-def _max_turns(row: JSONObject) -> int | None:
-    value = row.get("max_turns")
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-        return value
-    raise ValueError('"max_turns" must be a whole number above 0')

@@ -1,8 +1,7 @@
 """Task rows in their four shapes, read as a stream.
 
 The shape of a row is `responses_create_params`, else `messages`, else `prompt`, else raw (fields
-only, for a prompt template). A wrong row is a `RowProblem` in its place, so that a caller can list
-all of them before anything is sent.
+only, for a prompt template). A wrong row becomes a `RowProblem`, so that all can be listed.
 """
 
 from __future__ import annotations
@@ -18,15 +17,8 @@ import msgspec
 
 from gymcli.errors import TasksError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
-from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks
-from gymcli.store.task_row import (
-    TaskReading,
-    is_nemo_row,
-    row_fields,
-    row_prompt,
-    task_row,
-    without_stamps,
-)
+from gymcli.store.lines import TOO_DEEP, decode_block, decoded_lines, iterate_blocks, iterate_lines
+from gymcli.store.task_row import TaskReading, is_nemo_row, row_prompt, task_row, without_stamps
 from gymcli.types import JSONObject, TaskRow, digest
 
 __all__ = [
@@ -44,7 +36,7 @@ _DECODER = msgspec.json.Decoder(JSONObject)
 T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 15
-"""What is decoded at once: as objects it takes ten times as much."""
+"""Decoded at once, into objects of ten times the size."""
 
 
 class RowProblem(NamedTuple):
@@ -59,16 +51,12 @@ class RowProblem(NamedTuple):
 
 
 class SharedIdsError(TasksError):
-    """Different rows of NeMo Gym have the same id.
-
-    Args:
-        ids: Their environments and ids.
-
-    """
+    """Different rows of NeMo Gym have the same id."""
 
     def __init__(self, ids: frozenset[tuple[str, str]]) -> None:
         super().__init__(f"different rows have the same id: {min(ids)[1]}")
         self.ids = ids
+        """Their environments and ids."""
 
 
 class IgnoredParameter(NamedTuple):
@@ -79,7 +67,7 @@ class IgnoredParameter(NamedTuple):
 
 
 class RowFields(NamedTuple):
-    """What rollouts of another program need of the row that they were made of."""
+    """What rollouts of another program need of their task's row."""
 
     id: str
     task_index: int
@@ -99,9 +87,8 @@ def read_tasks(
             reading found nothing wrong; None: the tasks are compared with each other.
 
     Raises:
-        UsageError: A file is missing or cannot be read.
-        SharedIdsError: After the last row, where rows are to be read again with `shared_ids`, so
-            that an id does not depend on which of them comes first.
+        SharedIdsError: After the last row, where rows must be read again with `shared_ids`: an id
+            must not depend on which of them comes first.
 
     """
     reader = TaskReader(copies)
@@ -110,61 +97,44 @@ def read_tasks(
         default_env = reading.default_envs.get(path, reading.default_env)
         own_reading = reading._replace(default_env=default_env)
         source, prefix = str(path), prefixes.get(path, "")
-        for number, row in _decoded_rows(reading.place(path)):
-            if isinstance(row, str):
-                yield RowProblem(f"{path}:{number}", row)
+        place = reading.place(path)
+        for block in iterate_blocks(place, size=_BLOCK_BYTES):
+            decoded = decode_block(block, _DECODER)
+            if decoded is None:
+                rows = decoded_lines(block.lines(place))
             else:
-                yield from reader.read(row, own_reading, source=source, line=number, prefix=prefix)
+                rows = enumerate(decoded, block.number)
+            for line, row in rows:
+                if isinstance(row, str):
+                    yield RowProblem(f"{path}:{line}", row)
+                else:
+                    yield from reader.read(
+                        row, own_reading, source=source, line=line, prefix=prefix
+                    )
     if reader.shared_ids:
         raise SharedIdsError(frozenset(reader.shared_ids))
 
 
 def with_shared_ids(work: Callable[[frozenset[tuple[str, str]]], T]) -> T:
-    """Call a function that reads tasks, and once more where rows of NeMo Gym share ids.
-
-    Args:
-        work: Takes the environments and ids that are shared: none at first.
-
-    """
+    """Call a function that reads tasks, and again with the ids that rows of NeMo Gym share."""
     try:
         return work(frozenset())
     except SharedIdsError as found:
         return work(found.ids)
 
 
-def _decoded_rows(path: Path) -> Iterator[tuple[int, JSONObject | str]]:
-    """Yield the object of each line with the line's number, or why it holds none.
-
-    As `decoded_lines` does, in a third of the time.
-
-    Raises:
-        UsageError: The file is missing or cannot be read.
-
-    """
-    for block in iterate_blocks(path, size=_BLOCK_BYTES):
-        rows = decode_block(block, _DECODER)
-        if rows is not None:
-            yield from enumerate(rows, block.number)
-        else:
-            yield from decoded_lines(block.lines(path))
-
-
 class TaskReader:
-    """Reads rows one by one, and tells copies of a task from other rows that have its id.
+    """Reads rows one by one, and tells copies of a task from other rows with its id.
 
-    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ... Telling them takes
-    about 150 bytes of memory a task, however long the task is.
-
-    Args:
-        copies: As of `read_tasks`.
-
+    Identical rows are one task, whose copies carry `first_attempt` 0, 1, 2, ... Telling them apart
+    takes about 150 bytes of memory a task, whatever its length. `copies` is that of `read_tasks`.
     """
 
     def __init__(self, copies: Mapping[int, int] | None = None) -> None:
         self._copies = copies
         self._num_tasks = 0
         self.shared_ids: set[tuple[str, str]] = set()
-        """Environments and ids that different rows of NeMo Gym were found to have."""
+        """Environments and ids of different rows of NeMo Gym."""
         self._numbers: dict[int, int] = {}
         """The number of each task, by a digest of its environment and id."""
         # Arrays and a shared text take a third of the memory of a tuple a task.
@@ -176,32 +146,21 @@ class TaskReader:
 
     def read(
         self, row: JSONObject, reading: TaskReading, *, source: str, line: int, prefix: str = ""
-    ) -> Sequence[TaskRow | RowProblem | IgnoredParameter]:
-        """Return what a row sets and may not, then its task, or what is wrong with it."""
+    ) -> list[TaskRow | RowProblem | IgnoredParameter]:
+        """Return the parameters that a row may not set, then its task, or what is wrong with it."""
         place = f"{source}:{line}"
         try:
             task, ignored = task_row(row, reading, place=place, prefix=prefix)
         except RecursionError:
-            return (RowProblem(place, TOO_DEEP),)
+            return [RowProblem(place, TOO_DEEP)]
         except (ValueError, UsageError) as error:
-            return (RowProblem(place, str(error)),)
-        found: TaskRow | RowProblem = task
-        first_place = None
-        if self._copies is None:
-            first_place = self._compare(task, source, line)
-        else:
+            return [RowProblem(place, str(error))]
+        found: list[TaskRow | RowProblem | IgnoredParameter]
+        found = [IgnoredParameter(place, name) for name in ignored] if ignored else []
+        if self._copies is not None:
             task.first_attempt = self._copies.get(self._num_tasks, 0)
             self._num_tasks += 1
-        if first_place is not None and reading.id_field is None and is_nemo_row(row):
-            self.shared_ids.add((task.env, task.id))
-        elif first_place is not None:
-            found = RowProblem(place, _same_id(task.id, first_place, reading))
-        if not ignored:
-            return (found,)
-        return (*(IgnoredParameter(place, name) for name in ignored), found)
-
-    def _compare(self, task: TaskRow, source: str, line: int) -> str | None:
-        """Set `first_attempt` of a copy; return where another row with the same id stands."""
+            return [*found, task]
         name = hashlib.blake2b(f"{task.env}\0{task.id}".encode(), digest_size=16).digest()
         number = self._numbers.setdefault(int.from_bytes(name), len(self._hashes))
         content = int(task.hash, 16)
@@ -209,12 +168,15 @@ class TaskReader:
             self._hashes.append(content)
             self._sources.append(source)
             self._lines.append(line)
-        elif self._hashes[number] != content:
-            return f"{self._sources[number]}:{self._lines[number]}"
-        else:
+        elif self._hashes[number] == content:
             self._num_copies[number] += 1
             task.first_attempt = self._num_copies[number]
-        return None
+        elif reading.id_field is None and is_nemo_row(row):
+            self.shared_ids.add((task.env, task.id))
+        else:
+            first_place = f"{self._sources[number]}:{self._lines[number]}"
+            return [*found, RowProblem(place, _same_id(task.id, first_place, reading))]
+        return [*found, task]
 
 
 def _prefixes(paths: Sequence[Path]) -> dict[Path, str]:
@@ -238,24 +200,20 @@ def _same_id(task_id: str, first_place: str, reading: TaskReading) -> str:
 
 
 def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
-    """Read the fields of task rows, which need no prompt; identical copies are left out.
+    """Read the fields of task rows, which need no prompt.
 
-    A copy that has an `_ng_task_index` of its own is not left out.
-
-    Raises:
-        UsageError: A file is missing or cannot be read.
-
+    Identical copies are left out, unless they have an `_ng_task_index`.
     """
     hashes: dict[str, str] = {}
     for path in paths:
-        for number, row in _decoded_rows(path):
+        for number, row in decoded_lines(iterate_lines(path)):
             place = f"{path}:{number}"
             if isinstance(row, str):
                 yield RowProblem(place, row)
                 continue
             try:
-                consumed = row_prompt(row).consumed
                 own = without_stamps(row)
+                fields = row_prompt(own).fields
                 content = digest(own)
             except RecursionError:
                 yield RowProblem(place, TOO_DEEP)
@@ -269,7 +227,7 @@ def read_row_fields(paths: Sequence[Path]) -> Iterator[RowFields | RowProblem]:
                 yield RowProblem(place, _same_id(task_id, "one of these files", TaskReading()))
                 continue
             index = row.get("_ng_task_index")
-            if isinstance(index, int) and not isinstance(index, bool):
-                yield RowFields(task_id, index, row_fields(own, consumed))
+            if type(index) is int:
+                yield RowFields(task_id, index, fields)
             elif not is_copy:
-                yield RowFields(task_id, position, row_fields(own, consumed))
+                yield RowFields(task_id, position, fields)

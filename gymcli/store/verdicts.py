@@ -1,4 +1,4 @@
-"""verdicts.jsonl: what judges answered, so that scoring again asks them nothing twice."""
+"""verdicts.jsonl: the answers of judges, so that scoring again asks nothing twice."""
 
 from __future__ import annotations
 
@@ -39,29 +39,17 @@ def verdict_key(
 
 
 def compact_answer(message: Message) -> Message:
-    """Return an answer as the verdicts hold it in memory.
-
-    It lacks what may be long and scores nothing: reasoning, items of the Responses API and log
-    probabilities stand in the file alone.
-    """
+    """Return an answer as it is held in memory: without what may be long and scores nothing."""
     return msgspec.structs.replace(
         message, reasoning=None, response_items=[], logprobs=None, extra={}
     )
 
 
 class Verdicts:
-    """The answers of one run's judges by key, in their kept form.
+    """The answers of one run's judges by key; neither failed calls nor empty answers.
 
-    Failed calls are never among them, nor are empty answers that are on record.
-
-    Args:
-        folder: The run directory, whose verdicts are read.
-        kept_in: Directories whose files new answers are appended to; `folder` unless said.
-        scrubber: Takes secrets out of what is appended.
-
-    Raises:
-        RunFileError: A line of the file is damaged.
-
+    Those of the run directory `folder` are read. New ones are appended, without secrets, to the
+    files of the directories `kept_in`: of `folder` by default.
     """
 
     def __init__(
@@ -72,15 +60,14 @@ class Verdicts:
         scrubber: Scrubber = NOTHING_SECRET,
     ) -> None:
         if kept_in is None:
-            kept_in = () if folder is None else (folder,)
+            kept_in = [] if folder is None else [folder]
         self.num_unkept = 0
-        """New answers that stand in no file."""
+        """New answers that are in no file."""
         self._answers: dict[str, Message] = {}
         self._files = [LineAppender(path / VERDICTS, scrubber) for path in kept_in]
         self._syncer = Syncer(self._sync)
         if folder is not None:
-            for line in _lines(folder):
-                self._answers[line.key] = compact_answer(line.message)
+            self._answers = {line.key: compact_answer(line.message) for line in _lines(folder)}
         for file in self._files:
             file.reserve()
 
@@ -93,16 +80,10 @@ class Verdicts:
         return self._answers.items()
 
     def add(self, key: str, message: Message, *, role: str, model: str) -> None:
-        """Record an answer, on disk before it is used.
-
-        Raises:
-            RunDirectoryError: The file cannot be written.
-
-        """
+        """Record an answer; it is on disk before it is used."""
         line = msgspec.json.encode(_VerdictLine(key=key, role=role, model=model, message=message))
         for file in self._files:
             file.append(line)
-        if self._files:
             self._syncer.start()
         self.num_unkept += not self._files
         self._answers[key] = compact_answer(message)
@@ -112,12 +93,7 @@ class Verdicts:
             file.sync()
 
     def close(self) -> None:
-        """Sync the files and close them.
-
-        Raises:
-            RunDirectoryError: They are not on the disk, and no call before said so.
-
-        """
+        """Sync the files and close them."""
         with ExitStack() as stack:
             for file in self._files:
                 stack.callback(file.close)
@@ -125,13 +101,7 @@ class Verdicts:
 
 
 def copy_verdicts(run: Path, out: Path, scrubber: Scrubber = NOTHING_SECRET) -> None:
-    """Copy the answers of a run that a new run lacks into the new one, without secrets.
-
-    Raises:
-        RunFileError: A line of the file is damaged.
-        RunDirectoryError: The new file cannot be written.
-
-    """
+    """Copy the answers of a run that a new run lacks into the new one, without secrets."""
     file = LineAppender(out / VERDICTS, scrubber)
     there = {line.key for line in _lines(out)}
     try:
@@ -151,42 +121,34 @@ def rescoring_verdicts(
 ) -> Iterator[Verdicts]:
     """Open the answers of a run that is rescored; new ones go into it and into `out`.
 
-    A run that another process writes, or that may only be read, is left alone; `warn` is told
-    where new answers are kept nowhere for that.
+    A run that another process writes, or that is read-only, is left alone; `warn` is called where
+    new answers are lost because of that.
 
     Args:
-        run: The run directory, which is held meanwhile; None for a bare file.
-        out: The directory of the new run, where one is written; it holds the answers of `run`.
-        warn: Takes what the user should know.
-        scrubber: Takes secrets out of what is appended.
-
-    Raises:
-        RunFileError: A line of the file is damaged.
+        run: The run directory, which is locked meanwhile; None for a bare file.
+        out: The directory of the new run, if any; it has the answers of `run` already.
+        warn: Called with a message for the user.
+        scrubber: Takes secrets out of new answers.
 
     """
     kept_in = [] if out is None else [out]
     reason = ""
-    held = None if run is None else RunDirectory(run)
-    try:
-        if held is not None:
-            reason = _taken(held, warn)
-            kept_in += [] if reason else [held.path]
+    with ExitStack() as stack:
+        if run is not None:
+            directory = RunDirectory(run)
+            stack.callback(directory.close)
+            reason = _taken(directory, warn)
+            kept_in += [] if reason else [run]
         verdicts = Verdicts(run if out is None else out, kept_in=kept_in, scrubber=scrubber)
         try:
             yield verdicts
         finally:
             if verdicts.num_unkept and reason:
                 warn(f"{verdicts.num_unkept} new answers of judges are not kept: {reason}")
-    finally:
-        if held is not None:
-            held.close()
 
 
 def _taken(directory: RunDirectory, warn: Callable[[str], None]) -> str:
-    """Lock a run for its verdicts, and cut off a line there that its writer did not finish.
-
-    Returns why that cannot be; an empty text where it can.
-    """
+    """Lock and mend a run for its verdicts; return why that fails, or an empty text."""
     if not os.access(directory.path, os.W_OK):
         return f"{directory.path}: cannot be written"
     try:

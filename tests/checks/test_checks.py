@@ -1,12 +1,10 @@
 """All checks of one environment, and the tasks that they are made on."""
 
-import asyncio
-
 import msgspec
 import pytest
 
 import gymcli
-from gymcli.checks.checks import CHECKS, check, check_async
+from gymcli.checks.checks import CHECKS, check
 from gymcli.errors import TasksError, UnknownNameError
 
 
@@ -31,11 +29,6 @@ def test_check_is_public_and_is_json():
     assert report.tasks.endswith("datasets/arithmetic/tasks.jsonl")
     again = msgspec.json.decode(msgspec.json.encode(report), type=type(report))
     assert again == report
-
-
-def test_check_in_a_loop_that_runs():
-    report = asyncio.run(check_async("tests.checks.broken:Good", limit=2))
-    assert report.failures == []
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_merge_of_what_an_earlier_one_left_begins_anew(ask):
 def test_merge_into_what_another_process_writes_leaves_it_alone(ask):
     collect_shards(ask, 2)
     with new_run_directory(Path("merged"), NOTHING_SECRET) as directory:
-        directory.append_rollout_line(b'{"of":"the other"}')
+        directory.append_rollout(b'{"of":"the other"}')
         done = gym("merge", "s1", "s2", "-o", "merged")
         assert done.exit_code == 4
         assert "merged: another process is writing this run" in done.stderr

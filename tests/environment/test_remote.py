@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
-from gymcli.environment.remote import checked_server_address as checked_address
 from gymcli.errors import EpisodeError, RunError, SetupError, UsageError, VerifierError
 from gymcli.rollout.episode import play
 from gymcli.types import Message, Rollout
@@ -389,16 +388,12 @@ def test_remote_environment_refuses_what_is_no_address(address):
         remote_environment("counter", address)
 
 
-def test_checked_address_ends_without_a_slash():
-    assert checked_address(" https://host/a/ ") == "https://host/a"
-
-
 @pytest.mark.parametrize(
     "address", ["http://user:secret@host", "http://host:secret", "http://host?key=secret", "secret"]
 )
-def test_checked_address_shows_no_secret(address):
+def test_remote_environment_shows_no_secret_of_an_address(address):
     with pytest.raises(UsageError, match="the address of a remote environment") as raised:
-        checked_address(address)
+        remote_environment("counter", address)
     assert "secret" not in str(raised.value)
 
 

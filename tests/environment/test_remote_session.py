@@ -1,27 +1,19 @@
-"""One conversation with a server: its cookies, its verdict, and what servers of gymcli add."""
+"""One conversation with a server: its cookies, and what servers of gymcli add."""
 
 import asyncio
 
 import aiohttp
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gymcli.environment.remote import remote_environment
-from gymcli.environment.remote_session import (
+from gymcli.environment.remote import (
     MAX_ANSWER_BYTES,
-    MAX_DETAILS,
-    OWN_KEY,
-    SEED_HEADER,
     ServerSession,
     _broken,
     _waited,
-    check_verdict,
-    own_fields,
-    score_of,
+    remote_environment,
 )
 from gymcli.errors import EpisodeError, SetupError, VerifierError
+from gymcli.nemo_gym.wire import OWN_KEY, SEED_HEADER
 from gymcli.types import Message
 from tests.environment.remote_playing import counter_row, failure, on_server, played, scored
 from tests.environment.remote_server import ResourcesServer
@@ -31,9 +23,7 @@ from tests.envs.episodes import says
 def asked(server, path="get_counter_value", payload=None, seconds=5.0):
     async def episode(server):
         async with ServerSession(server.base_url) as session:
-            return await session.post(
-                path, payload or {}, seconds=seconds, error_class=EpisodeError
-            )
+            return await session.ask(path, payload or {}, seconds=seconds, error_class=EpisodeError)
 
     return on_server(server, episode)
 
@@ -89,7 +79,7 @@ def test_post_ends_where_the_answer_does_not(said, stays, words):
             try:
                 async with ServerSession(f"http://{host}:{port}") as session:
                     seconds = 0.1 if stays else 60.0
-                    await session.post("verify", {}, seconds=seconds, error_class=EpisodeError)
+                    await session.ask("verify", {}, seconds=seconds, error_class=EpisodeError)
             finally:
                 leaving.set()
 
@@ -119,7 +109,7 @@ def test_cookies_of_other_servers_are_not_looked_into(value):
         async with ServerSession(server.base_url) as session:
             for num_answers in range(3):
                 server.other_cookie = f"{value}{num_answers}"
-                reply = await session.post("a", {}, seconds=5.0, error_class=EpisodeError)
+                reply = await session.ask("a", {}, seconds=5.0, error_class=EpisodeError)
                 session.is_open = True
                 assert reply.status == 404
             return session.has_cookies
@@ -132,77 +122,13 @@ def test_a_cookie_that_we_lose_is_noticed():
 
     async def episode(server):
         async with ServerSession(server.base_url) as session:
-            await session.post("seed_session", {}, seconds=5.0, error_class=EpisodeError)
+            await session.ask("seed_session", {}, seconds=5.0, error_class=EpisodeError)
             session.is_open = True
             session._client.cookie_jar.clear()
-            await session.post("get_counter_value", {}, seconds=5.0, error_class=EpisodeError)
+            await session.ask("get_counter_value", {}, seconds=5.0, error_class=EpisodeError)
 
     with pytest.raises(EpisodeError, match="another session than the one that was opened"):
         on_server(ResourcesServer(), episode)
-
-
-def test_own_fields_leaves_out_the_echo():
-    row = {"id": 1, "expected": 5, "reward": 1.0, "changed": 1}
-    answer = {
-        **row,
-        "responses_create_params": {"input": []},
-        "response": {"id": "r"},
-        "reward": 1.0,
-        "changed": 2,
-        "extracted_answer": None,
-        "judge": None,
-    }
-    found = own_fields(answer, row)
-    assert found == {"reward": 1.0, "changed": 2, "extracted_answer": None}
-
-
-def test_score_of_sorts_what_the_server_said():
-    score = score_of(
-        {
-            "reward": 2,
-            "reward_components": {"format": 1.0, "correct": True, "note": "x"},
-            "format": 1.0,
-            "library_reward": 0.5,
-            "is_equal": False,
-            "extracted_answer": "7",
-            "reason": "equal",
-            "judge": {"label": "A=B"},
-            "mask_sample": False,
-        }
-    )
-    assert score.reward == 2.0
-    assert score.components == {"format": 1.0, "correct": 1.0}
-    assert score.metrics == {"library_reward": 0.5, "is_equal": 0.0}
-    assert score.answer == "7"
-    assert score.details == {"reason": "equal", "judge": {"label": "A=B"}}
-
-
-def test_score_of_an_answer_that_is_no_text():
-    score = score_of({"reward": 1.0, "extracted_answer": [1, 2], "reward_components": 3})
-    assert score.answer is None
-    assert score.details == {"extracted_answer": [1, 2]}
-    assert score.components == {}
-
-
-def test_score_of_long_details_names_what_it_leaves_out():
-    score = score_of({"reward": 0.0, "a": "x" * MAX_DETAILS, "b": "short"})
-    assert score.details == {"b": "short", "left_out": ["a"]}
-
-
-@given(texts=st.dictionaries(st.text(max_size=5), st.text(max_size=6000), max_size=6))
-def test_score_of_has_details_of_a_bounded_size(texts):
-    details = score_of({**{f"_{name}": text for name, text in texts.items()}, "reward": 1}).details
-    assert sum(len(msgspec.json.encode(v)) for v in details.values()) <= MAX_DETAILS + 100
-
-
-def test_check_verdict_names_the_judge_that_failed():
-    answer = {"reward": 0.0, "_ng_failure_class": "judge_failed", "_ng_failure_judge_error": "x\ny"}
-    with pytest.raises(VerifierError, match=r"^POST /verify: .*judge_failed \(x y\)$"):
-        check_verdict(answer, "POST /verify")
-
-
-def test_check_verdict_takes_a_number():
-    check_verdict({"reward": 0, "mask_sample": False, "failure_kind": "slow"}, "POST /verify")
 
 
 SPEC = {

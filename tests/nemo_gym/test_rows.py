@@ -4,7 +4,7 @@ import pytest
 
 from gymcli.nemo_gym.rows import (
     Prompt,
-    environment_name,
+    agent_name,
     is_nemo_rollout,
     own_task_id,
     read_prompt,
@@ -61,12 +61,11 @@ def test_read_prompt_without_input_gives_no_messages(create):
     assert read_prompt(create) == Prompt([], None, {}, [])
 
 
-def test_environment_name_is_that_of_the_agent():
-    assert environment_name({"agent_ref": {"type": "x", "name": "quiz"}}) == "quiz"
-    assert environment_name({}) is None
+def test_agent_name():
+    assert agent_name({"type": "x", "name": "quiz"}) == "quiz"
     for wrong in ("quiz", [], {"name": 3}):
         with pytest.raises(ValueError, match='"agent_ref" must be an object with the text "name"'):
-            environment_name({"agent_ref": wrong})
+            agent_name(wrong)
 
 
 def test_is_nemo_rollout_tells_them_from_rows_and_from_ours():

@@ -3,7 +3,7 @@
 import pytest
 
 from gymcli.metrics.scored_lines import EnvironmentFacts, OwnMetrics
-from gymcli.serving.protocol import RequestRefusedError
+from gymcli.serving.protocol import HttpStatusError
 from gymcli.serving.service import aggregated
 
 FACTS = EnvironmentFacts(max_reward=1.0)
@@ -77,7 +77,7 @@ def test_aggregated_of_nothing_is_nothing():
     ],
 )
 def test_aggregated_refuses_what_is_no_list_of_attempts(rows, words):
-    with pytest.raises(RequestRefusedError, match=words):
+    with pytest.raises(HttpStatusError, match=words):
         aggregated(rows, env="e", facts=FACTS)
 
 

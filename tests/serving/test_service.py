@@ -282,7 +282,7 @@ def test_a_session_that_nobody_uses_ends():
         second = await client.ask("POST", "read", {})
         clock.now = 179.0
         third = await client.ask("POST", "read", {})
-        await server.service.expire()
+        await server.service._sessions.expire()
         return [status for status, _, _ in (first, second, third)], list(CLOSED), third[1]
 
     statuses, closed, text = on(server, talk)
@@ -497,7 +497,7 @@ def test_a_session_in_use_does_not_end():
         [session] = server.service._sessions._open.values()
         async with server.service._sessions.turn(session):
             clock.now = 100.0
-            await server.service.expire()
+            await server.service._sessions.expire()
             clock.now = 200.0
         clock.now = 259.0
         return await client.ask("POST", "read", {})

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from gymcli.store.begun import BegunFile, Suspects
 from gymcli.store.rollout_files import DoneTasks
+from gymcli.store.run_directory import BegunFile, Suspects
 from gymcli.types import AttemptKey, ErrorRecord, Failure
 
 

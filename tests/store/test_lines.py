@@ -20,7 +20,6 @@ from gymcli.store.lines import (
     iterate_blocks,
     iterate_lines,
     iterate_parts,
-    part_lines,
 )
 
 TEXT = b'{"a": 1}\n\n  \r\n{"b": 2}\r\n{"c": 3}'
@@ -213,22 +212,20 @@ def test_blocks_have_the_lines_of_the_file(folder, data, size):
     assert [line for _, lines in pairs for line in lines] == list(iterate_lines(path))
 
 
-@given(files, st.integers(1, 100), st.integers(0, 3))
-def test_parts_have_the_lines_of_the_file_after_the_first_ones(folder, data, size, num_first):
+@given(files, st.integers(1, 100))
+def test_parts_have_the_lines_of_the_file(folder, data, size):
     path = written(folder, data)
-    ends = [0, *(place + 1 for place in range(len(data)) if data[place : place + 1] == b"\n")]
-    num_first = min(num_first, len(ends) - 1)
 
-    parts = list(iterate_parts(path, start=ends[num_first], size=lambda _: size))
+    parts = list(iterate_parts(path, lambda _: size))
 
-    lines = [line for part in parts for line in part.lines()]
-    assert b"".join(lines) == data[ends[num_first] :]
-    assert all(line.find(b"\n") in (-1, len(line) - 1) for line in lines)
-    number, found = num_first, []
+    pieces = [data[part.start : part.end] for part in parts]
+    assert b"".join(pieces) == data
+    assert all(piece.endswith(b"\n") for piece in pieces[:-1])
+    number, found = 0, []
     for part in parts:
-        found += part_lines(part, number)
+        found += part.lines(number)
         number += part.num_lines()
-    assert found == [line for line in iterate_lines(path) if line.number > num_first]
+    assert found == list(iterate_lines(path))
 
 
 def test_blocks_of_a_compressed_file(tmp_path):

@@ -283,7 +283,7 @@ def test_read_structs_leaves_a_torn_last_line_out(tmp_path):
 
 def test_appended_lines_are_the_records(tmp_path):
     directory = run_with(tmp_path, rollout("a", reward=1.0))
-    directory.append_rollout_line(b'{"task_id":"b"}')
+    directory.append_rollout(b'{"task_id":"b"}')
     directory.close()
     lines = list(read_structs(tmp_path / ROLLOUTS, msgspec.json.Decoder(Rollout)))
     assert lines == [rollout("a", reward=1.0), Rollout(task_id="b")]
@@ -382,7 +382,7 @@ def names(path):
 def write(path, *, then=None, keeps_unfinished=True):
     check_unused(path)
     with new_run_directory(path, NOTHING_SECRET, keeps_unfinished=keeps_unfinished) as directory:
-        directory.append_rollout_line(LINE)
+        directory.append_rollout(LINE)
         if then is not None:
             then(directory)
         directory.write_manifest(Manifest())

@@ -91,13 +91,12 @@ def test_find_and_attempts_give_the_rows_of_a_task(tmp_path):
     with RunIndex(run) as index:
         found = index.find("quiz", "a", 0)
         assert found is not None
-        assert names(index, index.attempts(found)) == ["a/0", "a/2"]
+        assert names(index, index.attempts_of(found.env, found.task_id)) == ["a/0", "a/2"]
         assert names(index, index.attempts_of("quiz", "a")) == ["a/0", "a/2"]
         assert index.attempts_of("quiz", "z") == index.attempts_of("nobody", "a") == []
         assert index.find("quiz", "a", 1) is None
         assert index.find("quiz", "z", 0) is None
         assert index.find("nobody", "a", 0) is None
-        assert index.environments == ["quiz", "other"]
 
 
 def test_rows_can_be_sliced(tmp_path):

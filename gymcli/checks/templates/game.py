@@ -78,7 +78,7 @@ class NewEnvironment(Environment[Secret]):
 
 
 def user(text: str) -> Message:
-    """Give a message of the environment to the model."""
+    """Return a message of the environment to the model."""
     return Message(role="user", content=text)
 
 

@@ -54,7 +54,7 @@ class NewEnvironment(Environment[Number]):
 
     @classmethod
     def stand_ins(cls, task: Number) -> Mapping[str, Model]:
-        """Give a judge that compares the words themselves."""
+        """Return a judge that compares the words themselves."""
         return {"judge": StandIn(compare_words)}
 
     async def oracle(self, rollout: Rollout) -> Message:
@@ -88,7 +88,7 @@ def compare_words(messages: list[Message]) -> str:
 
 
 def between(text: str, name: str) -> str:
-    """Give what stands in an element: from the first opening to the last closing."""
+    """Return the content of an element: from the first opening to the last closing."""
     return text.partition(f"<{name}>")[2].rpartition(f"</{name}>")[0]
 
 

@@ -27,7 +27,7 @@ class NewEnvironment(Environment[Product]):
         return Score(float(last == str(cls.parse_task(rollout.task).product)), answer=last or None)
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Give the product."""
+        """Answer with the product."""
         return Message(role="assistant", content=str(self.task.product))
 
     @classmethod
