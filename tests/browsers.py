@@ -32,7 +32,7 @@ class Watched:
         page.on("dialog", self._on_dialog)
 
     def strangers(self, *prefixes):
-        """Give the addresses asked for that begin with none of these, nor are within the page."""
+        """Return the addresses asked for that begin with none of these, nor are within the page."""
         within = (*prefixes, "data:", "blob:")
         return [url for url in self.requests if not url.startswith(within)]
 
@@ -47,7 +47,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def browser():
-    """Give a browser that the tests of a module share."""
+    """Yield a browser that the tests of a module share."""
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     path = next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
@@ -60,7 +60,7 @@ def browser():
 
 @pytest.fixture
 def watched_page(browser):
-    """Give a function that opens an empty page; its arguments are those of Playwright's context.
+    """Yield a function that opens an empty page; its arguments are those of Playwright's context.
 
     For example `watched_page(color_scheme="dark", viewport={"width": 400, "height": 800})`.
     """

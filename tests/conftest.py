@@ -1,5 +1,6 @@
 """Fixtures that more than one part of the tests needs."""
 
+import sys
 from collections.abc import Iterator
 
 import hypothesis
@@ -15,9 +16,17 @@ hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("gymcli")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def closed_workers() -> Iterator[None]:
+    """Close the workers that tests share, where any test took them."""
+    yield
+    if pooled := sys.modules.get("tests.pooled"):
+        pooled.close_pool()
+
+
 @pytest.fixture
 def mock_server() -> Iterator[MockServer]:
-    """Give a mock server in a thread of its own; set its `behaviour` before asking it.
+    """Yield a mock server in a thread of its own; set its `behaviour` before asking it.
 
     It echoes at first. For tests that are not async themselves, such as those of commands.
     """

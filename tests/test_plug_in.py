@@ -53,7 +53,7 @@ class Echoes(Environment[Word]):
         return Score(float(rollout.last_text == cls.parse_task(rollout.task).word))
 
     async def oracle(self, rollout: Rollout) -> Message:
-        """Give the word."""
+        """Return the word."""
         return Message(role="assistant", content=self.task.word)
 
     @classmethod

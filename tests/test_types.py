@@ -188,7 +188,7 @@ def test_usage_adds_up():
 
 
 def shuffled(value, rng):
-    """Give an equal value whose objects have their keys in another order."""
+    """Return an equal value whose objects have their keys in another order."""
     if isinstance(value, list):
         return [shuffled(item, rng) for item in value]
     if not isinstance(value, dict):

@@ -38,14 +38,14 @@ def view(
     """
     import webbrowser
 
-    from gymcli.reporting.viewer import open_run, serve
+    from gymcli.reporting.viewer import ViewedRun, serve
 
     if len(runs) > _MAX_RUNS:
         raise UsageError(f"gym view: shows {_MAX_RUNS} runs at most, and {len(runs)} are given")
     found = []
     for path in runs:
         message(f"reading {path}")
-        found.append(open_run(path, env))
+        found.append(ViewedRun(path, env))
     scrubber = scrubber_of((), os.environ)
     is_opened = not no_open and results().isatty() and _has_display()
 

@@ -1,4 +1,4 @@
-"""How tables, files and pages write a number, a share, an interval and a text that others wrote.
+"""How tables, files and pages write a number, a share, an interval and a foreign text.
 
 Commands print with these functions too, so this module imports nothing heavy.
 """
@@ -17,7 +17,6 @@ __all__ = [
     "between",
     "cost",
     "legible",
-    "method_of",
     "number",
     "one_line",
     "p_value",
@@ -34,7 +33,7 @@ _UNFIT = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
     "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
-"""What XML forbids, what reorders or hides what is read, and what stands for no character."""
+"""What XML forbids, what reorders or hides text, and code points that are no characters."""
 
 
 def number(value: float | None, spec: str = ".3f", *, unknown: str = "-") -> str:
@@ -58,7 +57,7 @@ def cost(value: float | None) -> str:
 
 
 def p_value(value: float | None, *, digits: int = 3) -> str:
-    """Return a p-value; one that would be shown as 0 as smaller than the last digit."""
+    """Return a p-value; one that would round to 0 is shown as less than the last digit."""
     least = 10.0**-digits
     if value is not None and value < least:
         return f"< {least:.{digits}f}"
@@ -75,12 +74,7 @@ def between(
     """Return the ends of an interval, each by the format specification."""
     if interval is None:
         return unknown
-    return f"{format(interval.low, spec)}{separator}{format(interval.high, spec)}"
-
-
-def method_of(interval: Interval) -> str:
-    """Return the level and the method of an interval."""
-    return f"{100 * interval.level:g} % {interval.method}"
+    return f"{interval.low:{spec}}{separator}{interval.high:{spec}}"
 
 
 def legible(value: float | None, sign: str = "-", *, digits: int = 3) -> str:

@@ -10,10 +10,9 @@ from gymcli.errors import RunError, UsageError
 from gymcli.metrics.comparison_results import Comparison, Difference, TaskDifference
 from gymcli.metrics.results import Estimate
 from gymcli.reporting.formatting import p_value
-from gymcli.reporting.html_charts import MAX_DRAWN, sample_of
 from gymcli.reporting.html_parts import (
+    MAX_DRAWN,
     Card,
-    Cell,
     Chart,
     Shown,
     Table,
@@ -24,6 +23,7 @@ from gymcli.reporting.html_parts import (
     number_cell,
     points,
     ranges,
+    sample_of,
 )
 from gymcli.runner.paired_runs import compare_runs
 
@@ -53,6 +53,7 @@ class ComparisonSection(NamedTuple):
     """For each kind of change a title and its tasks."""
     settings: Table | None = None
     method: Sequence[str] = ()
+    """How the verdict came about."""
 
 
 def read_comparison(
@@ -81,7 +82,10 @@ def read_comparison(
     return ComparisonSection(
         word=found.verdict,
         words=_words(found),
-        sides=[(name, _side(run.run, run.model)) for name, run in (("A", found.a), ("B", found.b))],
+        sides=[
+            (name, f"{run.run} ({run.model})" if run.model else run.run)
+            for name, run in (("A", found.a), ("B", found.b))
+        ],
         cards=_cards(found),
         doubts=_doubts(found),
         charts=[chart for chart in (_scatter(found), *charts) if chart is not None],
@@ -91,61 +95,50 @@ def read_comparison(
     )
 
 
-def _side(run: str, model: str) -> str:
-    return f"{run} ({model})" if model else run
-
-
 def _words(found: Comparison) -> str:
-    """Return what the verdict means."""
     margin = "" if found.margin is None else f" of {found.margin:.4g}"
     by_verdict = {
         "PASS": f"B is not worse than A by the margin{margin} or more.",
         "FAIL": "B is worse than A.",
         "INCONCLUSIVE": f"These tasks do not tell whether B is worse than A by the margin{margin}.",
     }
-    way_out = f"{found.way_out[:1].upper()}{found.way_out[1:]}."
-    return f"{by_verdict[found.verdict]} {way_out}" if found.way_out else by_verdict[found.verdict]
+    way_out = f" {_capitalized(found.way_out)}." if found.way_out else ""
+    return f"{by_verdict[found.verdict]}{way_out}"
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]  # str.capitalize changes the rest, names in it too
 
 
 def _cards(found: Comparison) -> list[Card]:
     difference = found.difference
-    test = found.test or "no test"
     p = None if found.p_value is None else Shown(found.p_value, p_value(found.p_value, digits=4))
+    sure = "no interval"
+    if difference is not None and difference.interval is not None:
+        interval = difference.interval
+        sure = f"B - A; {interval_cell(interval)} ({method_cell(interval)})"
+    gained = "compared task by task"
+    if found.variance_reduction is not None and found.correlation is not None:
+        part = f"{abs(found.variance_reduction):.0%}".replace("%", " %")
+        change = f"took {part} off" if found.variance_reduction >= 0.0 else f"added {part} to"
+        gained = f"correlation {found.correlation:.2f}; pairing {change} the variance"
     return [
-        Card(
-            f"Difference in {found.metric}",
-            None if difference is None else _signed(difference),
-            _sure(difference),
-        ),
+        Card(f"Difference in {found.metric}", _signed(difference), sure),
         Card("A", number_cell(found.mean_a), f"{found.num_attempts_a:,} attempts"),
         Card("B", number_cell(found.mean_b), f"{found.num_attempts_b:,} attempts"),
-        Card("p-value", p, test),
-        Card("Tasks in both", count_cell(found.num_tasks), _gained(found)),
+        Card("p-value", p, found.test or "no test"),
+        Card("Tasks in both", count_cell(found.num_tasks), gained),
         Card("Fixed", count_cell(found.num_fixed), _CHANGES["fixed"]),
         Card("Broken", count_cell(found.num_broken), _CHANGES["broken"]),
         Card("Flaky", count_cell(found.num_flaky), _CHANGES["flaky"]),
     ]
 
 
-def _sure(found: Estimate | None) -> str:
-    if found is None or found.interval is None:
-        return "no interval"
-    return f"B - A; {interval_cell(found.interval)} ({method_cell(found.interval)})"
-
-
-def _gained(found: Comparison) -> str:
-    if found.variance_reduction is None or found.correlation is None:
-        return "compared task by task"
-    part = f"{abs(found.variance_reduction):.0%}".replace("%", " %")
-    gained = f"took {part} off" if found.variance_reduction >= 0.0 else f"added {part} to"
-    return f"correlation {found.correlation:.2f}; pairing {gained} the variance"
-
-
 def _doubts(found: Comparison) -> list[str]:
-    """Return what makes the comparison doubtful, and what it leaves out."""
+    """Return what makes the comparison doubtful, and which tasks it leaves out."""
     doubts = [f"Not the model alone differs: {drift}." for drift in found.drift]
     doubts += [f"Not checked, since a run does not say it: {name}." for name in found.unknown]
-    doubts += [f"{warning[:1].upper()}{warning[1:]}." for warning in found.warnings]
+    doubts += [f"{_capitalized(warning)}." for warning in found.warnings]
     unmatched = found.unmatched
     counted = (
         (unmatched.num_only_a, "are scored in A alone"),
@@ -164,15 +157,14 @@ def _settings(found: Comparison) -> Table | None:
 
 
 def _method(found: Comparison) -> list[str]:
-    """Return how the verdict came about."""
     estimate = found.difference
     lines = []
     if estimate is not None:
         error = estimate.standard_error
+        said = "" if error is None else f", standard error {error:.4f}"
         lines.append(
             f"Difference: {estimate.estimator}; {estimate.num_values:,} attempts of "
-            f"{estimate.num_clusters:,} tasks"
-            + (f", standard error {error:.4f}." if error is not None else ".")
+            f"{estimate.num_clusters:,} tasks{said}."
         )
     lines.append(
         "Verdict by non-inferiority: PASS where B is worse by less than the margin, FAIL where it "
@@ -182,7 +174,6 @@ def _method(found: Comparison) -> list[str]:
 
 
 def _scatter(found: Comparison) -> Chart | None:
-    """Show the tasks by their means in both runs; None without tasks."""
     if not found.tasks:
         return None
     drawn = sample_of(found.tasks, seed="comparison")
@@ -206,7 +197,10 @@ def _scatter(found: Comparison) -> Chart | None:
         [value_b for _, value_b in places],
         x_title=f"{found.metric} in A",
         y_title=f"{found.metric} in B",
-        labels=[_named(ids) for ids in places.values()],
+        labels=[
+            distinct_labels(ids)[0] if len(ids) == 1 else f"{len(ids):,} tasks"
+            for ids in places.values()
+        ],
         sizes=[len(ids) for ids in places.values()],
         diagonal=(min(0.0, *map(min, places)), max(map(max, places))),
     )
@@ -216,21 +210,31 @@ def _scatter(found: Comparison) -> Chart | None:
     return Chart("comparison-tasks", "Each task in A and in B", words, figure, table)
 
 
-def _named(ids: Sequence[str]) -> str:
-    return distinct_labels(ids)[0] if len(ids) == 1 else f"{len(ids):,} tasks"
-
-
 def _part_chart(
     name: str, field: str, parts: Mapping[str, Difference], metric: str
 ) -> Chart | None:
-    """Show the difference of each part of the tasks; None where there is but one."""
+    """Show the difference of each part of the tasks; None where there is only one."""
     if len(parts) < 2:
         return None
     known = [(value, d.difference) for value, d in parts.items() if d.difference is not None]
     table = Table(
         f"Difference by {field}",
         (field, "difference", "interval", "method", "p", "p, Holm", "tasks", "A", "B", "verdict"),
-        [(value, *_difference_cells(part)) for value, part in parts.items()],
+        [
+            (
+                value,
+                _signed(part.difference),
+                interval_cell(part.difference.interval) if part.difference else None,
+                method_cell(part.difference.interval) if part.difference else None,
+                number_cell(part.p_value),
+                number_cell(part.p_adjusted),
+                count_cell(part.num_tasks),
+                number_cell(part.mean_a),
+                number_cell(part.mean_b),
+                part.verdict,
+            )
+            for value, part in parts.items()
+        ],
     )
     figure = None
     words = f"{len(parts):,} parts; the p-values of several parts are adjusted by Holm's method."
@@ -246,21 +250,6 @@ def _part_chart(
             mark=0.0,
         )
     return Chart(name, f"Difference by {field}", words, figure, table)
-
-
-def _difference_cells(part: Difference) -> tuple[Cell, ...]:
-    found = part.difference
-    return (
-        None if found is None else _signed(found),
-        interval_cell(found.interval) if found else None,
-        method_cell(found.interval) if found else None,
-        number_cell(part.p_value),
-        number_cell(part.p_adjusted),
-        count_cell(part.num_tasks),
-        number_cell(part.mean_a),
-        number_cell(part.mean_b),
-        part.verdict,
-    )
 
 
 def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Table | None]:
@@ -293,8 +282,7 @@ def _change_table(change: str, tasks: Sequence[TaskDifference]) -> tuple[str, Ta
     return title, table
 
 
-def _signed(found: Estimate) -> Shown:
+def _signed(found: Estimate | None) -> Shown | None:
     """Show a difference with its sign."""
-    shown = number_cell(found.value)
-    assert shown is not None
-    return Shown(found.value, f"+{shown.text}" if found.value > 0.0 else shown.text)
+    shown = number_cell(found.value if found else None)
+    return shown if shown is None or shown.value <= 0.0 else shown._replace(text=f"+{shown.text}")

@@ -13,7 +13,7 @@ from gymcli.errors import MissingPackageError
 from gymcli.metrics.gates import GateVerdict
 from gymcli.reporting.html_comparison import ComparisonSection
 from gymcli.reporting.html_parts import Chart, Shown
-from gymcli.reporting.html_run import ReportedRun, RunSection, run_section, runs_table
+from gymcli.reporting.html_run import ReportedRun, run_section, runs_table
 
 __all__ = ["MARK", "html_report"]
 
@@ -56,8 +56,8 @@ def html_report(
 
     Args:
         runs: The runs.
-        comparison: Two of them against each other.
-        verdicts: What gates say of each run; empty: there are none.
+        comparison: Of two runs.
+        verdicts: The verdicts of gates on each run; empty: there are none.
         clean: Takes out of a text what must not be shown: secrets, control characters.
 
     Raises:
@@ -76,9 +76,11 @@ def html_report(
         run_section(run, f"run-{number}", verdicts=own)
         for number, (run, own) in enumerate(zip(runs, judged, strict=True), 1)
     ]
-    charts = [chart for section in sections for chart in _charts(section)]
-    if comparison is not None:
-        charts += [chart for chart in comparison.charts if chart.figure is not None]
+    charts: list[Chart] = []
+    for section in sections:
+        charts += [chart for one in section.by_environment for chart in one.charts]
+        charts += [*section.effort, *section.slices, *filter(None, [section.failures])]
+    charts += comparison.charts if comparison is not None else ()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -88,8 +90,9 @@ def html_report(
         lstrip_blocks=True,
     )
     environment.tests["number"] = lambda cell: isinstance(cell, Shown)
-    style = _source("report.css")
-    script = _source("report.js")
+    style, script = (
+        (_TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")
+    )
     plotly = get_plotlyjs().replace("</script", "<\\/script")
     return environment.get_template("report.html.jinja").render(
         mark=_trusted(MARK),
@@ -101,26 +104,19 @@ def html_report(
         titles=_TITLES,
         comparison=comparison,
         runs=runs_table(runs),
-        figures=_embedded({chart.name: _plain(chart.figure, clean) for chart in charts}),
+        figures=_embedded(
+            {
+                chart.name: _cleaned(chart.figure, lambda text: _plain(clean(text)))
+                for chart in charts
+                if chart.figure is not None
+            }
+        ),
         tasks=_embedded({one.anchor: _cleaned(one.tasks.data, clean) for one in sections}),
     )
 
 
-def _charts(section: RunSection) -> list[Chart]:
-    """Return the charts of a run that have a picture."""
-    found = [chart for one in section.by_environment for chart in one.charts]
-    found += [*section.effort, *section.slices]
-    if section.failures is not None:
-        found.append(section.failures)
-    return [chart for chart in found if chart.figure is not None]
-
-
-def _source(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
 def _trusted(text: str) -> object:
-    """Mark text of ours, or of plotly's, as what goes into the page as it is."""
+    """Mark text of ours, or of plotly's, that goes into the page unescaped."""
     import markupsafe  # late: comes with jinja2
 
     return markupsafe.Markup(text)  # noqa: S704  # no text of a run is ever given here
@@ -129,8 +125,7 @@ def _trusted(text: str) -> object:
 def _policy(scripts: Sequence[str]) -> str:
     """Return the content security policy: these scripts alone, and nothing from anywhere.
 
-    Plotly sets styles as it draws, so those cannot be told by their hashes; there is no address
-    that one of them could load from.
+    Plotly sets styles as it draws, so hashes cannot name those; none of them could load anything.
     """
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -143,7 +138,6 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 def _embedded(value: object) -> object:
-    """Return a value as JSON that a script element can hold."""
     text = msgspec.json.encode(value).decode()
     for character, escaped in _IN_SCRIPT.items():
         text = text.replace(character, escaped)
@@ -151,7 +145,6 @@ def _embedded(value: object) -> object:
 
 
 def _cleaned(value: object, clean: Callable[[str], str]) -> object:
-    """Return JSON with every text of it cleaned."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list | tuple):
@@ -161,10 +154,6 @@ def _cleaned(value: object, clean: Callable[[str], str]) -> object:
     return value
 
 
-def _plain(figure: object, clean: Callable[[str], str]) -> object:
-    """Return a figure whose texts are cleaned, and are no markup to plotly."""
-
-    def plain(text: str) -> str:
-        return clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-    return _cleaned(figure, plain)
+def _plain(text: str) -> str:
+    """Return a text that plotly does not take for markup."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from random import Random
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from gymcli.metrics.results import Bounds, Estimate, Interval
-from gymcli.reporting.formatting import between, method_of, number, share
+from gymcli.reporting.formatting import between, share
 from gymcli.types import JSONObject
 
 __all__ = [
     "ESTIMATE_HEAD",
+    "MAX_DRAWN",
+    "MAX_POINTS",
     "Card",
     "Cell",
     "Chart",
@@ -33,14 +36,19 @@ __all__ = [
     "number_cell",
     "points",
     "ranges",
+    "sample_of",
     "share_cell",
     "total_cell",
 ]
 
+MAX_DRAWN = 40
+"""Rows of a table that its chart shows too."""
+MAX_POINTS = 1500
+"""Points of one chart; of more, this many are drawn at random, the same ones every time."""
 _MAX_LABEL = 40
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
-"""Lines and points differ in shape too, for whoever cannot tell their colours."""
+"""Lines and points differ in shape too, for readers who cannot tell their colours apart."""
 _NUM_COLOURS = 5
 _MAX_LABELS = 12
 """Bars that all have a label beneath."""
@@ -48,6 +56,11 @@ _MAX_CHARACTERS = 64
 """That fit side by side beneath a chart on a phone."""
 _MAX_WHOLE = 5
 """Counts up to which an axis would have ticks between whole numbers."""
+
+_PIXELS, _PIXELS_A_LABEL = 90, 30
+"""Height of a chart with labels beneath each other."""
+
+_Value = TypeVar("_Value")
 
 
 class Shown(NamedTuple):
@@ -101,7 +114,7 @@ def number_cell(value: float | None) -> Shown | None:
     """Show a reward or a rate with three decimals; what is not finite or known is None."""
     if value is None or not math.isfinite(value):
         return None
-    text = number(value, ",.3f")
+    text = f"{value:,.3f}"
     return Shown(value, "0.000" if text == "-0.000" else text)
 
 
@@ -115,7 +128,7 @@ def amount_cell(value: float | None) -> Shown | None:
 
 def count_cell(value: int | None) -> Shown | None:
     """Show a whole number."""
-    return None if value is None else Shown(value, number(value, ","))
+    return None if value is None else Shown(value, f"{value:,}")
 
 
 def total_cell(value: int) -> Shown:
@@ -142,20 +155,20 @@ def interval_cell(interval: Interval | Bounds | None) -> str | None:
 
 def method_cell(interval: Interval | None) -> str | None:
     """Show the level and the method of an interval."""
-    return None if interval is None else method_of(interval)
+    return None if interval is None else f"{100 * interval.level:g} % {interval.method}"
 
 
 ESTIMATE_HEAD = ("value", "interval", "method", "standard error", "attempts", "tasks", "estimator")
 
 
 def estimate_cells(estimate: Estimate) -> tuple[Cell, ...]:
-    """Show a number with all that says how sure it is, under `ESTIMATE_HEAD`."""
+    """Show a number and how sure it is, under `ESTIMATE_HEAD`."""
     error = estimate.standard_error
     return (
         number_cell(estimate.value),
         interval_cell(estimate.interval),
         method_cell(estimate.interval),
-        None if error is None else Shown(error, number(error, ".4f")),
+        None if error is None else Shown(error, f"{error:.4f}"),
         count_cell(estimate.num_values),
         count_cell(estimate.num_clusters),
         estimate.estimator,
@@ -173,6 +186,13 @@ def distinct_labels(texts: Iterable[str]) -> list[str]:
             label = f"{short} ({times})"
         labels.append(label)
     return labels
+
+
+def sample_of(values: Sequence[_Value], *, seed: str) -> Sequence[_Value]:
+    """Return at most as many values as a chart draws, in their order."""
+    if len(values) <= MAX_POINTS:
+        return values
+    return [values[place] for place in sorted(Random(seed).sample(range(len(values)), MAX_POINTS))]
 
 
 class Curve(NamedTuple):
@@ -216,7 +236,7 @@ def bars(
         "bargap": 0.15 if len(labels) > 3 else 0.6,
     }
     if flat:
-        layout["height"] = _height(labels)
+        layout["height"] = _PIXELS + _PIXELS_A_LABEL * len(labels)
     return {"data": [trace], "layout": layout}
 
 
@@ -270,11 +290,7 @@ def lines(
     axis = _axis(x_title, type="log" if is_log else "linear")
     if ticks:
         axis |= {"tickvals": list(ticks), "ticktext": [f"{tick:g}" for tick in ticks]}
-    layout: JSONObject = {
-        "xaxis": axis,
-        "yaxis": _axis(y_title, **_from_zero_to(best)),
-        "showlegend": len(given) > 1,
-    }
+    layout = {"xaxis": axis, "yaxis": _reward_axis(y_title, best), "showlegend": len(given) > 1}
     return {"data": traces, "layout": layout}
 
 
@@ -340,7 +356,7 @@ def points(
         )
     layout: JSONObject = {
         "xaxis": _axis(x_title, rangemode="tozero", **({"dtick": step} if step else {})),
-        "yaxis": _axis(y_title, **_from_zero_to(best)),
+        "yaxis": _reward_axis(y_title, best),
         "showlegend": len(traces) > 1,
     }
     return {"data": traces, "layout": layout}
@@ -377,32 +393,20 @@ def ranges(
     layout: JSONObject = {
         "xaxis": _axis(x_title),
         "yaxis": _axis("", type="category", autorange="reversed"),
-        "height": _height(labels),
+        "height": _PIXELS + _PIXELS_A_LABEL * len(labels),
     }
     if mark is not None:
         line = {"color": "var(--muted)", "dash": "dot", "width": 1}
-        layout["shapes"] = [
-            {
-                "type": "line",
-                "x0": mark,
-                "x1": mark,
-                "y0": 0,
-                "y1": 1,
-                "yref": "paper",
-                "line": line,
-            }
-        ]
+        ends_of_line = {"x0": mark, "x1": mark, "y0": 0, "y1": 1, "yref": "paper"}
+        layout["shapes"] = [{"type": "line", **ends_of_line, "line": line}]
     return {"data": [trace], "layout": layout}
 
 
-def _height(labels: Sequence[str]) -> int:
-    """Return the height of a chart with these labels beneath each other, in pixels."""
-    return 90 + 30 * len(labels)
-
-
-def _from_zero_to(best: float | None) -> JSONObject:
-    """Return the range of an axis of rewards; plotly chooses where they have no known ends."""
-    return {"rangemode": "tozero"} if best is None else {"range": [-0.04 * best, 1.04 * best]}
+def _reward_axis(title: str, best: float | None) -> JSONObject:
+    """Return an axis of rewards; plotly chooses its range where they have no known ends."""
+    if best is None:
+        return _axis(title, rangemode="tozero")
+    return _axis(title, range=[-0.04 * best, 1.04 * best])
 
 
 def _axis(title: str, **more: object) -> JSONObject:

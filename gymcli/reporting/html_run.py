@@ -1,40 +1,44 @@
-"""What the page says of each run, in order: first how it went and how sure that is."""
+"""What the page shows of a run: its numbers and how sure they are, charts, failures and tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from gymcli.metrics.at_k import METRICS
+from gymcli.metrics.estimators import mean, percentile
 from gymcli.metrics.gates import GateVerdict
-from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
-from gymcli.reporting.formatting import cost, number
-from gymcli.reporting.html_charts import (
-    AttemptColumns,
-    component_chart,
-    counts_tables,
-    curve_chart,
-    effort_charts,
-    environments_table,
-    estimates_table,
-    failure_chart,
-    flaky_table,
-    reward_chart,
-    slice_charts,
-    spread_chart,
-)
+from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
+from gymcli.reporting.formatting import cost, number, share
 from gymcli.reporting.html_parts import (
+    ESTIMATE_HEAD,
+    MAX_DRAWN,
     Card,
     Cell,
     Chart,
+    Curve,
+    Shown,
     Table,
     amount_cell,
+    bars,
     count_cell,
+    distinct_labels,
+    estimate_cells,
     interval_cell,
+    lines,
     method_cell,
     number_cell,
+    points,
+    ranges,
+    sample_of,
     share_cell,
     total_cell,
 )
@@ -44,14 +48,28 @@ from gymcli.types import JSONObject
 
 __all__ = [
     "MAX_ATTEMPTS",
+    "MAX_FLAKY",
     "MAX_TASKS",
+    "AttemptColumns",
+    "Bin",
     "EnvironmentSection",
     "ReportedRun",
     "RunSection",
     "TaskData",
+    "bins_of",
+    "component_chart",
+    "counts_tables",
+    "curve_chart",
+    "effort_charts",
+    "environments_table",
+    "failure_chart",
+    "flaky_table",
+    "groups_of",
     "read_run",
+    "reward_chart",
     "run_section",
     "runs_table",
+    "slice_charts",
     "task_data",
 ]
 
@@ -59,11 +77,38 @@ MAX_TASKS = 20_000
 """Tasks of one run that a page holds; of more, those with the lowest mean rewards."""
 MAX_ATTEMPTS = 64
 """Attempts of one task that the heat map shows."""
+MAX_FLAKY = 50
 _MAX_ANSWER = 80
 _MAX_ID = 200
 _LOW_COVERAGE = 0.95
 _YEAR_10_000 = 253_402_300_800.0
-"""In seconds since 1970: what no date can be given of."""
+"""In seconds since 1970; `datetime` ends before it."""
+
+_NUM_BINS = 20
+_NUM_GROUPS = 10
+_FEW = 12
+"""Up to this number of distinct values, each has a bin, group or tick of its own."""
+_FRACTIONS = tuple(step / 50 for step in range(51))
+_MAX_LINES = 5
+"""Environments that each have a line in a chart of percentiles; more of them share one."""
+
+
+def _numbers() -> array[float]:
+    return array("d")
+
+
+@dataclass
+class AttemptColumns:
+    """The attempts of one environment."""
+
+    by_task: dict[str, dict[int, float | None]] = field(default_factory=dict)
+    """The reward of each attempt on record, by task; None where it has none."""
+    rewards: array[float] = field(default_factory=_numbers)
+    """Of the scored attempts; the columns below are of the same ones, 0 where not recorded."""
+    num_turns: array[float] = field(default_factory=_numbers)
+    seconds: array[float] = field(default_factory=_numbers)
+    prompt_tokens: array[float] = field(default_factory=_numbers)
+    completion_tokens: array[float] = field(default_factory=_numbers)
 
 
 @dataclass(frozen=True)
@@ -81,7 +126,7 @@ class ReportedRun:
     attempts: Mapping[str, AttemptColumns]
     """By environment."""
     best_rewards: Mapping[str, float | None]
-    """The best reward that there can be, by environment; None: unbounded, or not known."""
+    """The best possible reward, by environment; None: unbounded, or not known."""
 
 
 def read_run(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> ReportedRun:
@@ -103,7 +148,7 @@ def read_run(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> R
     with index_run(path, env=env) as index:
         for row in index.rows:
             own = attempts.setdefault(row.env, AttemptColumns())
-            own.add(row.task_id, row.attempt, row.reward)
+            own.by_task.setdefault(row.task_id, {})[row.attempt] = row.reward
             if row.model is not None:
                 models[row.model] = None
             if row.reward is None:
@@ -160,20 +205,13 @@ class RunSection(NamedTuple):
 def run_section(
     run: ReportedRun, anchor: str, *, verdicts: Sequence[GateVerdict] = ()
 ) -> RunSection:
-    """Put together what the page shows of a run.
-
-    Args:
-        run: The run.
-        anchor: What names it within the page.
-        verdicts: What gates say of it.
-
-    """
+    """Return what the page shows of a run; `anchor` names it within the page."""
     metrics = run.metrics
-    several = len(metrics.environments) > 1
-    tasks = task_data(run.tasks, run.attempts, run.best_rewards)
-    sections = []
-    for place, (env, found) in enumerate(metrics.environments.items()):
-        sections.append(_environment_section(run, env, found, f"{anchor}-{place}"))
+    environments = [
+        (f"{anchor}-{place}", env, found)
+        for place, (env, found) in enumerate(metrics.environments.items())
+    ]
+    several = len(environments) > 1
     return RunSection(
         anchor=anchor,
         name=run.name,
@@ -181,18 +219,22 @@ def run_section(
         verdicts=[(found.verdict, _judged(found)) for found in verdicts],
         cards=_cards(metrics),
         doubts=_doubts(run),
-        advice=_advice(metrics),
+        advice=[
+            f"{env}: {sentence}" if several else sentence
+            for _, env, found in environments
+            for sentence in found.advice
+        ],
         environments=environments_table(metrics),
-        by_environment=sections,
+        by_environment=[_environment_section(run, env, found, a) for a, env, found in environments],
         effort=effort_charts(anchor, metrics, run.attempts),
         failures=failure_chart(anchor, metrics),
         counts=counts_tables(metrics),
         slices=[
             chart
-            for place, (env, found) in enumerate(metrics.environments.items())
-            for chart in slice_charts(f"{anchor}-{place}", found, env if several else "")
+            for name, env, found in environments
+            for chart in slice_charts(name, found, env if several else "")
         ],
-        tasks=tasks,
+        tasks=task_data(run.tasks, run.attempts, run.best_rewards),
         method=_method(metrics),
     )
 
@@ -201,60 +243,64 @@ def _environment_section(
     run: ReportedRun, env: str, found: Metrics, anchor: str
 ) -> EnvironmentSection:
     own = run.attempts.get(env, AttemptColumns())
-    tokens = list(zip(own.completion_tokens, own.rewards, strict=True))
-    turns = list(zip(own.num_turns, own.rewards, strict=True))
     best = run.best_rewards.get(env)
     if min(own.rewards, default=0.0) < 0.0 or max(own.rewards, default=0.0) > (best or 0.0):
         best = None
+    tokens = list(zip(own.completion_tokens, own.rewards, strict=True))
+    turns = list(zip(own.num_turns, own.rewards, strict=True))
     charts = (
         reward_chart(f"{anchor}-rewards", own.rewards, best=best),
         curve_chart(f"{anchor}-k", found, best=best),
-        spread_chart(f"{anchor}-tokens", "completion tokens", tokens, seed=env, best=best),
-        spread_chart(f"{anchor}-turns", "turns", turns, seed=env, best=best),
+        _spread_chart(f"{anchor}-tokens", "completion tokens", tokens, seed=env, best=best),
+        _spread_chart(f"{anchor}-turns", "turns", turns, seed=env, best=best),
         component_chart(anchor, found),
     )
-    mean = number_cell(found.mean_reward)
-    words = "nothing is scored" if mean is None else f"mean reward {mean.text}"
+    mean_reward = number_cell(found.mean_reward)
+    words = "nothing is scored" if mean_reward is None else f"mean reward {mean_reward.text}"
     if found.interval is not None:
         words += f" ({interval_cell(found.interval)})"
+    numbers = [(name, *estimate_cells(one)) for name, one in found.estimates.items()]
+    head = ("number", *ESTIMATE_HEAD)
     return EnvironmentSection(
         name=env,
         words=words,
         charts=[chart for chart in charts if chart is not None],
         flaky=flaky_table([task for task in run.tasks if task.env == env]),
-        numbers=estimates_table(found),
+        numbers=Table("How sure each number is", head, numbers) if numbers else None,
     )
 
 
 def _facts(run: ReportedRun) -> list[tuple[str, str]]:
-    """Return what was run, from the run's own record."""
-    found = [("Model", ", ".join(run.models))]
+    found = [
+        ("Model", ", ".join(run.models)),
+        ("Environments", ", ".join(run.metrics.environments)),
+    ]
     manifest = run.manifest
-    found.append(("Environments", ", ".join(run.metrics.environments)))
-    if manifest is None:
-        return [fact for fact in found if fact[1]]
-    params = manifest.identity.get("params")
-    if isinstance(params, dict):
-        found.append(("Sampling", ", ".join(f"{name} {value}" for name, value in params.items())))
-    if 0.0 < manifest.started_at < _YEAR_10_000:
-        start = datetime.fromtimestamp(manifest.started_at, UTC)
-        found.append(("Started", f"{start:%Y-%m-%d %H:%M} UTC"))
-    if manifest.seconds:
-        found.append(("Took", f"{manifest.seconds:,.0f} s"))
-    if manifest.shard:
-        found.append(("Shard", manifest.shard))
-    found.append(("gymcli", manifest.gymcli_version))
-    found.append(("Commit", (manifest.git_commit or "")[:12]))
+    if manifest is not None:
+        params = manifest.identity.get("params")
+        if isinstance(params, dict):
+            said = ", ".join(f"{name} {value}" for name, value in params.items())
+            found.append(("Sampling", said))
+        if 0.0 < manifest.started_at < _YEAR_10_000:
+            start = datetime.fromtimestamp(manifest.started_at, UTC)
+            found.append(("Started", f"{start:%Y-%m-%d %H:%M} UTC"))
+        found += [
+            ("Took", f"{manifest.seconds:,.0f} s" if manifest.seconds else ""),
+            ("Shard", manifest.shard or ""),
+            ("gymcli", manifest.gymcli_version),
+            ("Commit", (manifest.git_commit or "")[:12]),
+        ]
     return [fact for fact in found if fact[1]]
 
 
 def _cards(metrics: Metrics) -> list[Card]:
-    """Return the numbers that matter most."""
     interval = metrics.interval
     sure = f"{interval_cell(interval)} ({method_cell(interval)})" if interval else "no interval"
     if metrics.mean_reward is None and metrics.num_scored:
         sure = "environments with different best rewards, or unknown ones: see each"
     expected = number(metrics.num_expected, ",", unknown="unknown")
+    bounds = f"; bounds {interval_cell(metrics.bounds)}" if metrics.bounds else ""
+    num_tasks = f"of {metrics.num_clusters:,} tasks with a score"
     found = [
         Card("Mean reward", number_cell(metrics.mean_reward), sure),
         Card(
@@ -265,18 +311,12 @@ def _cards(metrics: Metrics) -> list[Card]:
         Card(
             "Strict mean",
             number_cell(metrics.strict_mean_reward),
-            f"absent attempts as 0; bounds {interval_cell(metrics.bounds)}"
-            if metrics.bounds
-            else "absent attempts as 0",
+            f"absent attempts as 0{bounds}",
         ),
         Card(
             "Unscored", count_cell(metrics.num_unscored), "attempts that failed and have no score"
         ),
-        Card(
-            "Flaky tasks",
-            count_cell(metrics.num_flaky_tasks),
-            f"of {metrics.num_clusters:,} tasks with a score",
-        ),
+        Card("Flaky tasks", count_cell(metrics.num_flaky_tasks), num_tasks),
     ]
     tokens = metrics.usage.get("prompt_tokens", 0) + metrics.usage.get("completion_tokens", 0)
     if tokens:
@@ -301,56 +341,538 @@ def _doubts(run: ReportedRun) -> list[str]:
     return found
 
 
-def _advice(metrics: RunMetrics) -> list[str]:
-    """Return the advice that follows from the numbers of each environment."""
-    several = len(metrics.environments) > 1
-    return [
-        f"{env}: {sentence}" if several else sentence
-        for env, found in metrics.environments.items()
-        for sentence in found.advice
-    ]
-
-
 def _judged(found: GateVerdict) -> str:
-    """Return what a gate was judged by."""
     interval = f", {interval_cell(found.interval)} ({method_cell(found.interval)})"
     way_out = f"; {found.way_out}" if found.way_out else ""
     return f"{found.gate}: it is {found.value:,.4g}{interval if found.interval else ''}{way_out}"
+
+
+def _method(metrics: RunMetrics) -> list[str]:
+    """Return how the numbers were computed."""
+    said = [
+        "Mean reward: the mean over tasks of the mean reward of their scored attempts; every task "
+        "weighs the same. Attempts of one task are not independent: errors and intervals are over "
+        "tasks.",
+        "Strict mean: the same with every expected attempt that has no score as 0. Bounds: with "
+        "all of these as 0, and with all as the best reward.",
+        "pass@k, pass^k, best@k: unbiased, per task, then the mean over the tasks with at least k "
+        "scored attempts; a number for more attempts than were made is never given.",
+    ]
+    estimates = [one for found in metrics.environments.values() for one in found.estimates.values()]
+    methods = {one.interval.method for one in estimates if one.interval}
+    if "wilson-neff" in methods:
+        said.append(
+            "wilson-neff: Wilson's interval on the effective number of attempts, adjusted for the "
+            "number of tasks; for rewards between 0 and a known best one."
+        )
+    if "t" in methods:
+        said.append("t: Student's t interval over task means; for numbers without known ends.")
+    said.append(
+        "Percentiles are interpolated between neighbours; times and tokens are those of scored "
+        "attempts that recorded them."
+    )
+    return said
+
+
+def runs_table(runs: Sequence[ReportedRun]) -> Table:
+    """Return a row for each run."""
+    rows: list[tuple[Cell, ...]] = []
+    for run in runs:
+        found = run.metrics
+        rows.append(
+            (
+                run.name,
+                ", ".join(run.models),
+                ", ".join(found.environments),
+                count_cell(found.num_scored),
+                share_cell(found.coverage),
+                number_cell(found.mean_reward),
+                interval_cell(found.interval),
+                number_cell(found.strict_mean_reward),
+                count_cell(found.num_unscored),
+                count_cell(found.num_flaky_tasks),
+                amount_cell(found.latency.total_seconds.p50 if found.latency else None),
+                amount_cell(found.cost),
+            )
+        )
+    head = (
+        *("run", "model", "environments", "scored", "coverage", "mean reward"),
+        *("interval", "strict mean", "unscored", "flaky tasks", "p50 seconds", "cost"),
+    )
+    return Table("Runs", head, rows)
+
+
+def environments_table(metrics: RunMetrics) -> Table:
+    """Return a row for each environment, and one for all where there are several."""
+    named: list[tuple[str, Metrics]] = list(metrics.environments.items())
+    note = ""
+    if len(named) > 1:
+        named.append(("all", metrics))
+        if metrics.num_scored and metrics.mean_reward is None:
+            note = (
+                "Their best rewards differ, or are not known, so no mean is taken over all of them."
+            )
+    return Table(
+        "Environments",
+        (
+            *("environment", "expected", "present", "scored", "coverage"),
+            *("mean reward", "interval", "method"),
+            *("strict mean", "bounds", "tasks", "flaky tasks"),
+        ),
+        [
+            (
+                name,
+                count_cell(found.num_expected),
+                count_cell(found.num_present),
+                count_cell(found.num_scored),
+                share_cell(found.coverage),
+                number_cell(found.mean_reward),
+                interval_cell(found.interval),
+                method_cell(found.interval),
+                number_cell(found.strict_mean_reward),
+                interval_cell(found.bounds),
+                count_cell(found.num_tasks),
+                count_cell(found.num_flaky_tasks),
+            )
+            for name, found in named
+        ],
+        note,
+    )
+
+
+class Bin(NamedTuple):
+    """The number of values from `low` to below `high`; the last bin includes its `high`.
+
+    Where `low` equals `high`, the number of values equal to it.
+    """
+
+    low: float
+    high: float
+    num_values: int
+
+
+def bins_of(values: Sequence[float], *, most: float | None = None) -> list[Bin]:
+    """Count finite values: each by itself where few are distinct, else in bins of equal width.
+
+    Bins go from 0 to `most` where all values lie between, else from the least to the greatest.
+    """
+    if not values:
+        return []
+    distinct = Counter(values)
+    if len(distinct) <= _FEW:
+        return [Bin(value, value, distinct[value]) for value in sorted(distinct)]
+    low, high = min(distinct), max(distinct)
+    if most is not None and low >= 0.0 and high <= most:
+        low, high = 0.0, most
+    # By shares of both ends, since the width of the widest range overflows.
+    between = (low * (1.0 - i / _NUM_BINS) + high * (i / _NUM_BINS) for i in range(_NUM_BINS))
+    edges = [*accumulate(between, max)]  # rounding may put one below the edge before it
+    counts = [0] * _NUM_BINS
+    for value, times in distinct.items():
+        counts[max(0, bisect_right(edges, value) - 1)] += times
+    return [*map(Bin, edges, [*edges[1:], high], counts)]
+
+
+def reward_chart(name: str, rewards: Sequence[float], *, best: float | None) -> Chart | None:
+    """Show how the rewards of scored attempts are spread; None without rewards."""
+    bins = bins_of(rewards, most=best)
+    if not bins:
+        return None
+    for digits in range(4, 18):  # as many as tell the bins apart; 17 tell all numbers apart
+        labels = [
+            f"{one.low:,.{digits}g}"
+            + ("" if one.low == one.high else f" to {one.high:,.{digits}g}")
+            for one in bins
+        ]
+        if len(set(labels)) == len(labels):
+            break
+    num = len(rewards)
+    most = max(range(len(bins)), key=lambda place: bins[place].num_values)
+    part = share(bins[most].num_values / num).replace("%", " %")
+    words = (
+        f"{num:,} scored attempts, rewards from {min(rewards):,.3f} to {max(rewards):,.3f}; "
+        f"the commonest: {labels[most]}, {part} of them."
+    )
+    table = Table(
+        "Scored attempts by reward",
+        ("reward", "attempts", "share"),
+        [
+            (label, count_cell(one.num_values), share_cell(one.num_values / num))
+            for label, one in zip(labels, bins, strict=True)
+        ],
+    )
+    figure = bars(labels, [one.num_values for one in bins], x_title="reward", y_title="attempts")
+    return Chart(name, "Rewards", words, figure, table)
+
+
+def curve_chart(name: str, metrics: Metrics, *, best: float | None) -> Chart | None:
+    """Show what k attempts at a task give, with bands; None where nothing is scored."""
+    rows: list[tuple[Cell, ...]] = []
+    curves: list[Curve] = []
+    for metric in METRICS.values():
+        curve: dict[str, float] | None = getattr(metrics, metric.key)
+        if not curve:
+            continue
+        found = [metrics.estimates[f"{metric.name}{k}"] for k in curve]
+        rows += (
+            (f"{metric.name}{k}", *estimate_cells(one)) for k, one in zip(curve, found, strict=True)
+        )
+        bands = [one.interval for one in found]
+        curves.append(
+            Curve(
+                f"{metric.name}k",
+                [int(k) for k in curve],
+                list(curve.values()),
+                [None if band is None else band.low for band in bands],
+                [None if band is None else band.high for band in bands],
+            )
+        )
+    if not rows:
+        return None
+    table = Table("What k attempts at a task give", ("number", *ESTIMATE_HEAD), rows)
+    ks = curves[0].x
+    if len(ks) == 1:
+        words = (
+            "No task has more than one scored attempt, so there is no curve; --repeats gives one."
+        )
+        return Chart(name, "k attempts", words, None, table)
+    ends = ", ".join(f"{one.name} {one.y[0]:.3f} to {one.y[-1]:.3f}" for one in curves)
+    words = f"From k = {ks[0]:g} to {ks[-1]:g}: {ends}."
+    drawn: list[Curve] = []
+    for line in curves:  # one that would hide behind an earlier line shares that line's name
+        for place, one in enumerate(drawn):
+            # Sums in different orders differ by rounding.
+            if one.x == line.x and all(
+                math.isclose(*pair, abs_tol=1e-12) for pair in zip(one.y, line.y, strict=True)
+            ):
+                drawn[place] = one._replace(name=f"{one.name} = {line.name}")
+                break
+        else:
+            drawn.append(line)
+    figure = lines(
+        drawn, x_title="k, attempts at a task", y_title="", ticks=ks, is_log=True, best=best
+    )
+    return Chart(name, "k attempts", words, figure, table)
+
+
+class PointGroup(NamedTuple):
+    """The means of x and y over pairs whose x lies from `low` to `high`, both included."""
+
+    low: float
+    high: float
+    num_values: int
+    mean_x: float
+    mean_y: float
+
+    @property
+    def span(self) -> str:
+        """Both ends in words, or the one value."""
+        return " to ".join(f"{end:,.0f}" for end in dict.fromkeys((self.low, self.high)))
+
+
+def groups_of(pairs: Sequence[tuple[float, float]]) -> list[PointGroup]:
+    """Group pairs by x: each x by itself where they are few, else tenths; equal x stay together."""
+    ordered = sorted(pairs)
+    num = len(ordered)
+    num_groups = num if len({x for x, _ in ordered}) <= _FEW else _NUM_GROUPS
+    groups = []
+    start = 0
+    for place in range(1, num_groups + 1):
+        end = place * num // num_groups
+        if end <= start:
+            continue
+        while end < num and ordered[end][0] == ordered[end - 1][0]:
+            end += 1
+        own = ordered[start:end]
+        mean_x, mean_y = mean([x for x, _ in own]), mean([y for _, y in own])
+        groups.append(PointGroup(own[0][0], own[-1][0], len(own), mean_x, mean_y))
+        start = end
+    return groups
+
+
+def _spread_chart(
+    name: str,
+    what: str,
+    pairs: Sequence[tuple[float, float]],
+    *,
+    seed: str,
+    best: float | None,
+) -> Chart | None:
+    """Show rewards, second in `pairs`, against `what`; None where that was not recorded."""
+    groups = groups_of(pairs)
+    if not groups or groups[-1].high <= 0:
+        return None
+    first, last = groups[0], groups[-1]
+    words = (
+        f"Mean reward {first.mean_y:,.3f} where {what} are {first.span}, "
+        f"{last.mean_y:,.3f} where they are {last.span}."
+    )
+    if len(groups) == 1:
+        words = f"The same in every attempt: {first.span}; mean reward {first.mean_y:,.3f}."
+    drawn = sample_of(pairs, seed=f"{seed}:{what}")
+    if len(drawn) < len(pairs):
+        words += (
+            f" {len(drawn):,} points drawn at random of {len(pairs):,}; the means are over all."
+        )
+    table = Table(
+        f"Mean reward by {what}",
+        (what, "attempts", f"mean {what}", "mean reward"),
+        [
+            (one.span, count_cell(one.num_values), number_cell(one.mean_x), number_cell(one.mean_y))
+            for one in groups
+        ],
+    )
+    figure = points(
+        [x for x, _ in drawn],
+        [y for _, y in drawn],
+        x_title=what,
+        y_title="reward",
+        mean=Curve("mean", [one.mean_x for one in groups], [one.mean_y for one in groups]),
+        best=best,
+        step=1.0 if last.high <= _FEW else None,
+    )
+    has_picture = len(groups) > 1
+    return Chart(name, f"Reward against {what}", words, figure if has_picture else None, table)
+
+
+def component_chart(name: str, metrics: Metrics) -> Chart | None:
+    """Show components, other numbers of verifiers, and those that environments compute."""
+    named: list[tuple[str, Estimate]] = []
+    for kind in ("components", "metrics"):
+        values: Mapping[str, float] = getattr(metrics, kind) or {}
+        named += ((key, metrics.estimates[f"{kind}.{key}"]) for key in values)
+    rows: list[tuple[Cell, ...]] = [(key, *estimate_cells(found)) for key, found in named]
+    rows += [
+        (key, amount_cell(value), *[None] * 5, "the environment's own")
+        for key, value in metrics.environment_metrics.items()
+    ]
+    if not rows:
+        return None
+    table = Table("Components and other numbers", ("name", *ESTIMATE_HEAD), rows)
+    words = "What verifiers gave beside the reward, as means over tasks."
+    if not named:
+        words = "Numbers that the environment computes itself."
+    drawn = named[:MAX_DRAWN]
+    intervals = [found.interval for _, found in drawn]
+    labels = distinct_labels(key for key, _ in drawn)
+    figure = ranges(labels, [found.value for _, found in drawn], intervals, x_title="mean")
+    is_worth_it = len(drawn) > 1 or any(intervals)
+    return Chart(f"{name}-components", "Components", words, figure if is_worth_it else None, table)
+
+
+def flaky_table(tasks: Sequence[TaskMetrics]) -> Table | None:
+    """Return the tasks that pass sometimes, those nearest to one half first; None without any."""
+    flaky = [
+        (task.num_passes / task.num_scored, task)
+        for task in tasks
+        if task.num_passes and task.num_passes < task.num_scored
+    ]
+    if not flaky:
+        return None
+    flaky.sort(key=lambda found: abs(found[0] - 0.5))
+    note = ""
+    if len(flaky) > MAX_FLAKY:
+        note = f"{MAX_FLAKY} of {len(flaky):,}; the table of tasks below has a filter for all."
+    return Table(
+        "Tasks of which some attempts pass and some do not",
+        ("task", "environment", "passed", "scored", "share", "mean reward"),
+        [
+            (
+                task.task_id,
+                task.env,
+                count_cell(task.num_passes),
+                count_cell(task.num_scored),
+                share_cell(passed),
+                number_cell(task.mean_reward),
+            )
+            for passed, task in flaky[:MAX_FLAKY]
+        ],
+        note,
+    )
+
+
+def effort_charts(
+    name: str, metrics: Metrics, attempts: Mapping[str, AttemptColumns]
+) -> list[Chart]:
+    """Show percentiles of seconds and of tokens, over all environments and for each."""
+    charts = []
+    if metrics.latency is not None:
+        rows: list[tuple[Cell, ...]] = []
+        for title, found in (
+            ("whole attempt", metrics.latency.total_seconds),
+            ("in the model", metrics.latency.model_seconds),
+        ):
+            cells = map(amount_cell, (found.p50, found.p90, found.p95, found.p99))
+            rows.append((title, *cells, None))
+        seconds = {env: _recorded([own.seconds]) for env, own in attempts.items()}
+        if len(seconds) > 1:
+            rows += _percentile_rows(seconds)
+        charts.append(_effort_chart(f"{name}-seconds", "seconds", "", rows, seconds))
+    completion = {env: _recorded([own.completion_tokens]) for env, own in attempts.items()}
+    totals = {
+        "completion": _recorded(own.completion_tokens for own in attempts.values()),
+        "prompt": _recorded(own.prompt_tokens for own in attempts.values()),
+    }
+    rows = _percentile_rows(totals)
+    if rows:
+        if len(attempts) > 1:
+            rows += _percentile_rows({f"completion, {env}": c for env, c in completion.items()})
+        kind = f"{rows[0][0]} "
+        charts.append(_effort_chart(f"{name}-tokens", "tokens", kind, rows, completion))
+    return charts
+
+
+def _recorded(columns: Iterable[Iterable[float]]) -> list[float]:
+    return sorted(value for column in columns for value in column if value > 0.0)
+
+
+def _percentile_rows(values: Mapping[str, Sequence[float]]) -> list[tuple[Cell, ...]]:
+    return [
+        (
+            title,
+            *(amount_cell(percentile(own, fraction)) for fraction in (0.50, 0.90, 0.95, 0.99)),
+            count_cell(len(own)),
+        )
+        for title, own in values.items()
+        if own
+    ]
+
+
+def _effort_chart(
+    name: str,
+    unit: str,
+    kind: str,
+    rows: Sequence[tuple[Cell, ...]],
+    values: Mapping[str, Sequence[float]],
+) -> Chart:
+    """Draw the percentiles of each environment's values, where any were recorded."""
+    half = rows[0][1]
+    words = f"Half of the attempts took up to {half.text if isinstance(half, Shown) else '-'} "
+    head = (unit, "p50", "p90", "p95", "p99", "attempts")
+    table = Table(f"{unit.capitalize()} an attempt took", head, rows)
+    known = {env: own for env, own in values.items() if own}
+    if len(known) > _MAX_LINES:
+        known = {"all environments": _recorded(known.values())}
+    percents = [100 * fraction for fraction in _FRACTIONS]
+    drawn = [
+        Curve(env, percents, [percentile(own, fraction) for fraction in _FRACTIONS])
+        for env, own in known.items()
+    ]
+    y_title = unit if unit == "seconds" else f"completion {unit}"
+    figure = lines(drawn, x_title="percentile of attempts", y_title=y_title) if drawn else None
+    return Chart(name, unit.capitalize(), f"{words}{kind}{unit}.", figure, table)
+
+
+def failure_chart(name: str, metrics: Metrics) -> Chart | None:
+    """Show the unscored attempts by error class, the commonest first; None without any."""
+    if not metrics.failures:
+        return None
+    ordered = sorted(metrics.failures.items(), key=lambda item: (-item[1], item[0]))
+    num = sum(metrics.failures.values())
+    table = Table(
+        "Unscored attempts by class of their last error",
+        ("class", "attempts", "share"),
+        [(cls, count_cell(times), share_cell(times / num)) for cls, times in ordered],
+    )
+    drawn = ordered[:MAX_DRAWN]
+    figure = bars(
+        distinct_labels(cls for cls, _ in drawn),
+        [times for _, times in drawn],
+        x_title="unscored attempts",
+        y_title="",
+        flat=True,
+    )
+    words = f"{num:,} attempts have no score; the commonest reason: {ordered[0][0]}."
+    return Chart(f"{name}-classes", "Failures by class", words, figure, table)
+
+
+def counts_tables(metrics: Metrics) -> list[Table]:
+    """Return why attempts ended, which tool calls failed, and which requests were tried again."""
+    counted = (
+        ("Stop reasons of scored attempts", "reason", metrics.stop_reasons),
+        ("Tool calls that could not be carried out", "what was wrong", metrics.tool_errors),
+        ("Requests that were tried again", "error class", metrics.retries),
+    )
+    return [
+        Table(caption, (head, "count"), [(key, count_cell(num)) for key, num in found.items()])
+        for caption, head, found in counted
+        if found
+    ]
+
+
+def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
+    """Show mean rewards by each field of the tasks that was asked for.
+
+    Args:
+        name: The beginning of the charts' names.
+        metrics: The numbers.
+        env: Their environment, where a run has several.
+
+    """
+    of = f" of {env}" if env else ""
+    charts = []
+    for place, (field_name, slices) in enumerate(metrics.slices.items()):
+        if not slices:
+            continue
+        ordered = sorted(
+            ((found.mean_reward, value, found) for value, found in slices.items()),
+            key=lambda item: (-math.inf if item[0] is None else item[0], item[1]),
+        )
+        table = Table(
+            f"Mean reward{of} by {field_name}",
+            (
+                *(field_name, "mean reward", "interval", "method", "standard error"),
+                *("scored", "unscored", "tasks", "flaky tasks"),
+            ),
+            [
+                (
+                    value,
+                    number_cell(found.mean_reward),
+                    interval_cell(found.interval),
+                    method_cell(found.interval),
+                    number_cell(found.standard_error),
+                    count_cell(found.num_scored),
+                    count_cell(found.num_unscored),
+                    count_cell(found.num_clusters),
+                    count_cell(found.num_flaky_tasks),
+                )
+                for _, value, found in ordered
+            ],
+        )
+        scored = [(reward, value, found) for reward, value, found in ordered if reward is not None]
+        words = "Nothing is scored."
+        figure = None
+        if scored:
+            (low, worst, _), (high, best, _) = scored[0], scored[-1]
+            words = f"{worst}: {low:.3f}."
+            if len(scored) > 1:
+                words = (
+                    f"From {low:.3f} ({worst}) to {high:.3f} ({best}), "
+                    f"over {len(slices):,} values of {field_name}."
+                )
+            if len(scored) > MAX_DRAWN:
+                words += f" Drawn: the {MAX_DRAWN} lowest."
+            drawn = scored[:MAX_DRAWN]
+            figure = ranges(
+                distinct_labels(value for _, value, _ in drawn),
+                [reward for reward, _, _ in drawn],
+                [found.interval for _, _, found in drawn],
+                x_title="mean reward",
+                mark=metrics.mean_reward,
+            )
+        title = f"By {field_name}{of}"
+        charts.append(Chart(f"{name}-slice-{place}", title, words, figure, table))
+    return charts
 
 
 class TaskData(NamedTuple):
     """The tasks of one run, as far as the page holds them."""
 
     data: JSONObject
-    num_tasks: int
-    """Of the run."""
-    num_held: int
-    num_attempts: int
-    """The most that a task has."""
-
-    @property
-    def note(self) -> str:
-        """What of the run is left out; empty: nothing."""
-        if self.num_held == self.num_tasks:
-            return ""
-        return (
-            f"This page holds the {self.num_held:,} tasks with the lowest mean rewards of "
-            f"{self.num_tasks:,}; gym metrics --by-task prints all."
-        )
-
-    @property
-    def attempts_note(self) -> str:
-        """What the heat map shows, and what it leaves out."""
-        notes = [
-            "A row for each task, the worst first; a column for each attempt; a cross is an "
-            "attempt without a score. Dark orange is 0 or the lowest reward of the environment, "
-            "dark blue the best that there can be or, where that is not known, the highest."
-        ]
-        if self.num_attempts > MAX_ATTEMPTS:
-            notes.append(
-                f"Shown: the first {MAX_ATTEMPTS} of up to {self.num_attempts:,} attempts."
-            )
-        return " ".join([*notes, self.note]).rstrip()
+    note: str
+    """What of the run is left out; empty: nothing."""
+    attempts_note: str
+    """What the heat map shows, and what it leaves out."""
 
 
 def task_data(
@@ -363,22 +885,29 @@ def task_data(
     Args:
         tasks: All tasks of the run.
         attempts: Their attempts, by environment.
-        best_rewards: The best reward that there can be, by environment, where it is known.
+        best_rewards: The best possible reward, by environment, where it is known.
 
     """
-    ordered = sorted(tasks, key=_worst_first)[:MAX_TASKS]
+    ordered = sorted(
+        tasks,
+        key=lambda task: (
+            -math.inf if task.mean_reward is None else task.mean_reward,
+            task.env,
+            task.task_id,
+        ),
+    )[:MAX_TASKS]
     environments = sorted({task.env for task in ordered})
-    place = {env: number for number, env in enumerate(environments)}
+    place = {env: at for at, env in enumerate(environments)}
     most = 0
     strips: list[list[float | str | None]] = []
-    of_tasks = {
-        env: own.of_tasks(task.task_id for task in ordered if task.env == env)
-        for env, own in attempts.items()
-    }
     for task in ordered:
-        strip, num = _strip(of_tasks.get(task.env, {}).get(task.task_id, {}))
-        strips.append(strip)
+        columns = attempts.get(task.env)
+        rewards = columns.by_task.get(task.task_id, {}) if columns else {}
+        num = max(rewards, default=-1) + 1
         most = max(most, num)
+        # "x" stands for an attempt without a reward, None for one without a record.
+        held = range(min(num, MAX_ATTEMPTS))
+        strips.append(["x" if rewards.get(a, 0.0) is None else rewards.get(a) for a in held])
     data: JSONObject = {
         "environments": environments,
         "env": [place[task.env] for task in ordered],
@@ -393,20 +922,20 @@ def task_data(
         "attempts": strips,
         "ranges": [_range(tasks, env, best_rewards.get(env)) for env in environments],
     }
-    return TaskData(data, len(tasks), len(ordered), most)
-
-
-def _strip(attempts: Mapping[int, float | None]) -> tuple[list[float | str | None], int]:
-    """Return the rewards of attempts 0, 1, 2, ... and their number.
-
-    "x" stands for an attempt without a reward, None for one without a record.
-    """
-    num = max(attempts, default=-1) + 1
-    strip: list[float | str | None] = []
-    for attempt in range(min(num, MAX_ATTEMPTS)):
-        reward = attempts.get(attempt)
-        strip.append("x" if reward is None and attempt in attempts else reward)
-    return strip, num
+    note = ""
+    if len(ordered) < len(tasks):
+        note = (
+            f"This page holds the {len(ordered):,} tasks with the lowest mean rewards of "
+            f"{len(tasks):,}; gym metrics --by-task prints all."
+        )
+    heat = (
+        "A row for each task, the worst first; a column for each attempt; a cross is an "
+        "attempt without a score. Dark orange is 0 or the lowest reward of the environment, "
+        "dark blue the best that there can be or, where that is not known, the highest."
+    )
+    shown = f"Shown: the first {MAX_ATTEMPTS} of up to {most:,} attempts."
+    parts = (heat, shown if most > MAX_ATTEMPTS else "", note)
+    return TaskData(data, note, " ".join(filter(None, parts)))
 
 
 def _range(tasks: Sequence[TaskMetrics], env: str, best: float | None) -> list[float]:
@@ -417,66 +946,6 @@ def _range(tasks: Sequence[TaskMetrics], env: str, best: float | None) -> list[f
     return [min([0.0, *rewards]), high if best is None else max(high, best)]
 
 
-def _worst_first(task: TaskMetrics) -> tuple[float, str, str]:
-    mean = float("-inf") if task.mean_reward is None else task.mean_reward
-    return (mean, task.env, task.task_id)
-
-
 def _cut(text: str, most: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def _method(metrics: RunMetrics) -> list[str]:
-    """Return how the numbers were computed."""
-    lines = [
-        "Mean reward: the mean over tasks of the mean reward of their scored attempts; every task "
-        "weighs the same. Attempts of one task are not independent: errors and intervals are over "
-        "tasks.",
-        "Strict mean: the same with every expected attempt that has no score as 0. Bounds: with "
-        "all of these as 0, and with all as the best reward.",
-        "pass@k, pass^k, best@k: unbiased, per task, then the mean over the tasks with at least k "
-        "scored attempts; a number for more attempts than were made is never given.",
-    ]
-    estimates = [one for found in metrics.environments.values() for one in found.estimates.values()]
-    methods = {one.interval.method for one in estimates if one.interval}
-    if "wilson-neff" in methods:
-        lines.append(
-            "wilson-neff: Wilson's interval on the effective number of attempts, adjusted for the "
-            "number of tasks; for rewards between 0 and a known best one."
-        )
-    if "t" in methods:
-        lines.append("t: Student's t interval over task means; for numbers without known ends.")
-    lines.append(
-        "Percentiles are interpolated between neighbours; times and tokens are those of scored "
-        "attempts that recorded them."
-    )
-    return lines
-
-
-def runs_table(runs: Sequence[ReportedRun]) -> Table:
-    """Return a row for each run."""
-    return Table(
-        "Runs",
-        (
-            *("run", "model", "environments", "scored", "coverage", "mean reward"),
-            *("interval", "strict mean", "unscored", "flaky tasks", "p50 seconds", "cost"),
-        ),
-        [(run.name, ", ".join(run.models), *_run_cells(run)) for run in runs],
-    )
-
-
-def _run_cells(run: ReportedRun) -> tuple[Cell, ...]:
-    found = run.metrics
-    return (
-        ", ".join(found.environments),
-        count_cell(found.num_scored),
-        share_cell(found.coverage),
-        number_cell(found.mean_reward),
-        interval_cell(found.interval),
-        number_cell(found.strict_mean_reward),
-        count_cell(found.num_unscored),
-        count_cell(found.num_flaky_tasks),
-        amount_cell(found.latency.total_seconds.p50 if found.latency else None),
-        amount_cell(found.cost),
-    )

@@ -1,4 +1,4 @@
-"""What is reported of a run, and its numbers as CSV."""
+"""The report of a run, and its numbers as CSV."""
 
 from __future__ import annotations
 
@@ -86,7 +86,11 @@ def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
     rows: list[Sequence[object]] = [("run", "environment", "field", "value", *_COUNTS, *columns)]
     for run, env, field, value, metrics in parts:
         counts = [getattr(metrics, name) for name in _COUNTS]
-        found = [cell for name in names for cell in _estimate(metrics, name)]
+        found: list[object] = []
+        for name in names:
+            one = metrics.estimates.get(name)
+            ends = (one.interval.low, one.interval.high) if one and one.interval else (None, None)
+            found += (one.value, one.standard_error, *ends) if one else [None] * 4
         rows.append((run, env, field, value, *counts, *found))
     return _csv(rows, clean)
 
@@ -113,19 +117,11 @@ def _parts(run: RunReport) -> Iterator[tuple[str, str, str, Metrics]]:
                 yield env, field, value, own
 
 
-def _estimate(metrics: Metrics, name: str) -> Sequence[object]:
-    found = metrics.estimates.get(name)
-    if found is None:
-        return (None,) * 4
-    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-    return found.value, found.standard_error, low, high
-
-
 def _csv(rows: Sequence[Sequence[object]], clean: Clean) -> str:
     text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator="\n")
-    for row in rows:
-        table.writerow([_cell(value, clean) for value in row])
+    csv.writer(text, lineterminator="\n").writerows(
+        [_cell(value, clean) for value in row] for row in rows
+    )
     return text.getvalue()
 
 

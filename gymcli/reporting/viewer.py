@@ -2,100 +2,464 @@
 
 The token is the first part of the path. A cookie would be sent to every other server of this
 machine, since cookies know hosts and no ports; a path is sent to this one alone.
+
+What takes long to find is kept until the run has grown, and then for a while.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
+import math
+import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+import time
+from collections import Counter, deque
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Mapping,
+    Sequence,
+)
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 from aiohttp import web
 
-from gymcli.errors import RunError, UsageError
+from gymcli.errors import FilterError, RunError, RunFileError, UsageError
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison
+from gymcli.metrics.filters import parse_filter
 from gymcli.metrics.results import RunMetrics
-from gymcli.reporting.viewer_lists import (
-    CachedMeasurement,
-    Listings,
-    RefusedError,
-    ViewedTasks,
-    ViewerQuery,
-    differences,
-    failures_of,
-    listing_of,
-    read_record,
-    sendable,
-    task_scores,
-)
 from gymcli.runner.listening import listen
 from gymcli.runner.measure import index_run, measure
 from gymcli.secrets import NOTHING_SECRET, Scrubber
+from gymcli.store.lines import iterate_lines
+from gymcli.store.rollout_files import FAILURES, WAYS_OUT
 from gymcli.store.run_index import Refreshed, Row, RunIndex
-from gymcli.types import JSONObject
+from gymcli.types import JSON_ERRORS, Failure, JSONObject, Rollout
 from gymcli.version import __version__
 
-__all__ = ["HOST", "ViewedRun", "ViewerAnswers", "ViewerSite", "open_run", "serve"]
-
-
-_REFRESH_AFTER = 1.0
-"""Seconds for which nobody looks again whether a run has grown."""
+__all__ = [
+    "KINDS",
+    "MAX_RECORD_BYTES",
+    "CachedMeasurement",
+    "Kind",
+    "Listing",
+    "Listings",
+    "Measurement",
+    "RefusedError",
+    "TaskScores",
+    "ViewedRun",
+    "ViewedTask",
+    "ViewedTasks",
+    "ViewerAnswers",
+    "ViewerQuery",
+    "differences",
+    "failures_of",
+    "quoted",
+    "serve",
+    "viewer_runner",
+]
 
 T = TypeVar("T")
 
 
-def open_run(path: Path, env: str | None = None) -> ViewedRun:
-    """Read a run directory or a rollout file once, to look at it.
+def sendable(text: str) -> str:
+    """Return a text that JSON can hold, with `?` where a path is not UTF-8."""
+    return text.encode(errors="replace").decode()
+
+
+class RefusedError(Exception):
+    """Raised when a question has no answer; `field` names the parameter that is wrong."""
+
+    def __init__(self, status: int, message: str, *, field: str | None = None) -> None:
+        super().__init__(sendable(message))
+        self.status = status
+        self.field = field
+
+
+class ViewerQuery:
+    """The parameters of a question."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def text(self, name: str) -> str:
+        """Return a text; empty by default."""
+        return self._given.get(name, "")
+
+    def number(self, name: str, *, default: int = 0, most: int | None = None) -> int:
+        """Return a whole number from 0 to `most`; anything else is refused."""
+        text = self.text(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) <= 15):
+            raise RefusedError(400, f"{name}: expected a whole number", field=name)
+        number = int(text)
+        if most is not None and number > most:
+            raise RefusedError(400, f"{name}: is at most {most}", field=name)
+        return number
+
+
+_REST = 10.0
+"""A result of an older version is found again after this many times the seconds that it took."""
+
+
+class Measurement(NamedTuple, Generic[T]):
+    """A result, the version of the run it was found in, and until when it is fresh enough."""
+
+    value: T
+    version: Hashable
+    fresh_until: float
+
+
+class CachedMeasurement(Generic[T]):
+    """A measurement that takes long: made once for each version of a run, with pauses.
+
+    Requests at the same time wait for one measurement. It goes on when they are cancelled, for
+    the next one. `measure` is called in a thread.
+    """
+
+    def __init__(
+        self, measure: Callable[[], T], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._measure = measure
+        self._clock = clock
+        self._last: Measurement[T] | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    async def of(self, version: Hashable) -> Measurement[T]:
+        """Return the measurement of a version; for a while after one, that of an older version."""
+        while self._last is None or (
+            self._last.version != version and self._clock() >= self._last.fresh_until
+        ):
+            if self._running is None:
+                self._running = asyncio.create_task(self._run(version))
+            await asyncio.shield(self._running)
+        return self._last
+
+    async def close(self) -> None:
+        """Cancel a measurement that is under way; its thread ends by itself."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+
+    async def _run(self, version: Hashable) -> None:
+        started = self._clock()
+        try:
+            value = await asyncio.to_thread(self._measure)
+            ended = self._clock()
+            self._last = Measurement(value, version, ended + _REST * (ended - started))
+        finally:
+            self._running = None
+
+
+_REWARD_CHOICES = {
+    "passed": "passed == True",
+    "not-passed": "passed == False",
+    "zero": "reward == 0",
+    "between": "0 < reward < 1",
+    "mixed": "0 < avg < 1",
+}
+"""The expressions of the quick choices, by name."""
+
+_EQUAL = {"only_env": "env", "only_status": "status", "only_stop_reason": "stop_reason"}
+"""The names of a row by the quick choices that ask for one value of them."""
+
+_MAX_KEPT = 8
+"""Lists that are kept; each takes 8 bytes a rollout."""
+_TO_ESCAPE = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
+"""What cannot stand in the quotes of an expression as it is."""
+
+
+class Listing(NamedTuple):
+    """Which rollouts, and in which order."""
+
+    expression: str = ""
+    """A filter; empty: all."""
+    sort: str = ""
+
+
+def _listing(query: ViewerQuery) -> Listing:
+    """Return which rollouts are asked for, by an expression and by quick choices."""
+    parts = []
+    where = query.text("where").strip()
+    if where:
+        try:
+            parse_filter(where)
+        except FilterError as error:
+            raise RefusedError(400, str(error), field="where") from error
+        parts.append(where)
+    for choice, name in _EQUAL.items():
+        if value := query.text(choice):
+            parts.append(f"{name} == {quoted(value)}")
+    if reward := query.text("only_reward"):
+        if reward not in _REWARD_CHOICES:
+            known = ", ".join(_REWARD_CHOICES)
+            raise RefusedError(400, f"only_reward: there are {known}", field="only_reward")
+        parts.append(_REWARD_CHOICES[reward])
+    if text := query.text("containing"):
+        parts.append(f"contains(text, {quoted(text)})")
+    joined = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
+    return Listing(joined, query.text("sort"))
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes, as an expression has it."""
+
+    def escaped(found: re.Match[str]) -> str:
+        return f"\\{found[0]}" if found[0] in '"\\' else f"\\u{ord(found[0]):04x}"
+
+    return f'"{_TO_ESCAPE.sub(escaped, text)}"'
+
+
+class Listings:
+    """The lists of one run; used by one thread at a time."""
+
+    def __init__(self, index: RunIndex, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._index = index
+        self._clock = clock
+        self.version = 0
+        """Grows with what is on record."""
+        self._kept: dict[Listing, Measurement[list[int]]] = {}
+        self._choices: tuple[int, dict[str, dict[str, int]]] | None = None
+
+    def take(self, refreshed: Refreshed) -> None:
+        """Take what a refresh found."""
+        if refreshed.is_rebuilt:
+            self._kept.clear()
+        if refreshed.is_rebuilt or refreshed.num_new or refreshed.num_changed:
+            self.version += 1
+
+    def rows(self, listing: Listing) -> tuple[Sequence[int], Hashable]:
+        """Return the numbers of the rows that are listed, and the version they were found in."""
+        if not any(listing):
+            return range(len(self._index.rows)), self.version
+        found = self._kept.pop(listing, None)
+        if found is None or (found.version != self.version and self._clock() > found.fresh_until):
+            found = self._search(listing)
+        self._kept[listing] = found
+        while len(self._kept) > _MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found.value, found.version
+
+    def _search(self, listing: Listing) -> Measurement[list[int]]:
+        started = self._clock()
+        try:
+            wanted = parse_filter(listing.expression) if listing.expression else None
+            rows = self._index.select(wanted, sort=listing.sort)
+        except FilterError as error:
+            raise RefusedError(400, str(error), field="where") from error
+        ended = self._clock()
+        return Measurement(rows, self.version, ended + _REST * (ended - started))
+
+    def choices(self) -> dict[str, dict[str, int]]:
+        """Count the rollouts by environment, status and stop reason, the commonest first."""
+        if self._choices is None or self._choices[0] != self.version:
+            found = {}
+            for name in ("env", "status", "stop_reason"):
+                counts = Counter(self._index.values(name)).most_common()
+                found[name] = {str(value): num for value, num in counts if value is not None}
+            self._choices = self.version, found
+        return self._choices[1]
+
+
+Kind = Literal["fixed", "broken", "flaky", "better", "worse", "same", "only_a", "only_b"]
+"""`fixed`: all attempts failed in A and all pass in B; `broken`: the other way round; `flaky`: in
+one of the runs some pass and some fail. Else what the means say."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+class TaskScores(NamedTuple):
+    """The scored attempts of a task in one run."""
+
+    mean: float
+    num_scored: int
+    num_passed: int | None
+    """None where nothing says from which reward an attempt passes."""
+
+
+class ViewedTask(msgspec.Struct, kw_only=True):
+    """A task in two runs; what one of them has no score for is None."""
+
+    env: str
+    task_id: str
+    mean_a: float | None
+    mean_b: float | None
+    difference: float | None
+    """B - A."""
+    num_a: int
+    num_b: int
+    passes_a: int | None
+    passes_b: int | None
+    kind: Kind
+
+
+class ViewedTasks(NamedTuple):
+    """All tasks that one of two runs has a score for."""
+
+    rows: list[ViewedTask]
+    counts: Mapping[Kind, int]
+
+    def select(self, kind: str, sort: str) -> Sequence[ViewedTask]:
+        """Return the tasks of a kind, or all; those that lack what is sorted by come last."""
+        name, is_descending = sort.removeprefix("-"), sort.startswith("-")
+        if name not in ViewedTask.__struct_fields__:
+            known = ", ".join(ViewedTask.__struct_fields__)
+            raise RefusedError(400, f"sort: there are {known}", field="sort")
+        if kind and kind not in KINDS:
+            raise RefusedError(400, f"kind: there are {', '.join(KINDS)}", field="kind")
+        rows = [row for row in self.rows if not kind or row.kind == kind]
+        known_rows = [row for row in rows if getattr(row, name) is not None]
+        known_rows.sort(key=lambda row: getattr(row, name), reverse=is_descending)
+        return known_rows + [row for row in rows if getattr(row, name) is None]
+
+
+def _task_scores(index: RunIndex) -> dict[tuple[str, str], TaskScores]:
+    """Return the scores of each task of a run, by environment and task id."""
+    rewards: dict[tuple[object, object], list[float]] = {}
+    passes: dict[tuple[object, object], int] = {}
+    columns = [index.values(name) for name in ("env", "task_id", "reward", "passed", "status")]
+    for env, task_id, reward, passed, status in zip(*columns, strict=True):
+        if status != "scored" or not isinstance(reward, float):
+            continue
+        key = (env, task_id)
+        rewards.setdefault(key, []).append(reward)
+        if passed is not None:
+            passes[key] = passes.get(key, 0) + bool(passed)
+    return {
+        (str(env), str(task_id)): TaskScores(
+            math.fsum(found) / len(found), len(found), passes.get((env, task_id))
+        )
+        for (env, task_id), found in rewards.items()
+    }
+
+
+def differences(
+    a: Mapping[tuple[str, str], TaskScores], b: Mapping[tuple[str, str], TaskScores]
+) -> ViewedTasks:
+    """Return all tasks of two runs, by environment and task id."""
+    rows = []
+    for env, task_id in sorted({*a, *b}):
+        one, other = a.get((env, task_id)), b.get((env, task_id))
+        row = ViewedTask(
+            env=env,
+            task_id=task_id,
+            mean_a=one.mean if one else None,
+            mean_b=other.mean if other else None,
+            difference=other.mean - one.mean if one and other else None,
+            num_a=one.num_scored if one else 0,
+            num_b=other.num_scored if other else 0,
+            passes_a=one.num_passed if one else None,
+            passes_b=other.num_passed if other else None,
+            kind=_kind(one, other),
+        )
+        rows.append(row)
+    return ViewedTasks(rows, Counter(row.kind for row in rows))
+
+
+def _kind(a: TaskScores | None, b: TaskScores | None) -> Kind:
+    if a is None or b is None:
+        return "only_b" if a is None else "only_a"
+    if a.num_passed is not None and b.num_passed is not None:
+        if a.num_passed not in (0, a.num_scored) or b.num_passed not in (0, b.num_scored):
+            return "flaky"
+        if bool(a.num_passed) != bool(b.num_passed):
+            return "fixed" if b.num_passed else "broken"
+    if b.mean == a.mean:
+        return "same"
+    return "better" if b.mean > a.mean else "worse"
+
+
+MAX_RECORD_BYTES = 48 << 20
+"""A longer record is no longer readable in a page."""
+
+_MAX_TRIES = 50
+"""Of more tries the last ones are given."""
+
+_DECODER = msgspec.json.Decoder(JSONObject)
+_FAILURE = msgspec.json.Decoder(Failure)
+
+
+def _read_record(index: RunIndex, row: Row) -> Rollout | Failure | JSONObject:
+    # As plain JSON where not all its fields are ours: an unknown role, for example, makes a line
+    # unfit to be scored, but not to be looked at.
+    if row.place.size > MAX_RECORD_BYTES:
+        size = row.place.size >> 20
+        raise RefusedError(
+            413,
+            f"this rollout is {size} MB, too much for a page; "
+            f"gym show {index.path} {row.task_id}/{row.attempt} prints it",
+        )
+    try:
+        return index.read(row)
+    except RunFileError:
+        try:
+            found: JSONObject = _DECODER.decode(index.line(row))
+        except JSON_ERRORS:
+            found = {}
+        if (found.get("task_id"), found.get("attempt")) == (row.task_id, row.attempt):
+            return found
+        raise
+
+
+def failures_of(run: Path, row: Row) -> list[Failure]:
+    """Return the failures of an attempt without their conversations, in the order they came."""
+    path = run / FAILURES
+    found: deque[Failure] = deque(maxlen=_MAX_TRIES)
+    if not (run.is_dir() and path.is_file()):
+        return []
+    needle = msgspec.json.encode(row.task_id)
+    for line in iterate_lines(path):
+        if needle not in line.data:  # most lines are of other tasks, and need not be decoded
+            continue
+        try:
+            failure = _FAILURE.decode(line.data)
+        except JSON_ERRORS as error:
+            if not line.is_complete:
+                break
+            text = f"{path}:{line.number}: is damaged: {error}; {WAYS_OUT[FAILURES]}"
+            raise RunFileError(text) from error
+        if (failure.env, failure.task_id, failure.attempt) == (row.env, row.task_id, row.attempt):
+            found.append(msgspec.structs.replace(failure, messages=[]))
+    return list(found)
+
+
+_REFRESH_AFTER = 1.0
+"""Seconds for which a run that was refreshed is taken as it is."""
+
+
+class ViewedRun:
+    """A run and its lists.
+
+    The index is for one thread at a time, so its questions wait for their turn.
 
     Args:
-        path: The directory or file.
+        path: A run directory or a rollout file, which is read at once.
         env: The environment of lines that name none.
 
     Raises:
         UsageError: There is no such run, or a line of it is wrong.
 
     """
-    return ViewedRun(index_run(path, env=env), env)
 
-
-class ViewedRun:
-    """A run and its lists; an async context manager that closes the index at its end.
-
-    The index is for one thread at a time, so that whatever asks it waits its turn.
-
-    Args:
-        index: The run.
-        env: The environment of lines that name none.
-
-    """
-
-    def __init__(self, index: RunIndex, env: str | None = None) -> None:
-        self.index = index
-        self.path = index.path
+    def __init__(self, path: Path, env: str | None = None) -> None:
+        self.index = index_run(path, env=env)
+        self.path = path
         self.env = env
-        self.listings = Listings(index)
+        self.listings = Listings(self.index)
         self.problem: str | None = None
         """What kept the run from being read further."""
         self._refreshed_at = 0.0
         self._turn = asyncio.Lock()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the index."""
         if not self._turn.locked():  # else a search is under way, which ends with the process
             self.index.close()
 
@@ -104,14 +468,12 @@ class ViewedRun:
         """What the page calls it."""
         return self.path.resolve().name or str(self.path)
 
+    def measured(self) -> RunMetrics:
+        """Return the numbers of the run."""
+        return measure(self.path, env=self.env).metrics()
+
     async def ask(self, question: Callable[[RunIndex, Listings], T]) -> T:
-        """Answer a question in a thread; one that is cancelled before its turn is not begun.
-
-        Raises:
-            UsageError: A line cannot be read.
-            RefusedError: As the question says.
-
-        """
+        """Answer a question in a thread; one that is cancelled before its turn is not begun."""
         await self._turn.acquire()
         asking = asyncio.ensure_future(asyncio.to_thread(question, self.index, self.listings))
         # By the thread and not by who asked: that one may leave while the thread goes on.
@@ -124,17 +486,18 @@ class ViewedRun:
         if self._refreshed_at and now - self._refreshed_at < _REFRESH_AFTER:
             return
         self._refreshed_at = now
-        self.problem = await self.ask(_refresh)
 
+        def read(index: RunIndex, listings: Listings) -> str | None:
+            num_rows = len(index.rows)
+            try:
+                listings.take(index.refresh())
+            except UsageError as error:
+                # The lines before a damaged one are read.
+                listings.take(Refreshed(len(index.rows) - num_rows))
+                return sendable(str(error))
+            return None
 
-def _refresh(index: RunIndex, listings: Listings) -> str | None:
-    num_rows = len(index.rows)
-    try:
-        listings.take(index.refresh())
-    except UsageError as error:
-        listings.take(Refreshed(len(index.rows) - num_rows))  # the lines before a damaged one
-        return sendable(str(error))
-    return None
+        self.problem = await self.ask(read)
 
 
 _MAX_ROWS = 500
@@ -145,17 +508,12 @@ _LEFT_OUT = ("place", "components", "metrics")
 
 
 class ViewerAnswers:
-    """The answers to the requests of the page about one run or two.
-
-    Args:
-        runs: The runs.
-
-    """
+    """The answers to the requests of the page about one run or two."""
 
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self._runs = runs
-        self._metrics = [CachedMeasurement(functools.partial(_measured, run)) for run in runs]
-        self._comparison = CachedMeasurement(functools.partial(_compared, runs))
+        self._metrics = [CachedMeasurement(run.measured) for run in runs]
+        self._comparison = CachedMeasurement(self._compared)
         self._differences: tuple[tuple[int, ...], ViewedTasks] | None = None
         self._known: dict[str, Callable[[ViewerQuery], Awaitable[JSONObject]]] = {
             "runs": self._about,
@@ -172,12 +530,7 @@ class ViewerAnswers:
         }
 
     async def answer(self, name: str, query: ViewerQuery) -> bytes:
-        """Answer a question as JSON.
-
-        Raises:
-            RefusedError: It has no answer.
-
-        """
+        """Answer a question as JSON, or refuse it."""
         answer = self._known.get(name)
         if answer is None:
             raise RefusedError(404, f"{name}: there is no such address")
@@ -225,19 +578,18 @@ class ViewerAnswers:
         return {"runs": found}
 
     async def _list(self, query: ViewerQuery) -> JSONObject:
-        run, listing = self._run(query), listing_of(query)
-        offset, limit = _page(query, 100)
+        run, listing = self._run(query), _listing(query)
         await run.refresh()
 
         def page(index: RunIndex, listings: Listings) -> JSONObject:
-            numbers = listings.rows(listing)
-            start = _start(offset, limit, len(numbers))
-            rows = [index.rows[number] for number in numbers[start : start + limit]]
+            numbers, version = listings.rows(listing)
+            start, end = _page(query, len(numbers))
+            rows = [index.rows[number] for number in numbers[start:end]]
             return {
                 "num_rows": len(index.rows),
                 "num_matching": len(numbers),
                 "offset": start,
-                "version": listings.version_of(listing),
+                "version": version,
                 "expression": listing.expression,
                 "rows": [self._row_json(row, run) for row in rows],
                 "choices": listings.choices(),
@@ -246,43 +598,47 @@ class ViewerAnswers:
         return await run.ask(page)
 
     async def _rollout(self, query: ViewerQuery) -> JSONObject:
-        run, listing = self._run(query), listing_of(query)
+        run, listing = self._run(query), _listing(query)
         await run.refresh()
 
         def around(index: RunIndex, listings: Listings) -> JSONObject:
-            row, numbers = _row(index, query), listings.rows(listing)
-            position, near = _around(numbers, row.number)
-            beside = index.attempts_of(row.env, row.task_id)
-            at = beside.index(row.number)
-            shown = beside[max(0, at - _MAX_BESIDE) : at + _MAX_BESIDE + 1]
-            told = functools.partial(self._row_json, run=run)
-            previous, following = (
-                None if number is None else told(index.rows[number]) for number in near
-            )
+            row = _row(index, query)
+            numbers, _ = listings.rows(listing)
+            position = numbers.index(row.number) if row.number in numbers else None
+            attempts = index.attempts_of(row.env, row.task_id)
+            at = attempts.index(row.number)
+            shown = attempts[max(0, at - _MAX_BESIDE) : at + _MAX_BESIDE + 1]
+
+            def listed(place: int) -> JSONObject | None:
+                if not 0 <= place < len(numbers):
+                    return None
+                return self._row_json(index.rows[numbers[place]], run)
+
             return {
-                "row": told(row),
-                "record": read_record(index, row),
+                "row": self._row_json(row, run),
+                "record": _read_record(index, row),
                 "position": position,
                 "num_matching": len(numbers),
-                "previous": previous,
-                "next": following,
-                "num_attempts": len(beside),
-                "attempts": [told(index.rows[number]) for number in shown],
+                "previous": None if position is None else listed(position - 1),
+                "next": None if position is None else listed(position + 1),
+                "num_attempts": len(attempts),
+                "attempts": [self._row_json(index.rows[number], run) for number in shown],
             }
 
         return await run.ask(around)
 
     async def _record(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
-        return {"record": await run.ask(lambda index, _: read_record(index, _row(index, query)))}
+        return {"record": await run.ask(lambda index, _: _read_record(index, _row(index, query)))}
 
     async def _task(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
         rows = await self._attempts(run, query)
         if not rows:
             raise RefusedError(404, f"{run.path}: task {query.text('task')} is not there")
-        offset, limit = _page(query, 4)
-        shown = [self._row_json(row, run) for row in rows[offset : offset + limit]]
+        offset = query.number("offset")
+        end = offset + query.number("limit", default=4, most=_MAX_ROWS)
+        shown = [self._row_json(row, run) for row in rows[offset:end]]
         return {"num_rows": len(rows), "mean": rows[0].avg, "rows": shown}
 
     async def _pair(self, query: ViewerQuery) -> JSONObject:
@@ -304,9 +660,8 @@ class ViewerAnswers:
 
     async def _history(self, query: ViewerQuery) -> JSONObject:
         run = self._run(query)
-        return {
-            "failures": await run.ask(lambda index, _: failures_of(run.path, _row(index, query)))
-        }
+        found = await run.ask(lambda index, _: failures_of(run.path, _row(index, query)))
+        return {"failures": found}
 
     async def _numbers(self, query: ViewerQuery) -> JSONObject:
         number = query.number("run", most=len(self._runs) - 1)
@@ -318,35 +673,35 @@ class ViewerAnswers:
         return {"metrics": found.value, "version": found.version, "curves": curves}
 
     async def _task_differences(self, query: ViewerQuery) -> JSONObject:
-        found = await self._both()
-        sort = query.text("sort") or "difference"
-        rows = found.select(query.text("kind"), sort)
-        offset, limit = _page(query, 100)
-        start = _start(offset, limit, len(rows))
+        a, b = self._two_runs()
+        versions = self._versions()
+        if self._differences is None or self._differences[0] != versions:
+            scores_a = await a.ask(lambda index, _: _task_scores(index))
+            scores_b = await b.ask(lambda index, _: _task_scores(index))
+            self._differences = versions, differences(scores_a, scores_b)
+        found = self._differences[1]
+        rows = found.select(query.text("kind"), query.text("sort") or "difference")
+        start, end = _page(query, len(rows))
         return {
             "num_tasks": len(found.rows),
             "num_matching": len(rows),
             "offset": start,
             "counts": found.counts,
             "has_environments": len({row.env for row in found.rows}) > 1,
-            "rows": rows[start : start + limit],
+            "rows": rows[start:end],
         }
-
-    async def _both(self) -> ViewedTasks:
-        """Return the differences between two runs as they are on record now."""
-        a, b = self._two_runs()
-        versions = self._versions()
-        if self._differences is None or self._differences[0] != versions:
-            scores_a = await a.ask(lambda index, _: task_scores(index))
-            scores_b = await b.ask(lambda index, _: task_scores(index))
-            self._differences = versions, differences(scores_a, scores_b)
-        return self._differences[1]
 
     async def _compare(self, query: ViewerQuery) -> JSONObject:
         del query
         self._two_runs()
         found = await self._comparison.of(self._versions())
         return {"comparison": found.value, "version": found.version}
+
+    def _compared(self) -> Comparison:
+        from gymcli.runner.paired_runs import compare_runs  # late: heavy, and for two runs only
+
+        a, b = self._runs
+        return compare_runs(a.path, b.path, env=a.env, allow_drift=True)
 
     def _two_runs(self) -> Sequence[ViewedRun]:
         if len(self._runs) != 2:
@@ -358,23 +713,15 @@ class ViewerAnswers:
         return {**found, "run": self._runs.index(run)}
 
 
-def _page(query: ViewerQuery, limit: int) -> tuple[int, int]:
-    """Return the first row that is asked for, and how many."""
-    return query.number("offset"), query.number("limit", default=limit, most=_MAX_ROWS)
-
-
-def _start(offset: int, limit: int, num_rows: int) -> int:
-    """Return where a page begins; one beyond the end, as after a new filter, is the last page."""
-    return min(offset, max(0, (num_rows - 1) // max(limit, 1) * limit))
+def _page(query: ViewerQuery, num_rows: int) -> tuple[int, int]:
+    """Return where the page that is asked for begins and ends; beyond the end, the last page."""
+    limit = query.number("limit", default=100, most=_MAX_ROWS)
+    start = min(query.number("offset"), max(0, (num_rows - 1) // max(limit, 1) * limit))
+    return start, start + limit
 
 
 def _row(index: RunIndex, query: ViewerQuery) -> Row:
-    """Return the row that a question names by `env`, `task` and `attempt`.
-
-    Raises:
-        RefusedError: It is not on record.
-
-    """
+    """Return the row that a question names by `env`, `task` and `attempt`."""
     task, attempt = query.text("task"), query.number("attempt")
     row = index.find(query.text("env"), task, attempt)
     if row is None:
@@ -382,37 +729,13 @@ def _row(index: RunIndex, query: ViewerQuery) -> Row:
     return row
 
 
-def _around(numbers: Sequence[int], number: int) -> tuple[int | None, list[int | None]]:
-    """Return the position of a row in a list, if it is there, and the rows before and after it."""
-    try:
-        position = numbers.index(number)
-    except ValueError:
-        return None, [None, None]
-    beside = (position - 1, position + 1)
-    return position, [numbers[at] if 0 <= at < len(numbers) else None for at in beside]
-
-
-def _measured(run: ViewedRun) -> RunMetrics:
-    return measure(run.path, env=run.env).metrics()
-
-
-def _compared(runs: Sequence[ViewedRun]) -> Comparison:
-    from gymcli.runner.paired_runs import compare_runs  # late: heavy, and one run needs none of it
-
-    a, b = runs
-    return compare_runs(a.path, b.path, env=a.env, allow_drift=True)
-
-
-HOST = "127.0.0.1"
-
-_HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""What a browser may take this machine for, through a tunnel too; any other name in a request is
-that of a page of others, which had its name lead here (DNS rebinding)."""
+_HOST = "127.0.0.1"
+_HOSTS = (_HOST, "localhost", "[::1]")
+"""Names by which a browser asks this machine, through a tunnel too. A request by another name comes
+from a foreign page, which made its own name lead here (DNS rebinding)."""
 _SHUTDOWN = 1.0
 _MAX_LINE_BYTES = 1 << 16
-"""Of a request: ids of tasks stand in it, whatever their length."""
-_API = "api/"
-_JSON = "application/json"
+"""Of a request, which may have long ids of tasks in it."""
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HEADERS = {
     "Content-Security-Policy": (
@@ -429,8 +752,10 @@ _HEADERS = {
 }
 
 
-class ViewerSite:
-    """One run or two behind a token.
+def viewer_runner(
+    runs: Sequence[ViewedRun], token: str, *, scrubber: Scrubber = NOTHING_SECRET
+) -> web.AppRunner:
+    """Return the server of one run or two, which closes them when it ends.
 
     Args:
         runs: What is shown.
@@ -438,79 +763,60 @@ class ViewerSite:
         scrubber: Takes secrets out of all that is sent.
 
     """
+    answers = ViewerAnswers(runs)
+    page_files = _page_files()
 
-    def __init__(
-        self, runs: Sequence[ViewedRun], token: str, *, scrubber: Scrubber = NOTHING_SECRET
-    ) -> None:
-        self._runs = runs
-        self._token = token
-        self._scrubber = scrubber
-        self._answers = ViewerAnswers(runs)
-        self._files = _page_files()
+    async def opened(_: web.Application) -> AsyncIterator[None]:
+        yield
+        await answers.close()
+        for run in runs:
+            run.close()
 
-    def runner(self) -> web.AppRunner:
-        """Return what runs the site, which closes the runs when it ends."""
-
-        async def opened(_: web.Application) -> AsyncIterator[None]:
-            async with AsyncExitStack() as stack:
-                for run in self._runs:
-                    await stack.enter_async_context(run)
-                stack.push_async_callback(self._answers.close)
-                yield
-
-        application = web.Application()
-        application.cleanup_ctx.append(opened)
-        application.router.add_route("*", "/{path:.*}", self._respond)
-        return web.AppRunner(
-            application,
-            access_log=None,  # it would tell the token
-            handler_cancellation=True,  # a search that nobody waits for is not begun
-            max_line_size=_MAX_LINE_BYTES,
-            shutdown_timeout=_SHUTDOWN,
+    async def respond(request: web.Request) -> web.Response:
+        status, content_type = 200, "application/json"
+        try:
+            name = _checked(request, token)
+            if name.startswith("api/"):
+                query = ViewerQuery(request.query)
+                data = scrubber.line(await answers.answer(name.removeprefix("api/"), query))
+            elif name in page_files:
+                content_type, data = page_files[name]
+            else:
+                raise RefusedError(404, "there is no such address")
+        except RefusedError as error:
+            status = error.status
+            told = {"error": scrubber.text(str(error)), "field": error.field}
+            data = msgspec.json.encode(told)
+        return web.Response(
+            body=data, status=status, headers=_HEADERS, content_type=content_type, charset="utf-8"
         )
 
-    async def _respond(self, request: web.Request) -> web.Response:
-        try:
-            response = await self._answer(request)
-        except RefusedError as error:
-            response = self._refusal(error)
-        response.headers.update(_HEADERS)
-        return response
+    application = web.Application()
+    application.cleanup_ctx.append(opened)
+    application.router.add_route("*", "/{path:.*}", respond)
+    return web.AppRunner(
+        application,
+        access_log=None,  # it would tell the token
+        handler_cancellation=True,  # a search that nobody waits for is not begun
+        max_line_size=_MAX_LINE_BYTES,
+        shutdown_timeout=_SHUTDOWN,
+    )
 
-    async def _answer(self, request: web.Request) -> web.Response:
-        name = self._checked(request)
-        if name.startswith(_API):
-            given: Mapping[str, str] = request.query
-            data = await self._answers.answer(name.removeprefix(_API), ViewerQuery(given))
-            return _sent(self._scrubber.line(data), _JSON)
-        if name not in self._files:
-            raise RefusedError(404, "there is no such address")
-        content_type, data = self._files[name]
-        return _sent(data, content_type)
 
-    def _checked(self, request: web.Request) -> str:
-        """Return the part of the path behind the token.
-
-        Raises:
-            RefusedError: The request came by another name or without the token.
-
-        """
-        host = request.headers.get("Host", "").lower()
-        name, colon, port = host.rpartition(":")
-        if (name if colon and port.isdecimal() else host) not in _HOSTS:
-            raise RefusedError(403, "this server is asked as 127.0.0.1 or localhost alone")
-        token, slash, rest = request.path.removeprefix("/").partition("/")
-        if not secrets.compare_digest(token.encode(errors="replace"), self._token.encode()):
-            raise RefusedError(403, "open the address that gym view printed, with its token")
-        if request.method not in ("GET", "HEAD"):
-            raise RefusedError(405, "there is nothing to change here")
-        if not slash:
-            raise RefusedError(404, "the address ends with a slash")
-        return rest
-
-    def _refusal(self, error: RefusedError) -> web.Response:
-        told = {"error": self._scrubber.text(str(error)), "field": error.field}
-        return _sent(msgspec.json.encode(told), _JSON, status=error.status)
+def _checked(request: web.Request, token: str) -> str:
+    """Return the part of the path behind the token, or refuse the request."""
+    host = request.headers.get("Host", "").lower()
+    name, colon, port = host.rpartition(":")
+    if (name if colon and port.isdecimal() else host) not in _HOSTS:
+        raise RefusedError(403, "this server is asked as 127.0.0.1 or localhost alone")
+    given, slash, rest = request.path.removeprefix("/").partition("/")
+    if not secrets.compare_digest(given.encode(errors="replace"), token.encode()):
+        raise RefusedError(403, "open the address that gym view printed, with its token")
+    if request.method not in ("GET", "HEAD"):
+        raise RefusedError(405, "there is nothing to change here")
+    if not slash:
+        raise RefusedError(404, "the address ends with a slash")
+    return rest
 
 
 def _page_files() -> dict[str, tuple[str, bytes]]:
@@ -522,10 +828,6 @@ def _page_files() -> dict[str, tuple[str, bytes]]:
             name = "" if file.name == "index.html" else file.name
             found[name] = kind, file.read_bytes()
     return found
-
-
-def _sent(data: bytes, content_type: str, *, status: int = 200) -> web.Response:
-    return web.Response(body=data, status=status, content_type=content_type, charset="utf-8")
 
 
 async def serve(
@@ -548,9 +850,5 @@ async def serve(
 
     """
     token = secrets.token_urlsafe(24)
-    runner = ViewerSite(runs, token, scrubber=scrubber).runner()
-
-    def tell(base_url: str) -> None:
-        announce(f"{base_url}/{token}/")
-
-    await listen(runner, host=HOST, port=port, announce=tell)
+    runner = viewer_runner(runs, token, scrubber=scrubber)
+    await listen(runner, host=_HOST, port=port, announce=lambda base: announce(f"{base}/{token}/"))

@@ -15,32 +15,6 @@ from tests.bench.scripts import run_script
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")
 
 
-def run_bench(*arguments: str) -> str:
-    ended = run_script("overhead", *arguments)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
-@pytest.mark.slow
-def test_overhead_reports_both_shapes(tmp_path):
-    file = tmp_path / "report.json"
-    table = run_bench("--scale", "0.015", "--runs", "1", "--json", str(file))
-    single, single_tree, tools, tools_tree = msgspec.json.decode(file.read_bytes())
-    for tree in (single_tree, tools_tree):
-        assert tree["what"] in table
-        assert tree["limit"] == 3.5
-        assert 0 < tree["lowest"] <= tree["value"] <= tree["highest"]
-    for figure, num_requests in ((single, 1), (tools, 5)):
-        assert figure["what"] in table
-        assert figure["limit"] == 2.5
-        assert 0 < figure["lowest"] <= figure["value"] <= figure["highest"]
-        assert figure["details"]["requests"] == num_requests
-        assert 0 <= figure["details"]["server's share"] < 0.8
-        for contestant in ("gym", "bare"):
-            [microseconds] = figure["details"][f"{contestant} µs"]
-            assert microseconds > 0
-
-
 def test_check_names_the_first_failure(tmp_path):
     error = {"class": "SetupError", "phase": "setup"}
     (tmp_path / "gym-0").mkdir()
@@ -80,11 +54,11 @@ def test_contestants_ask_and_write_the_same(tmp_path, mock_server):
         "folder": str(tmp_path),
         "turn": 0,
     }
-    run_bench("--job", msgspec.json.encode({**job, "contestant": "gym", "tools": []}).decode())
+    run_job({**job, "contestant": "gym", "tools": []})
     ours = [request.body for request in mock_server.requests]
     mock_server.requests.clear()
     tools = ours[0]["tools"]
-    run_bench("--job", msgspec.json.encode({**job, "contestant": "bare", "tools": tools}).decode())
+    run_job({**job, "contestant": "bare", "tools": tools})
     assert len(ours) == 15
     assert as_counts(ours) == as_counts(request.body for request in mock_server.requests)
     written = [tmp_path / "gym-0" / "rollouts.jsonl", tmp_path / "bare-0"]
@@ -94,6 +68,11 @@ def test_contestants_ask_and_write_the_same(tmp_path, mock_server):
     )
     assert len(gym) == 3
     assert gym == bare
+
+
+def run_job(job: dict[str, object]) -> None:
+    ended = run_script("overhead", "--job", msgspec.json.encode(job).decode())
+    assert ended.returncode == 0, ended.stderr
 
 
 def as_counts(bodies) -> Counter:

@@ -12,6 +12,7 @@ from gymcli.secrets import scrubber_of
 from gymcli.serving.service import aggregated
 from gymcli.store.run_index import RunIndex
 from tests.data.exporting import export
+from tests.runner.compared import nemo, write_lines
 from tests.store.indexed_runs import failed, lines, scored, with_tools, write_run
 
 SECRET = "sk-12345678901234567890"
@@ -113,31 +114,14 @@ def test_nemo_gym_writes_the_numbers_beside(tmp_path):
     assert {"agent_ref": {"name": "quiz"}, **served} == quiz
 
 
-def nemo_line(task, attempt, reward):
-    said = {"type": "message", "role": "assistant", "content": "B"}
-    line = {
-        "responses_create_params": {"input": "A or B?"},
-        "response": {"output": [said]},
-        "reward": reward,
-        "something": {"of": "theirs"},
-        "_ng_task_index": task,
-        "_ng_rollout_index": attempt,
-        "agent_ref": {"name": "quiz"},
-    }
-    return json.dumps(line).encode() + b"\n"
-
-
 def test_nemo_gym_leaves_its_own_lines_as_they_are(tmp_path):
-    path = tmp_path / "rollouts.jsonl"
-    path.write_bytes(nemo_line(7, 0, 1.0) + nemo_line(7, 1, 0.0) + nemo_line(9, 0, 1.0))
-    exported = export("nemo-gym", path, where="reward == 1")
-    expected = [json.loads(nemo_line(task, 0, 1.0)) for task in (7, 9)]
-    assert exported.rows == expected
+    right = [nemo(task, something={"of": "theirs"}) for task in ("a", "b")]
+    path = write_lines(tmp_path / "rollouts.jsonl", [*right, nemo("a", 0.0, attempt=1)])
+    assert export("nemo-gym", path, where="reward == 1").rows == right
 
 
 def test_nemo_gym_refuses_runs_that_do_not_go_together(tmp_path):
-    foreign = tmp_path / "rollouts.jsonl"
-    foreign.write_bytes(nemo_line(0, 0, 1.0))
+    foreign = write_lines(tmp_path / "rollouts.jsonl", [nemo("a")])
     ours = write_run(tmp_path / "run", rollouts=[scored()])
     other = tmp_path / "other.jsonl"
     other.write_bytes(lines(scored("b"), scored()))

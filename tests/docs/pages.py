@@ -13,7 +13,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def page(name: str) -> str:
-    """Give the text of a page of docs/."""
+    """Return the text of a page of docs/."""
     return (CHECKOUT / "docs" / name).read_text(encoding="utf-8")
 
 
@@ -23,10 +23,15 @@ def blocks(language: str, text: str) -> list[re.Match[str]]:
 
 
 def table_rows(head: str, text: str) -> list[list[str]]:
-    """Give the cells of a table, which is named by the start of its head."""
+    """Return the cells of a table, which is named by the start of its head."""
     lines = text.split(f"\n| {head}")[1].splitlines()[2:]
     rows = [line.strip("|").split(" | ") for line in lines[: lines.index("")]]
     return [[cell.strip() for cell in row] for row in rows]
+
+
+def table_names(head: str, text: str) -> list[str]:
+    """Return what stands as code in the first column of a table."""
+    return [name for row in table_rows(head, text) for name in re.findall(r"`([^`]+)`", row[0])]
 
 
 def write_blocks(text: str, language: str, suffix: str, folder: Path) -> list[str]:
@@ -40,7 +45,7 @@ def write_blocks(text: str, language: str, suffix: str, folder: Path) -> list[st
 
 
 def shown_commands(text: str) -> list[tuple[str, list[str]]]:
-    """Give the commands of the console blocks, each with the lines that it is shown to print."""
+    """Return the commands of the console blocks, each with the lines that it is shown to print."""
     commands: list[tuple[str, list[str]]] = []
     for block in blocks("console", text):
         for line in block[1].splitlines():
@@ -69,6 +74,14 @@ def output_of(line: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def write_gym(folder: Path) -> None:
+    """Write a program `gym` that runs the commands of this checkout."""
+    folder.mkdir(exist_ok=True)
+    start = "from gymcli.cli import main; main()"
+    (folder / "gym").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{start}" "$@"\n')
+    (folder / "gym").chmod(0o755)
 
 
 def missing_lines(line: str, shown: list[str], folder: Path) -> list[str]:

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -18,11 +17,10 @@ from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.reporting.markdown import MAX_CHARACTERS
 from tests.commands.running import add_up, clean_environment
-from tests.docs.pages import blocks, page, table_rows
+from tests.docs.pages import blocks, page, table_names, table_rows, write_gym
 
 TEXT = page("ci.md")
 NUM_TASKS = 24
-START = "from gymcli.cli import main; main()"
 
 
 class Step(NamedTuple):
@@ -42,7 +40,7 @@ class Played(NamedTuple):
 
 
 def github_steps() -> list[Step]:
-    """Give the steps of the workflow that a shell runs."""
+    """Return the steps of the workflow that a shell runs."""
     workflow = yaml.safe_load(blocks("yaml", TEXT)[0][1])
     steps = workflow["jobs"]["evaluate"]["steps"]
     return [
@@ -53,7 +51,7 @@ def github_steps() -> list[Step]:
 
 
 def gitlab_steps() -> list[Step]:
-    """Give the scripts of the pipeline: of both jobs, and what comes after the first."""
+    """Return the scripts of the pipeline: of both jobs, and what comes after the first."""
     pipeline = yaml.safe_load(blocks("yaml", TEXT)[1][1])
     job = pipeline["evaluate"]
     return [
@@ -71,14 +69,11 @@ class Machine:
         self.asked = folder / "asked"
         self._server = server
         programs = folder / "bin"
-        programs.mkdir()
+        write_gym(programs)
         noting = f'#!/bin/sh\necho "$(basename $0) $@" >> {self.asked}\n'
-        starting = f'#!/bin/sh\nexec {sys.executable} -c "{START}" "$@"\n'
         for name in ("pip", "gh", "curl"):
             (programs / name).write_text(noting)
-        (programs / "gym").write_text(starting)
-        for program in programs.iterdir():
-            program.chmod(0o755)
+            (programs / name).chmod(0o755)
         rows = (
             {"id": f"{n}", "env": "arithmetic", "prompt": f"What is {n} + 1?", "answer": n + 1}
             for n in range(NUM_TASKS)
@@ -126,7 +121,7 @@ class Machine:
 
 
 def wrong_every(number: int):
-    """Give a model that is wrong at every so many tasks."""
+    """Return a model that is wrong at every so many tasks."""
 
     def behave(request):
         is_wrong = int(last_user_text(request).split()[2]) % number == 0
@@ -210,9 +205,7 @@ def test_gates_that_are_shown_can_be_read():
 
 
 def test_numbers_are_those_that_are_shown():
-    names = [
-        name for row in table_rows("number |", TEXT) for name in re.findall(r"`(.+?)`", row[0])
-    ]
+    names = table_names("number |", TEXT)
     known = {"usage": "prompt_tokens", "stop_reasons": "length", "tool_errors": "raised"}
     for name in names:
         kind = known.get(name.partition(".")[0], "x")

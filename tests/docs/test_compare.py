@@ -13,7 +13,7 @@ from gymcli.metrics.run_comparison import DEFAULT_MARGIN, NUM_FLIPS, compare, do
 from gymcli.metrics.slicing import MAX_SLICES
 from gymcli.runner.paired_runs import compare_runs
 from tests.commands.running import gym, gym_line
-from tests.docs.pages import page, shown_commands, table_rows
+from tests.docs.pages import page, shown_commands, table_names, table_rows
 from tests.metrics.paired_tasks import compared, paired
 from tests.runner.compared import line, write_run
 
@@ -21,7 +21,7 @@ TEXT = page("compare.md")
 
 
 def rollouts(name, gain, **more):
-    """Give 120 tasks of all difficulties with four attempts each, of which some pass."""
+    """Return 120 tasks of all difficulties with four attempts each, of which some pass."""
     draw = random.Random(name)
     rates = random.Random(0)
     found = []
@@ -61,7 +61,7 @@ def test_exit_codes_are_those_of_the_verdicts():
     [("drift", get_args(DriftKind)), ("`test`", get_args(TestName)), ("change", get_args(Change))],
 )
 def test_tables_name_what_there_is(head, names):
-    named = [name for row in table_rows(head, TEXT) for name in re.findall(r"`(\S+?)`", row[0])]
+    named = table_names(head, TEXT)
     assert set(named) == set(names)
 
 

@@ -12,7 +12,14 @@ from gymcli.data.maps import TRANSFORMS, RowMap
 from gymcli.data.pulling import local_rows
 from gymcli.errors import UsageError
 from tests.commands.running import gym
-from tests.docs.pages import missing_lines, page, shown_commands, table_rows, write_blocks
+from tests.docs.pages import (
+    missing_lines,
+    page,
+    shown_commands,
+    table_names,
+    table_rows,
+    write_blocks,
+)
 
 TEXT = page("data.md")
 
@@ -22,7 +29,7 @@ FILES = {"yaml": "yaml", "json": "jsonl?", "csv": "csv"}
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Give a folder with every file of the page, and work in it."""
+    """Return a folder with every file of the page, and work in it."""
     monkeypatch.chdir(tmp_path)
     for language, suffix in FILES.items():
         write_blocks(TEXT, language, suffix, tmp_path)
@@ -51,7 +58,7 @@ def test_options_are_all_described(command):
 
 
 def test_map_has_the_keys_and_transforms_that_are_shown():
-    keys = [name for row in table_rows("key |", TEXT) for name in re.findall(r"`(\w+)`", row[0])]
+    keys = table_names("key |", TEXT)
     transforms = [row[0].strip("`").partition(":")[0] for row in table_rows("transform |", TEXT)]
 
     assert keys == list(RowMap.model_fields)
@@ -59,9 +66,7 @@ def test_map_has_the_keys_and_transforms_that_are_shown():
 
 
 def test_sources_are_those_that_are_shown():
-    suffixes = [
-        name for row in table_rows("SOURCE |", TEXT) for name in re.findall(r"`(\.\w+)`", row[0])
-    ]
+    suffixes = [name for name in table_names("SOURCE |", TEXT) if name.startswith(".")]
     with pytest.raises(UsageError) as raised:
         local_rows(Path("table.xls"))
 

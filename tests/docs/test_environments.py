@@ -25,6 +25,7 @@ from tests.docs.pages import (
     output_of,
     page,
     shown_commands,
+    table_names,
     table_rows,
     write_blocks,
 )
@@ -35,7 +36,7 @@ PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """Give a folder with every module of the page, and work in it."""
+    """Return a folder with every module of the page, and work in it."""
     monkeypatch.chdir(tmp_path)
     write_blocks(TEXT, "python", "py", tmp_path)
     return tmp_path
@@ -207,9 +208,7 @@ def test_attributes_have_the_defaults_that_are_shown():
 
 
 def test_options_that_are_shown_for_a_judge_are_its_own():
-    names = [
-        name for row in table_rows("argument | ", TEXT) for name in re.findall(r"`(\w+)`", row[0])
-    ]
+    names = table_names("argument | ", TEXT)
     parameters = inspect.signature(Judge).parameters
 
     assert set(names) == parameters.keys() - {"template"}
@@ -240,9 +239,7 @@ def test_public_names_for_authors_are_described():
 
 
 def test_checks_are_all_listed_in_their_order():
-    names = [
-        name for row in table_rows("check | ", TEXT) for name in re.findall(r"`(\w+)`", row[0])
-    ]
+    names = table_names("check | ", TEXT)
 
     assert names == list(CHECKS)
 

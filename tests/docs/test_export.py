@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.data.exporters import COLUMNS, EXPORTERS, JSON_COLUMNS
 from tests.commands.running import gym
-from tests.docs.pages import blocks, missing_lines, page, shown_commands, table_rows
+from tests.docs.pages import blocks, missing_lines, page, shown_commands, table_names, table_rows
 
 TEXT = page("export.md")
 
@@ -15,7 +15,7 @@ NAMED = re.compile(r"`([\w.-]+\.(?:jsonl|csv))`")
 
 
 def shown_files():
-    """Give the blocks that are files, by the name that stands before each."""
+    """Return the blocks that are files, by the name that stands before each."""
     found = {}
     for language in ("json", "csv"):
         for block in blocks(language, TEXT):
@@ -53,9 +53,7 @@ def test_formats_are_all_described():
 
 
 def test_columns_are_all_described():
-    names = [
-        name for row in table_rows("column", TEXT) for name in re.findall(r"`([\w.]+)`", row[0])
-    ]
+    names = table_names("column", TEXT)
     assert sorted(names) == sorted([*COLUMNS, *JSON_COLUMNS, "components.NAME", "metrics.NAME"])
 
 

@@ -4,7 +4,7 @@ import re
 
 from gymcli.metrics.filters import FUNCTIONS, MAX_CHARACTERS, OPERATORS, parse_filter
 from gymcli.store.run_index import OPEN_NAMES, ROW_NAMES, RunIndex
-from tests.docs.pages import blocks, page, table_rows
+from tests.docs.pages import blocks, page, table_names, table_rows
 from tests.store.indexed_runs import failed, scored, write_run
 
 TEXT = page("filters.md")
@@ -32,7 +32,7 @@ def test_examples_can_be_asked_of_a_run(tmp_path):
 
 
 def test_names_are_all_listed():
-    names = [name for row in table_rows("name |", TEXT) for name in words(row[0])]
+    names = table_names("name |", TEXT)
     plain = {name for name in names if "." not in name}
     assert plain == {*ROW_NAMES, "text"}
     assert {name.partition(".")[0] for name in names if "." in name} == set(OPEN_NAMES)

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from typing import get_args
 
 import msgspec
@@ -15,35 +14,33 @@ from gymcli.mock.behaviours import ScriptLine
 from gymcli.mock.fault_effects import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.mock.faults import BURST_LENGTH, ContentFault, DeliveryFault, StatusFault
 from tests.commands.running import clean_environment, lines_of
-from tests.docs.pages import blocks, output_of, page, table_rows, write_blocks
+from tests.docs.pages import blocks, output_of, page, table_names, write_blocks, write_gym
 
 TEXT = page("mock.md")
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Give a folder with the files of the page, and a `gym` of this checkout."""
+    """Return a folder with the files of the page, and a `gym` of this checkout."""
     for block, name in zip(blocks("json", TEXT), ("script.jsonl", "tasks.jsonl"), strict=True):
         (tmp_path / name).write_text(block[1])
     assert write_blocks(TEXT, "sh", "sh", tmp_path) == ["ci.sh"]
     assert write_blocks(TEXT, "python", "py", tmp_path) == ["test_sums.py"]
-    program = tmp_path / "bin" / "gym"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{START}" "$@"\n')
-    program.chmod(0o755)
+    write_gym(tmp_path / "bin")
     return tmp_path
 
 
-START = "from gymcli.cli import main; main()"
+def run_script(folder):
+    environment = clean_environment()
+    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
+    return subprocess.run(
+        ["sh", "ci.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.slow
 def test_ci_script_runs(folder):
-    environment = clean_environment()
-    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
-    done = subprocess.run(
-        ["sh", "ci.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_script(folder)
     assert done.returncode == 0, done.stderr
     metrics = json.loads((folder / "metrics.json").read_bytes())
     assert (metrics["num_scored"], metrics["mean_reward"]) == (2, 0.5)
@@ -54,11 +51,7 @@ def test_ci_script_runs(folder):
 @pytest.mark.slow
 def test_ci_script_ends_where_the_mock_does_not_start(folder):
     (folder / "script.jsonl").unlink()
-    environment = clean_environment()
-    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
-    done = subprocess.run(
-        ["sh", "ci.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_script(folder)
     assert done.returncode != 0
     assert "script.jsonl: cannot read the script" in done.stderr
     assert not (folder / "metrics.json").exists()
@@ -69,15 +62,10 @@ def test_pytest_example_passes(folder):
     assert "1 passed" in output_of("pytest test_sums.py", folder)
 
 
-def names(head: str) -> list[str]:
-    """Give what the first column of a table names."""
-    return [name for row in table_rows(head, TEXT) for name in re.findall(r"`([^`]+)`", row[0])]
-
-
 def test_faults_are_all_listed():
-    assert names("fault | status | ") == list(get_args(StatusFault))
-    assert names("fault | what arrives ") == list(get_args(DeliveryFault))
-    assert names("fault | what it says ") == list(get_args(ContentFault))
+    assert table_names("fault | status | ", TEXT) == list(get_args(StatusFault))
+    assert table_names("fault | what arrives ", TEXT) == list(get_args(DeliveryFault))
+    assert table_names("fault | what it says ", TEXT) == list(get_args(ContentFault))
 
 
 def test_numbers_are_those_of_the_code():
@@ -88,8 +76,8 @@ def test_numbers_are_those_of_the_code():
 
 
 def test_script_has_the_keys_that_are_shown():
-    assert set(names("key | what ")) == set(MockAnswer.__struct_fields__)
-    keys = {*names("key | which "), "note", "answers"}
+    assert set(table_names("key | what ", TEXT)) == set(MockAnswer.__struct_fields__)
+    keys = {*table_names("key | which ", TEXT), "note", "answers"}
     assert keys == set(ScriptLine.__struct_fields__)
 
 

@@ -1,8 +1,8 @@
 """What docs/report.md says of the page holds."""
 
-from gymcli.reporting.html_charts import MAX_DRAWN, MAX_FLAKY, MAX_POINTS
 from gymcli.reporting.html_comparison import MAX_TASKS as MAX_COMPARED
-from gymcli.reporting.html_run import MAX_ATTEMPTS, MAX_TASKS
+from gymcli.reporting.html_parts import MAX_DRAWN, MAX_POINTS
+from gymcli.reporting.html_run import MAX_ATTEMPTS, MAX_FLAKY, MAX_TASKS
 from tests.commands.running import gym
 from tests.docs.pages import page, table_rows
 

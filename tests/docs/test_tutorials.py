@@ -21,7 +21,7 @@ def text_of(pattern: str) -> str:
 
 
 def environments_of(pattern: str) -> list[str]:
-    """Give the environments that a page is built on, as the index has them."""
+    """Return the environments that a page is built on, as the index has them."""
     [row] = [line for line in INDEX.splitlines() if f"({pattern}.md)" in line]
     return re.findall(r"`(\w+)`", row.split("|")[3])
 
@@ -62,7 +62,7 @@ def test_commands_print_what_is_shown(pattern, tmp_path, monkeypatch):
 
 
 def lines_alone(code: str) -> str:
-    """Give the lines of code without indentation and blank lines, which a page sets anew."""
+    """Return the lines of code without indentation and blank lines, which a page sets anew."""
     return "".join(f"{line.strip()}\n" for line in code.splitlines() if line.strip())
 
 

@@ -3,7 +3,7 @@
 import re
 from importlib.resources import files
 
-from gymcli.reporting.viewer_lists import KINDS, MAX_RECORD_BYTES
+from gymcli.reporting.viewer import KINDS, MAX_RECORD_BYTES
 from tests.docs.pages import page, table_rows
 
 PAGE = page("view.md")

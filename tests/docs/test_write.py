@@ -104,7 +104,7 @@ def test_schema_accepts_a_failure() -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
-    """Give two runs of the same tasks, not all of which succeed."""
+    """Return two runs of the same tasks, not all of which succeed."""
     made = tmp_path / "a", tmp_path / "b"
     for run in made:
         options = ("--model", "oracle", "--limit", "5", "--repeats", "2", "--out", run)

@@ -35,6 +35,11 @@ class Scripted:
         self.asked: list[Asked] = []
         self.num_ended = 0
 
+    @property
+    def prompts(self) -> list[str]:
+        """The texts of the last messages."""
+        return [asked.prompt for asked in self.asked]
+
     async def complete(
         self,
         messages: list[Message],

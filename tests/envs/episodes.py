@@ -32,7 +32,7 @@ def says(text):
 
 
 def calls(*named):
-    """Give a message that calls tools; each is a name and the argument text."""
+    """Return a message that calls tools; each is a name and the argument text."""
     return Message(
         role="assistant",
         tool_calls=[
@@ -43,12 +43,12 @@ def calls(*named):
 
 
 def cut(message):
-    """Give a message that the endpoint ended at its token limit."""
+    """Return a message that the endpoint ended at its token limit."""
     return Answer(message=message, finish_reason="length")
 
 
 def row_of_file(folder, env, row):
-    """Give a row as it is read from a task file."""
+    """Return a row as it is read from a task file."""
     path = folder / "tasks.jsonl"
     path.write_bytes(msgspec.json.encode(row) + b"\n")
     [found] = read_tasks([path], TaskReading(default_env=env))
@@ -62,7 +62,7 @@ def task_row(env, fields, *, tools=None):
 
 
 def required_stand_ins(environment, fields):
-    """Give the scripted models of the roles that an environment cannot do without."""
+    """Return the scripted models of the roles that an environment cannot do without."""
     if not environment.required_roles:
         return {}
     found = environment.stand_ins(environment.parse_task(fields))
@@ -88,7 +88,7 @@ def played(row, *messages, roles=None, max_turns=None, **options):
 
 
 def answered(env, fields, *texts):
-    """Give a record in which the model said these texts, one message each."""
+    """Return a record in which the model said these texts, one message each."""
     prompt = [Message(role="user", content="Please do.")]
     messages = [*prompt, *(says(text) for text in texts)]
     return Rollout(env=env, task=fields, messages=messages, num_prompt_messages=1)

@@ -43,7 +43,7 @@ def score_of(text, *, options=None, **fields):
 
 
 def outcome(query, *, options=None, **fields):
-    """Give reward and reason of a query."""
+    """Return reward and reason of a query."""
     rollout = score_of(block(query), options=options, **fields)
     return rollout.reward, rollout.details["reason"]
 

@@ -31,7 +31,7 @@ HIT, STAND = says("<action>hit</action>"), says("<action>stand</action>")
 
 
 def cards(text):
-    """Give cards of one suit by their ranks."""
+    """Return cards of one suit by their ranks."""
     return [f"{rank}♠" for rank in text.split()]
 
 

@@ -28,7 +28,7 @@ def wish(constraint=None, duration=60, first="10:00", last="16:00"):
 
 
 def expecting(*constraints):
-    """Give a task of one event of an hour for each constraint."""
+    """Return a task of one event of an hour for each constraint."""
     return {"exp_cal_state": {str(n): wish(text) for n, text in enumerate(constraints)}}
 
 
@@ -470,7 +470,7 @@ def num_changes(rows):
 
 
 def mean_spare(rows):
-    """Give the mean of the minutes of a day that no event takes."""
+    """Return the mean of the minutes of a day that no event takes."""
     spare = [
         minutes_of(wishes[0]["max_time"])
         - minutes_of(wishes[0]["min_time"])

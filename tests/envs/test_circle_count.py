@@ -25,7 +25,7 @@ def counted(*texts, circles=("red", "red", "blue"), target="red"):
 
 
 def image_in(row):
-    """Give the PNG file in the message of a row, and check that it is where it belongs."""
+    """Return the PNG file in the message of a row, and check that it is where it belongs."""
     [message] = row["messages"]
     image, text = message["content"]
     assert (image["type"], text["type"]) == ("image_url", "text")

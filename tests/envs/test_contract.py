@@ -51,38 +51,27 @@ def score_of(rollout):
     return (rollout.reward, rollout.components, rollout.metrics, rollout.answer, rollout.details)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_class_says_what_it_is(name):
-    environment = environment_of(name)
-
-    assert inspect.getdoc(environment)
-    assert environment.version
-    assert isinstance(environment.version, str)
-    assert all(environment.properties)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_tools_are_documented(name):
-    for tool in environment_of(name).method_tools().values():
-        assert tool.description.strip()
-        assert tool.parameters["type"] == "object"
-        assert set(tool.parameters["required"]) <= set(tool.parameters["properties"])
+def test_classes_and_tools_say_what_they_are():
+    for environment in map(environment_of, NAMES):
+        assert inspect.getdoc(environment), environment
+        assert environment.version, environment
+        assert isinstance(environment.version, str), environment
+        assert all(environment.properties), environment
+        for tool in environment.method_tools().values():
+            assert tool.description.strip(), tool
+            assert tool.parameters["type"] == "object", tool
+            assert set(tool.parameters["required"]) <= set(tool.parameters["properties"]), tool
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tasks_validate(name):
+    """And are varied."""
     rows = rows_of(name)
 
     assert all(isinstance(row, TaskRow) for row in rows), rows
     for row in rows:
         environment_of(name).parse_task(row.fields)
     assert len({row.id for row in rows}) == len(rows)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_tasks_are_varied(name):
-    rows = rows_of(name)
-
     assert len({msgspec.json.encode(row.messages) for row in rows}) >= 50
     assert {row.fields["difficulty"] for row in rows} >= {"easy", "medium", "hard"}
 
@@ -96,14 +85,29 @@ def test_tasks_can_be_generated_again(name):
     assert b"".join(msgspec.json.encode(row) + b"\n" for row in rows) == path.read_bytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_tasks_come_with_their_origin(name):
-    readme = (Path(shipped_tasks(name)).parent / "README.md").read_text()
+@pytest.mark.parametrize(
+    ("name", "num"),
+    [
+        ("genrm_compare", 600),
+        ("instruction_following", 3_000),
+        ("multichallenge", 300),
+        ("reward_model", 1_500),
+        ("workplace_assistant", 900),
+    ],
+)
+def test_generators_ask_nothing_twice(name, num):
+    rows = list(environment_of(name).generate(Random(7), num))
 
-    assert "Apache-2.0" in readme
-    assert "Random(0)" in readme
-    assert f"`{environment_of(name).__name__}.generate`" in readme
-    assert f"environment `{name}`" in readme
+    prompts = {msgspec.json.encode(row.get("messages") or row["prompt"]) for row in rows}
+    assert len(prompts) == len({row["id"] for row in rows}) == num
+
+
+def test_tasks_come_with_their_origin():
+    for name in NAMES:
+        readme = (Path(shipped_tasks(name)).parent / "README.md").read_text()
+        generator = f"`{environment_of(name).__name__}.generate`"
+        for told in ("Apache-2.0", "Random(0)", generator, f"environment `{name}`"):
+            assert told in readme, (name, told)
 
 
 @pytest.mark.parametrize("name", NAMES)

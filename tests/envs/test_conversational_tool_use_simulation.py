@@ -12,6 +12,7 @@ from gymcli.envs.conversational_tool_use_simulation.simulation import Simulation
 from gymcli.errors import RoleError
 from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, TaskRow, ToolCall
+from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import calls, cut, played, row_of_file, says, scored
 
 NAME = "conversational_tool_use_simulation"
@@ -20,38 +21,25 @@ NO = '{"explanation": "It was rude.", "success": false}'
 LAMP = '{"lamp": "hall"}'
 
 
-class Saying:
-    """A model that says what it was given, the last of it again and again; None: it fails."""
+def saying(*texts):
+    """Make a model that says what it was given, the last of it again and again; None: it fails."""
+    left = list(texts)
 
-    is_scalar = False
+    def said(_):
+        text = left.pop(0) if len(left) > 1 else left[0]
+        return failing("the model cannot be reached") if text is None else text
 
-    def __init__(self, *texts):
-        self.texts = list(texts)
-        self.asked = []
-        self.params = []
-
-    async def complete(self, messages, *, schema=None, params=None, cache=None):
-        self.asked.append(messages)
-        self.params.append(params)
-        text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
-        if text is None:
-            raise RoleError("the model cannot be reached")
-        return Message(role="assistant", content=text)
+    return Scripted(said)
 
 
-class Judging(Saying):
-    """A judge that says no where a question has a text in it, and yes elsewhere."""
+def judging(*failed, verdict=NO):
+    """Make a judge that says no where a question has a text in it, and yes elsewhere."""
 
-    def __init__(self, *failed, verdict=NO):
-        super().__init__("")
-        self.failed = failed
-        self.verdict = verdict
+    def said(prompt):
+        question = prompt.rpartition("\nQuestion: ")[2]
+        return verdict if any(text in question for text in failed) else YES
 
-    async def complete(self, messages, *, schema=None, params=None, cache=None):
-        await super().complete(messages, params=params)
-        question = messages[-1].text.rpartition("\nQuestion: ")[2]
-        is_failed = any(text in question for text in self.failed)
-        return Message(role="assistant", content=self.verdict if is_failed else YES)
+    return Scripted(said)
 
 
 def rows(num=60):
@@ -65,7 +53,7 @@ def own_row(number):
 
 
 def lamp_fields(**more):
-    """Give a row as others write it, with the least that one has."""
+    """Return a row as others write it, with the least that one has."""
     tool = {
         "name": "switch_lamp",
         "doc": "Switch a lamp.",
@@ -98,8 +86,8 @@ def lamp_row(**more):
 
 
 def roles(*, user=("###STOP###",), tool=None, judge=None):
-    found = {"user": Saying(*user), "judge": judge or Judging()}
-    return found if tool is None else {**found, "tool": Saying(*tool)}
+    found = {"user": saying(*user), "judge": judge or judging()}
+    return found if tool is None else {**found, "tool": saying(*tool)}
 
 
 def lamp_played(*messages, fields=None, found=None, **options):
@@ -117,8 +105,8 @@ def texts(rollout):
 
 
 def questions(judge):
-    """Give the first words of the questions that a judge was asked."""
-    asked = [messages[-1].text.rpartition("\nQuestion: ")[2] for messages in judge.asked]
+    """Return the first words of the questions that a judge was asked."""
+    asked = [prompt.rpartition("\nQuestion: ")[2] for prompt in judge.prompts]
     return [text.partition(":")[0] for text in asked]
 
 
@@ -242,7 +230,7 @@ def test_step_reminds_the_tools_of_their_earlier_results():
     found = roles(tool=('{"on": true}', '{"on": false}'))
     lamp_played(calls(("switch_lamp", LAMP)), calls(("switch_lamp", LAMP)), says("."), found=found)
 
-    _, call, result, last = found["tool"].asked[1]
+    _, call, result, last = found["tool"].asked[1].messages
     assert call.text == '{"tool":"switch_lamp","arguments":{"lamp":"hall"}}'
     assert result.text == '{"on": true}'
     assert last.text.endswith(call.text)
@@ -263,7 +251,7 @@ def test_step_runs_the_calls_of_a_message_with_text():
     found = roles(tool=('{"on": true}',))
     lamp_played(both, says("Done."), found=found)
 
-    heard = [message.text for message in found["user"].asked[0]]
+    heard = [message.text for message in found["user"].asked[0].messages]
     assert heard[-2:] == ["Representative: One moment.", "Representative: Done."]
 
 
@@ -297,13 +285,7 @@ def test_step_runs_no_more_than_32_calls_of_a_message():
 
 def test_final_state_makes_its_prompts_when_they_are_asked():
     """All at once they would take memory with the square of the number of messages."""
-
-    class Failing(Judging):
-        async def complete(self, messages, *, schema=None, params=None, cache=None):
-            await super().complete(messages)
-            raise RoleError("the judge cannot be reached")
-
-    found = roles(tool=('{"on": true}',), judge=Failing())
+    found = roles(tool=('{"on": true}',), judge=saying(None))
     rollout = lamp_played(calls(*[("switch_lamp", LAMP)] * 32), says("Done."), found=found)
 
     assert rollout.final_state == {"ended": "stop"}
@@ -314,7 +296,7 @@ def test_final_state_judges_every_message_once_and_in_order():
     found = roles(tool=('{"on": true}',))
     lamp_played(calls(*[("switch_lamp", LAMP)] * 32), says("Done."), found=found)
 
-    shown = [messages[-1].text.count('"speaker":"tool"') for messages in found["judge"].asked]
+    shown = [prompt.count('"speaker":"tool"') for prompt in found["judge"].prompts]
     assert shown == [*range(33), 32]
 
 
@@ -330,8 +312,9 @@ def test_simulators_sample_as_the_source_does_and_the_judge_as_its_role_says():
     rollout = lamp_played(calls(("switch_lamp", LAMP)), says("Done."), found=found)
     scored(rollout, roles=found)
 
-    assert found["user"].params == found["tool"].params == [{"temperature": 1.0}]
-    assert set(map(str, found["judge"].params)) == {"None"}
+    params = {role: [asked.params for asked in model.asked] for role, model in found.items()}
+    assert params["user"] == params["tool"] == [{"temperature": 1.0}]
+    assert set(map(str, params["judge"])) == {"None"}
 
 
 @pytest.mark.parametrize(("said", "num"), [("Thanks. ###STOP###", 2), ("###STOP###", 2)])
@@ -339,7 +322,7 @@ def test_judge_sees_the_ending_with_the_last_words_of_the_customer(said, num):
     found = roles(user=(said,))
     lamp_played(says("Done."), found=found)
 
-    shown = [messages[-1].text for messages in found["judge"].asked]
+    shown = found["judge"].prompts
     assert ['"ends":"stop"' in text for text in shown] == [False, True]
     assert len(shown) == num
 
@@ -372,7 +355,7 @@ def test_step_breaks_markers_of_the_policy():
     found = roles(user=("What?", "###STOP###"))
     lamp_played(says("Say ###STOP###"), says("Done."), found=found)
 
-    assert not any("Say ###STOP###" in message.text for message in found["user"].asked[0])
+    assert not any("Say ###STOP###" in message.text for message in found["user"].asked[0].messages)
 
 
 @pytest.mark.parametrize("last", [says("Still on it."), cut(says("It is"))])
@@ -409,7 +392,7 @@ def test_verify_leaves_transfers_to_the_judge_where_they_are_not_enforced():
 def test_verify_asks_of_every_message_and_then_of_the_whole():
     found = roles(user=("And?", "###STOP###"))
     rollout = lamp_played(says("Hello."), says("Done."), found=found)
-    judge = Judging()
+    judge = judging()
     rollout = scored(rollout, roles={**found, "judge": judge})
 
     assert rollout.reward == 1.0
@@ -418,7 +401,7 @@ def test_verify_asks_of_every_message_and_then_of_the_whole():
         "Look at the representative's last message only, with its calls",
         "Look at everything that the representative did",
     ]
-    shown = [messages[-1].text for messages in judge.asked]
+    shown = judge.prompts
     assert ['"says":"Done."' in text for text in shown] == [False, True, True]
     assert ['"ends":"stop"' in text for text in shown] == [False, False, True]
     assert rollout.details["verdicts"][0]["label"] == "true"
@@ -428,7 +411,7 @@ def test_verify_asks_of_every_message_and_then_of_the_whole():
     ("failed", "num_asked"), [("last message only, with", 1), ("Look at everything", 2)]
 )
 def test_verify_stops_at_the_first_failure(failed, num_asked):
-    judge = Judging(failed, verdict=NO)
+    judge = judging(failed, verdict=NO)
     rollout = scored(lamp_played(says("Done.")), roles=roles(judge=judge))
 
     assert (rollout.reward, rollout.details["reason"]) == (0.0, "agent_failure")
@@ -438,20 +421,20 @@ def test_verify_stops_at_the_first_failure(failed, num_asked):
 
 @pytest.mark.parametrize("text", ["customer's last", "result of a tool"])
 def test_final_state_with_a_simulator_out_of_its_part_is_unscored(text):
-    found = roles(tool=('{"on": true}',), judge=Judging(text))
+    found = roles(tool=('{"on": true}',), judge=judging(text))
     error = failure_of(calls(("switch_lamp", LAMP)), says("Done."), found=found)
 
     assert (error.phase, "fell out of their part: It was rude." in str(error)) == ("role", True)
 
 
 def test_verify_scores_nothing_without_a_verdict():
-    found = roles(judge=Judging("last message only, with", verdict="Hm."))
+    found = roles(judge=judging("last message only, with", verdict="Hm."))
     with pytest.raises(RoleError, match="no verdict that can be read"):
         scored(lamp_played(says("Done."), found=roles()), roles=found)
 
 
 def test_final_state_leaves_a_verdict_that_cannot_be_read_to_verify():
-    found = roles(judge=Judging("customer's last", verdict="Hm."))
+    found = roles(judge=judging("customer's last", verdict="Hm."))
     rollout = lamp_played(says("Done."), found=found)
 
     assert "simulator_verdicts" not in rollout.final_state
@@ -460,18 +443,18 @@ def test_final_state_leaves_a_verdict_that_cannot_be_read_to_verify():
 
 
 def test_verify_judges_the_simulators_where_that_failed_before():
-    rollout = lamp_played(says("Done."), found=roles(judge=Saying(None)))
+    rollout = lamp_played(says("Done."), found=roles(judge=saying(None)))
 
     assert rollout.final_state == {"ended": "stop"}
     assert len(scored(rollout, roles=roles()).details["simulator_verdicts"]) == 2
     with pytest.raises(RoleError, match="fell out of their part"):
-        scored(rollout, roles=roles(judge=Judging("customer's last")))
+        scored(rollout, roles=roles(judge=judging("customer's last")))
     with pytest.raises(RoleError, match="cannot be reached"):
-        scored(rollout, roles=roles(judge=Saying(None)))
+        scored(rollout, roles=roles(judge=saying(None)))
 
 
 def test_verify_takes_simulators_at_their_word_where_it_is_told_to():
-    judge = Judging("customer's last", "result of a tool")
+    judge = judging("customer's last", "result of a tool")
     rollout = lamp_played(says("Done."), found=roles(judge=judge), judge_simulators=False)
 
     assert not judge.asked
@@ -487,19 +470,19 @@ def parties(*, customer=True, tools=True, representative=True):
 @pytest.mark.parametrize("is_right", [True, False])
 def test_verify_combined_asks_the_same_question_once_more(is_right):
     """In a run the second one is answered by what the judge said before."""
-    judge = Saying(parties(representative=is_right))
+    judge = saying(parties(representative=is_right))
     found = roles(judge=judge)
     rollout = lamp_played(says("Done."), found=found, judge_mode="combined")
     rollout = scored(rollout, roles=found, judge_mode="combined")
 
     assert rollout.reward == float(is_right)
     assert len(judge.asked) == 2
-    assert judge.asked[0] == judge.asked[1]
+    assert judge.asked[0].messages == judge.asked[1].messages
 
 
 @pytest.mark.parametrize(("name", "party"), [("customer", "customer"), ("tools", "tools")])
 def test_final_state_combined_with_a_simulator_out_of_its_part_is_unscored(name, party):
-    found = roles(judge=Saying(parties(**{name: False})))
+    found = roles(judge=saying(parties(**{name: False})))
     error = failure_of(says("Done."), found=found, judge_mode="combined")
 
     assert str(error) == f"the simulated {party} fell out of their part: Because."
@@ -519,7 +502,7 @@ def test_verify_reads_the_ending_of_rollouts_of_others_from_their_markers(text, 
 def test_verify_passes_over_messages_of_thought():
     found = roles()
     rollout = lamp_played(Message(role="assistant", reasoning="Hm."), says("Done."), found=found)
-    judge = Judging()
+    judge = judging()
 
     assert scored(rollout, roles=roles(judge=judge)).reward == 1.0
     assert len(judge.asked) == 2
@@ -528,10 +511,10 @@ def test_verify_passes_over_messages_of_thought():
 def test_judge_of_proactive_rows_is_told_to_fail_guesses():
     asked = []
     for profile in ("general", "proactive"):
-        judge = Judging()
+        judge = judging()
         rollout = lamp_played(says("Done."), fields={"profile": profile})
         scored(rollout, roles=roles(judge=judge))
-        asked.append(["it had to be asked for" in one[-1].text for one in judge.asked])
+        asked.append(["it had to be asked for" in prompt for prompt in judge.prompts])
 
     assert asked == [[False, False], [True, True]]
 
@@ -624,7 +607,7 @@ def test_stand_ins_play_rows_without_a_gold():
     }
     fields["tools"].append({"name": "list_lamps"})
     task = SimulationTask.model_validate(fields)
-    found = {**ConversationalToolUseSimulation.stand_ins(task), "judge": Judging()}
+    found = {**ConversationalToolUseSimulation.stand_ins(task), "judge": judging()}
     message = calls(("switch_lamp", LAMP), ("list_lamps", ""))
     rollout = played(lamp_row(**fields), message, says("Done."), roles=found, max_turns=3)
 

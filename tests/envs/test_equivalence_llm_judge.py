@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from gymcli import StandIn
 from gymcli.envs.equivalence_llm_judge import (
     JUDGE,
     SWAPPED_JUDGE,
@@ -16,6 +15,7 @@ from gymcli.envs.equivalence_llm_judge import (
 )
 from gymcli.errors import RoleError, VerifierTimeoutError
 from gymcli.types import Message, Rollout
+from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, calls, judged, played, row_of_file, says, scored
 
 NAME = "equivalence_llm_judge"
@@ -389,11 +389,10 @@ def test_generate_gives_patterns_that_no_text_keeps_busy(part):
 
 
 def test_verify_passes_on_that_the_judge_failed():
-    def fail(messages):
-        raise RoleError("the judge cannot be reached")
-
     with pytest.raises(RoleError, match="cannot be reached"):
-        scored(answered(NAME, asked(), "9"), roles={"judge": StandIn(fail)})
+        scored(
+            answered(NAME, asked(), "9"), roles={"judge": Scripted([failing("cannot be reached")])}
+        )
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_oracle_looks_up_one_synonym_a_turn():
 
 
 def shipped_rows(kind=None):
-    """Give the shipped rows: of a list and one term, of a list and two terms, or of a trail."""
+    """Return the shipped rows: of a list and one term, of a list and two terms, or of a trail."""
     lines = shipped_tasks("example_multi_step").read_bytes().splitlines()
     return [row for row in map(msgspec.json.decode, lines) if kind in (None, kind_of(row))]
 
@@ -167,7 +167,7 @@ def kind_of(row):
 
 
 def listed(row):
-    """Give the groups of a list, or its only one: the synonyms of each term in their order."""
+    """Return the groups of a list, or its only one: the synonyms of each term in their order."""
     groups = [{}]
     for line in row["messages"][0]["content"].splitlines():
         if line.startswith("Group "):
@@ -180,7 +180,7 @@ def listed(row):
 
 
 def asked(row):
-    """Give the terms that a message names, in its order."""
+    """Return the terms that a message names, in its order."""
     words = row["messages"][1]["content"].replace("?", " ").replace(",", " ").split()
     return [word for word in words if word in generator.THESAURUS]
 

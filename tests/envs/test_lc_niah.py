@@ -33,7 +33,7 @@ def task(*nodes):
 
 
 def thought(reasoning, text="Final Answer: [abcd]", *, prompt=(PROMPT,), nodes=("abcd",)):
-    """Give a record in which the model thought these pieces, one message each, and answered."""
+    """Return a record in which the model thought these pieces, one message each, and answered."""
     pieces = [reasoning] if isinstance(reasoning, str) else reasoning
     said = [Message(role="assistant", reasoning=piece) for piece in pieces]
     said.append(Message(role="assistant", content=text))
@@ -340,7 +340,7 @@ def edges_of(row):
 
 
 def distances(edges, start):
-    """Give the distance of every node that can be reached."""
+    """Return the distance of every node that can be reached."""
     found, waiting = {start: 0}, [start]
     for node in waiting:
         for end in (end for begin, end in edges if begin == node and end not in found):

@@ -35,7 +35,7 @@ def question(**fields):
 
 
 def found(text, *, mode=None, pattern=None):
-    """Give the letter that is found in a text."""
+    """Return the letter that is found in a text."""
     fields = {"grading_mode": mode} if mode else {}
     if pattern is not None:
         fields["template_metadata"] = {"output_regex": pattern}

@@ -29,7 +29,7 @@ def verdict(action, message, **options):
 
 
 def fault(expected, actual, **options):
-    """Give what is wrong with a value, or None where it is right."""
+    """Return what is wrong with a value, or None where it is right."""
     message = calls(call(x=actual))
     reward, reason = verdict(expected_call(x=expected), message, **options)
     assert reward == (reason == "expected_tool_call")

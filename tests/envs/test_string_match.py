@@ -34,7 +34,7 @@ def score(expected, *texts, mode="full_response", case_sensitive=False):
 
 
 def found(mode, *texts):
-    """Give the answer that is read out of texts."""
+    """Return the answer that is read out of texts."""
     return score("x", *texts, mode=mode).answer
 
 

@@ -103,13 +103,13 @@ def fields_of(schema, form="json", **fields):
 
 
 def said(text, schema, form="json", **options):
-    """Give the reward and reason of a text."""
+    """Return the reward and reason of a text."""
     rollout = scored(answered(NAME, fields_of(schema, form), text), **options)
     return rollout.reward, rollout.details["reason"]
 
 
 def called(*named, schema=SCHEMA, **fields):
-    """Give the reward and reason of a message that calls tools."""
+    """Return the reward and reason of a message that calls tools."""
     row = task_row(NAME, fields_of(schema, response_mode="tool_call", **fields))
     rollout = scored(played(row, calls(*named)))
     assert rollout.stop_reason == "done"
@@ -117,7 +117,7 @@ def called(*named, schema=SCHEMA, **fields):
 
 
 def examined(text, schema, form="json"):
-    """Give the reason for a text, in this process whatever the schema holds."""
+    """Return the reason for a text, in this process whatever the schema holds."""
     schema_text = msgspec.json.encode(schema).decode()
     return examine(Paper(text, schema_text, form, None, types_xml=True)).reason
 
@@ -878,7 +878,7 @@ def form_of(row):
 
 
 def gold_rollout(row, other):
-    """Give the record of a row in which the oracle of another one answered."""
+    """Return the record of a row in which the oracle of another one answered."""
     environment = StructuredOutputs(StructuredOutputs.parse_task(other))
     message = asyncio.run(environment.oracle(None))
     rollout = answered(NAME, row)

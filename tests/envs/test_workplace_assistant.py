@@ -121,7 +121,7 @@ def score_of(gold, *predicted):
 
 
 def answers(*made, **options):
-    """Give what the tools answered to calls, one after another."""
+    """Return what the tools answered to calls, one after another."""
     rollout = played(row_with(), calls(*made), says("Done."), **options)
     return [message.text for message in rollout.messages if message.role == "tool"]
 
@@ -379,6 +379,12 @@ def test_every_tool_answers_about_rows_that_are_not_there():
         assert "do not fit" not in text
 
 
+def changes(tool, field, value):
+    """Return a call of a tool that changes a field of row 1."""
+    noun = tool.rpartition("_")[2]
+    return tool, {f"{noun}_id": "00000001", "field": field, "new_value": value}
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "says_so"),
     [
@@ -404,29 +410,12 @@ def test_every_tool_answers_about_rows_that_are_not_there():
         ("calendar_search_events", {"time_min": "noon"}, "'noon' is no time"),
         ("calendar_search_events", {"time_max": "noon"}, "'noon' is no time"),
         ("calendar_search_events", {"query": "zeppelin"}, "No events found."),
+        (*changes("calendar_update_event", "event_start", "noon"), "'noon' is no time"),
+        (*changes("calendar_update_event", "duration", "an hour"), "'an hour' is no length"),
+        (*changes("calendar_update_event", "duration", "0"), "'0' is no length"),
+        (*changes("calendar_update_event", "event_name", ""), "must not be empty"),
         (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "event_start", "new_value": "noon"},
-            "'noon' is no time",
-        ),
-        (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "duration", "new_value": "an hour"},
-            "'an hour' is no length",
-        ),
-        (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "duration", "new_value": "0"},
-            "'0' is no length",
-        ),
-        (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "event_name", "new_value": ""},
-            "must not be empty",
-        ),
-        (
-            "calendar_update_event",
-            {"event_id": "00000001", "field": "event_id", "new_value": "00000900"},
+            *changes("calendar_update_event", "event_id", "00000900"),
             "cannot be changed, only event_name, participant_email, event_start, duration.",
         ),
         (
@@ -439,42 +428,26 @@ def test_every_tool_answers_about_rows_that_are_not_there():
         ("project_management_search_tasks", {"assigned_to_email": "Imara"}, "no e-mail address"),
         ("project_management_search_tasks", {"task_name": "zeppelin"}, "No tasks found."),
         (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "list_name", "new_value": "completed"},
+            *changes("project_management_update_task", "list_name", "completed"),
             "list_name must be one of Backlog, In Progress, In Review, Completed.",
         ),
         (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "board", "new_value": "Back End"},
+            *changes("project_management_update_task", "board", "Back End"),
             "board must be one of Back end, Front end, Design.",
         ),
         (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "assigned_to_email", "new_value": "a@b.example"},
+            *changes("project_management_update_task", "assigned_to_email", "a@b.example"),
             "Nobody on the team has the address 'a@b.example'.",
         ),
-        (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "task_name", "new_value": ""},
-            "must not be empty",
-        ),
+        (*changes("project_management_update_task", "task_name", ""), "must not be empty"),
         (f"{CRM}_search_customers", {}, "at least one thing"),
         (f"{CRM}_search_customers", {"customer_name": "zeppelin"}, "No customers found."),
+        (*changes(f"{CRM}_update_customer", "status", "won"), "status must be one of"),
         (
-            f"{CRM}_update_customer",
-            {"customer_id": "00000001", "field": "status", "new_value": "won"},
-            "status must be one of",
-        ),
-        (
-            f"{CRM}_update_customer",
-            {"customer_id": "00000001", "field": "product_interest", "new_value": "Cake"},
+            *changes(f"{CRM}_update_customer", "product_interest", "Cake"),
             "product_interest must be one of",
         ),
-        (
-            f"{CRM}_update_customer",
-            {"customer_id": "00000001", "field": "notes", "new_value": ""},
-            "must not be empty",
-        ),
+        (*changes(f"{CRM}_update_customer", "notes", ""), "must not be empty"),
         (
             f"{CRM}_add_customer",
             {"customer_name": "", "assigned_to_email": "", "status": ""},
@@ -1125,7 +1098,7 @@ def test_tasks_change_the_tables_and_end_in_time():
 
 
 def looks_for(row):
-    """Give what has to be looked up for a request: its colleagues, and one search a wish."""
+    """Return what has to be looked up for a request: its colleagues, and one search a wish."""
     text, gold = row.messages[1].text, row.fields["ground_truth"]
     # Here every id is in the request, and there the gold calls look it up.
     if row.fields["difficulty"] == "easy" or row.fields["capability"] == DEPENDENCY:
@@ -1246,7 +1219,7 @@ def test_tasks_of_numbered_intents_do_not_name_the_next_year():
 
 
 def told_before(rollout):
-    """Give each call with the arguments that a result before told, and the prompt did not."""
+    """Yield each call with the arguments that a result before told, and the prompt did not."""
     prompt = " ".join(message.text for message in rollout.messages[: rollout.num_prompt_messages])
     results = ""
     for message in rollout.responses:
@@ -1282,13 +1255,6 @@ def test_tasks_fit_no_gold_of_another():
 
     for row, following in itertools.pairwise(rollouts):
         assert scored(msgspec.structs.replace(row, task=following.task)).reward == 0.0
-
-
-def test_generate_writes_as_many_different_rows_as_asked_for():
-    rows = list(WorkplaceAssistant.generate(Random(7), 900))
-
-    assert len({row["messages"][1]["content"] for row in rows}) == 900
-    assert [row["id"] for row in rows] == [f"workplace-{number}" for number in range(900)]
 
 
 def test_gold_calls_are_numbered():

@@ -1,11 +1,13 @@
-"""The fixture that others use."""
+"""Servers in a thread, and the fixture that others use."""
 
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 
 from gymcli.errors import UsageError
-from gymcli.mock import MockAnswer
+from gymcli.mock import MockAnswer, MockServer
+from gymcli.mock.process import serving
 from tests.mock.talking import ask
 
 pytest_plugins = ["gymcli.mock.fixture"]
@@ -47,5 +49,26 @@ def test_gym_mock_is_let_die_by_http(gym_mock):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(urllib.request.Request(address, method="POST"), timeout=30) as response:
         assert response.status == 200
+    with pytest.raises(OSError, match="refused"):
+        ask(server.base_url, "hello")
+
+
+def test_serving_serves_while_the_block_lasts():
+    with serving(MockServer()) as server:
+        assert ask(server.base_url, "hello") == "hello"
+    with pytest.raises(OSError, match="refused"):
+        ask(server.base_url, "hello")
+
+
+def test_serving_raises_what_the_server_raises():
+    with serving(MockServer()) as server:
+        taken = urlsplit(server.base_url).port
+        with pytest.raises(OSError, match="in use"), serving(MockServer(port=taken)):
+            raise AssertionError("two servers on one port")
+
+
+def test_serving_ends_when_the_block_fails():
+    with pytest.raises(KeyError), serving(MockServer()) as server:
+        raise KeyError
     with pytest.raises(OSError, match="refused"):
         ask(server.base_url, "hello")

@@ -395,14 +395,3 @@ def test_server_stalls(stream):
 
     with pytest.raises(TimeoutError):
         talk(ask, scripted([MockAnswer(text="x", fault="stall")]))
-
-
-def test_mock_server_fixture_serves_from_its_thread(mock_server):
-    async def ask():
-        async with aiohttp.ClientSession() as session:
-            return await post(session, mock_server, "/chat/completions", CHAT)
-
-    mock_server.behaviour = scripted(["from the thread"])
-    status, payload = asyncio.run(ask())
-    assert status == 200
-    assert payload["choices"][0]["message"]["content"] == "from the thread"

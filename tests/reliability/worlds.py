@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from gymcli import Context, Environment, JSONObject, Judge, Message, Rollout, Score, Task, tool
+from gymcli import Context, Environment, JSONObject, Message, Rollout, Score, Task, tool
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import num_turns, refusal_of
 from gymcli.types import Request
+from tests.runner.environments import Judged
 
 NONCE = re.compile(r"<(task-\d+)>")
 QUESTION = "Is this good?"
@@ -30,22 +31,6 @@ class Computed(Environment[Task]):
     @classmethod
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         return Score(draw(rollout.last_text, 5) / 4, answer=rollout.last_text)
-
-
-class Judged(Environment[Task]):
-    """Say anything; a judge says whether it is good."""
-
-    required_roles = ("judge",)
-    judge = Judge(
-        QUESTION + "\n{answer}\nSay [[GOOD]] or [[BAD]].",
-        labels={"good": "[[GOOD]]", "bad": "[[BAD]]"},
-    )
-
-    @classmethod
-    async def verify(cls, rollout: Rollout, context: Context) -> Score:
-        verdict = await cls.judge.ask(context.roles["judge"], answer=rollout.last_text)
-        reason = verdict.label or "unparseable"
-        return Score(float(verdict.label == "good"), details={"reason": reason})
 
 
 class Ranked(Environment[Task]):

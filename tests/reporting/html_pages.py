@@ -24,7 +24,7 @@ _EMPTY_ELEMENTS = frozenset(("br", "img", "input", "link", "meta"))
 
 
 def attempts(task_id, rewards, *, env="quiz", **fields):
-    """Give the records of a task's attempts; where the reward is None, a failure."""
+    """Return the records of a task's attempts; where the reward is None, a failure."""
     return [
         failed(task_id, number, env=env)
         if reward is None
@@ -81,7 +81,7 @@ def usual_run(path):
 
 
 def page_of(*runs, clean=lambda text: text, **options):
-    """Give the page of these runs."""
+    """Return the page of these runs."""
     return html_report([read_run(Path(run), **options) for run in runs], clean=clean)
 
 
@@ -130,7 +130,7 @@ class Page(HTMLParser):
                 self.rows[-1][-1] += data
 
     def all(self, tag):
-        """Give the attributes of all elements of a kind."""
+        """Return the attributes of all elements of a kind."""
         return [attributes for name, attributes in self.elements if name == tag]
 
     def has_row(self, head, *cells):
@@ -138,14 +138,14 @@ class Page(HTMLParser):
         return any(row[0] == head and set(cells) <= set(row) for row in self.rows)
 
     def embedded(self, name):
-        """Give the data of a script element."""
+        """Return the data of a script element."""
         return json.loads(next(text for attrs, text in self.scripts if attrs.get("id") == name))
 
     def policy(self):
-        """Give the content security policy."""
+        """Return the content security policy."""
         return next(a["content"] for a in self.all("meta") if a.get("http-equiv"))
 
 
 def script_hash(text):
-    """Give how a policy names a script."""
+    """Return how a policy names a script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,9 +1,5 @@
 """Runs with passed, failed, flaky and unscored tasks, for the tests of what is reported of them."""
 
-from pathlib import Path
-
-import msgspec
-
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.gates import GateProblem, judge, parse_gate
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
@@ -27,7 +23,7 @@ def report_of(
     problems: tuple[GateProblem, ...] = (),
     **more: object,
 ) -> RunReport:
-    """Give the report of these lines."""
+    """Return the report of these lines."""
     aggregator = Aggregator(facts)
     aggregator.add_scored_lines(scored)
     for failure in failures:
@@ -45,33 +41,9 @@ def report_of(
 
 
 def sums(rewards: dict[str, list[float]], **more: object) -> list[ScoredLine]:
-    """Give the lines of tasks by id with the rewards of their attempts."""
+    """Return the lines of tasks by id with the rewards of their attempts."""
     return [
         ScoredLine(env="sums", task_id=task_id, attempt=attempt, reward=reward, **more)
         for task_id, own in rewards.items()
         for attempt, reward in enumerate(own)
     ]
-
-
-def write_run(
-    folder: Path, lines: list[dict], failures: list[dict] = (), env: str = "sums"
-) -> Path:
-    """Write a run directory with these scores and failures, each with the fields that matter."""
-    folder.mkdir(parents=True)
-    common = {"schema_version": 1, "env": env, "model": "m", "num_prompt_messages": 1}
-    said = {"messages": [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]}
-    manifest = {
-        "schema_version": 1,
-        "model": "m",
-        "num_expected": len(lines) + len(failures),
-        "started_at": 1_700_000_000.0,
-        "environments": {
-            env: {"max_reward": 1.0, "num_expected": len(lines) + len(failures), "version": "1"}
-        },
-    }
-    (folder / "run.json").write_bytes(msgspec.json.encode(manifest))
-    for name, records in (("rollouts.jsonl", lines), ("failures.jsonl", failures)):
-        more = said if name == "rollouts.jsonl" else {}
-        encoded = [msgspec.json.encode({**common, **more, **record}) for record in records]
-        (folder / name).write_bytes(b"".join(line + b"\n" for line in encoded))
-    return folder

@@ -24,7 +24,7 @@ UNDRAWN = "[data-chart]:not(:has(.main-svg))"
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Give a folder with two pages: `one.html` of a run, `two.html` of two hostile ones."""
+    """Return a folder with two pages: `one.html` of a run, `two.html` of two hostile ones."""
     folder = tmp_path_factory.mktemp("pages")
     many = [r for number in range(60) for r in attempts(f"task-{number:02}", [number / 60, 0.5])]
     write_page(
@@ -60,7 +60,7 @@ def check(watched):
 
 @pytest.fixture(scope="module")
 def shared(browser, pages):
-    """Give a page that several tests share, as loading takes long; each sets what it needs."""
+    """Yield a page that several tests share, as loading takes long; each sets what it needs."""
     from tests.browsers import Watched  # late: pytest takes the module for a plug-in first
 
     context = browser.new_context(offline=True, viewport=DESK)
@@ -73,7 +73,7 @@ def shared(browser, pages):
 
 @pytest.fixture
 def open_page(pages, watched_page):
-    """Give a function that opens one of the pages by itself, without a network."""
+    """Yield a function that opens one of the pages by itself, without a network."""
     watched = []
 
     def opened(name, **options):

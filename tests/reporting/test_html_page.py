@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,6 +21,7 @@ from tests.reporting.html_pages import (
     usual_run,
     write_run,
 )
+from tests.runner.compared import nemo, write_lines
 
 pytest.importorskip("jinja2", reason="needs the extra `report`")
 pytest.importorskip("plotly", reason="needs the extra `report`")
@@ -286,29 +286,9 @@ def test_a_bare_file_says_what_is_not_known(run):
 
 
 def test_a_rollout_file_of_nemo_gym_has_a_page(tmp_path):
-    line = {
-        "responses_create_params": {"input": [{"role": "user", "content": "A or B?"}]},
-        "response": {
-            "model": "theirs",
-            "output": [
-                {
-                    "type": "message",
-                    "role": "assistant",
-                    "content": [{"type": "output_text", "text": "\\boxed{B}", "annotations": []}],
-                }
-            ],
-            "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
-        },
-        "options": [{"A": "moss"}, {"B": "granite"}],
-        "expected_answer": "B",
-        "reward": 1.0,
-        "_ng_task_index": 0,
-        "_ng_rollout_index": 0,
-        "agent_ref": {"name": "mcqa_simple_agent"},
-    }
-    other = {**line, "reward": 0.0, "_ng_rollout_index": 1}
-    file = tmp_path / "theirs.jsonl"
-    file.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (line, other)))
+    own = {"agent_ref": {"name": "mcqa_simple_agent"}, "expected_answer": "B"}
+    theirs = [nemo("a", reward, attempt=n, **own) for n, reward in enumerate((1.0, 0.0))]
+    file = write_lines(tmp_path / "theirs.jsonl", theirs)
     page = Page(page_of(file))
     assert "mcqa" in page.text
     assert 0.5 in page.numbers
@@ -331,14 +311,3 @@ def test_of_many_attempts_a_sample_is_drawn(tmp_path):
     assert "1,500 points drawn at random of 2,000; the means are over all." in page.text
     cloud = page.embedded("figures")["run-1-0-tokens"]["data"][0]
     assert len(cloud["x"]) == 1500
-
-
-def test_a_page_without_its_packages_says_how_to_get_them(run, monkeypatch):
-    import sys
-
-    from gymcli.errors import MissingPackageError
-
-    reading = read_run(Path(run))
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingPackageError, match=r"jinja2: pip install 'gymcli\[report\]'"):
-        html_report([reading], clean=str)

@@ -5,17 +5,20 @@ import pytest
 from gymcli.metrics.results import Estimate, Interval
 from gymcli.reporting.html_parts import (
     ESTIMATE_HEAD,
+    MAX_POINTS,
     Curve,
     Shown,
     amount_cell,
     bars,
     count_cell,
+    distinct_labels,
     estimate_cells,
     interval_cell,
     lines,
     number_cell,
     points,
     ranges,
+    sample_of,
     share_cell,
 )
 
@@ -141,3 +144,17 @@ def test_ranges_reach_to_the_ends_of_intervals():
     (trace,) = FIGURES["ranges"]["data"]
     assert trace["error_x"]["array"] == [0.25, 0.0]
     assert trace["error_x"]["arrayminus"] == [0.25, 0.0]
+
+
+def test_labels_are_short_and_distinct():
+    labels = distinct_labels(["x" * 50, "x" * 60, "y"])
+    assert labels == [f"{'x' * 39}…", f"{'x' * 39}… (2)", "y"]
+
+
+def test_a_sample_is_the_same_every_time():
+    values = range(MAX_POINTS + 500)
+    sample = sample_of(values, seed="a")
+    assert len(sample) == len(set(sample)) == MAX_POINTS
+    assert list(sample) == sorted(sample)
+    assert sample_of(values, seed="a") == sample != sample_of(values, seed="b")
+    assert sample_of(values[:MAX_POINTS], seed="a") == values[:MAX_POINTS]

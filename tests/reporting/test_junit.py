@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -11,7 +12,11 @@ from gymcli.reporting.junit import IndexedReport, write_junit
 from gymcli.reporting.run_report import RunReport
 from gymcli.runner.measure import measure
 from gymcli.store.run_index import RunIndex
-from tests.reporting.reports import HOSTILE, report_of, write_run
+from gymcli.types import Timing
+from tests.reporting.html_pages import write_run
+from tests.reporting.reports import HOSTILE, report_of
+from tests.store import indexed_runs
+from tests.store.indexed_runs import scored
 
 SUITE = {
     *("name", "package", "id", "timestamp", "hostname"),
@@ -20,14 +25,8 @@ SUITE = {
 """Attributes that Ant's schema asks for."""
 
 
-def line(task_id: str, attempt: int, reward: float, **more: object) -> dict:
-    timing = {"total_seconds": 1.5}
-    return {"task_id": task_id, "attempt": attempt, "reward": reward, "timing": timing, **more}
-
-
-def failed(task_id: str, attempt: int, message: str = "no", name: str = "ServerError") -> dict:
-    error = {"class": name, "phase": "model", "message": message}
-    return {"task_id": task_id, "attempt": attempt, "error": error}
+line = partial(scored, env="sums", timing=Timing(total_seconds=1.5))
+failed = partial(indexed_runs.failed, env="sums")
 
 
 def written(*runs: tuple[RunReport, object]) -> ET.Element:
@@ -60,13 +59,13 @@ def written(*runs: tuple[RunReport, object]) -> ET.Element:
 
 @pytest.fixture
 def folder(tmp_path):
-    scored = [
+    lines = [
         *(line("passes", attempt, 1.0) for attempt in range(2)),
         *(line("fails", attempt, 0.0, answer="5") for attempt in range(2)),
         *(line("flaky", attempt, float(attempt)) for attempt in range(2)),
         line("breaks", 0, 1.0),
     ]
-    return write_run(tmp_path / "run", scored, [failed("breaks", 1), failed("never", 0)])
+    return write_run(tmp_path / "run", *lines, failed("breaks", 1), failed("never", 0))
 
 
 def of_folder(folder, **more: object) -> ET.Element:
@@ -106,7 +105,7 @@ def test_unscored_attempts_are_errors_of_their_class(folder):
     assert error.get("message") == (
         "1 of 2 attempts have no score: 1 ServerError; 1 of 1 attempts passed, mean reward 1.000"
     )
-    assert error.text.splitlines()[1] == "attempt 1: ServerError (model): no"
+    assert error.text.splitlines()[1] == "attempt 1: ServerError (model): sorry"
     [never] = cases["never"]
     assert never.get("message") == "1 of 1 attempts have no score: 1 ServerError"
 
@@ -148,8 +147,8 @@ def test_gates_are_a_suite(folder):
 def test_hostile_text_is_text(tmp_path):
     folder = write_run(
         tmp_path / "run",
-        [line("t", 0, 0.0, answer=HOSTILE)],
-        [failed(HOSTILE, 0, HOSTILE * 99, "<&\"'>")],
+        line("t", 0, 0.0, answer=HOSTILE),
+        failed(HOSTILE, 0, "<&\"'>", said=HOSTILE * 99),
     )
     root = of_folder(folder, model=HOSTILE)
     hostile, plain = root.iter("testcase")
@@ -165,7 +164,7 @@ def test_hostile_text_is_text(tmp_path):
 
 def test_texts_are_bounded(tmp_path):
     """Of a task with very many attempts the first are listed."""
-    folder = write_run(tmp_path / "run", [line("t" * 5000, n, 0.0) for n in range(300)])
+    folder = write_run(tmp_path / "run", *(line("t" * 5000, n, 0.0) for n in range(300)))
     [case] = of_folder(folder).iter("testcase")
     assert len(case.get("name")) == 200
     lines = case[0].text.splitlines()
@@ -187,8 +186,9 @@ def test_secrets_are_taken_out_before_texts_are_cut(tmp_path):
     """Half of one would not be found any more."""
     folder = write_run(
         tmp_path / "run",
-        [line("t" * 195 + "secret", 0, 1.0), line("a", 0, 0.0, answer="t" * 75 + "secret")],
-        [failed("b", 0, "t" * 495 + "secret")],
+        line("t" * 195 + "secret", 0, 1.0),
+        line("a", 0, 0.0, answer="t" * 75 + "secret"),
+        failed("b", 0, said="t" * 495 + "secret"),
     )
     report = report_of([])._replace(run="run", metrics=measure(folder).metrics())
     file = io.BytesIO()
@@ -205,7 +205,7 @@ def test_any_start_is_a_time(folder, started_at):
 
 
 def test_several_runs_have_suites_of_their_own(folder, tmp_path):
-    other = write_run(tmp_path / "other", [line("a", 0, 1.0)])
+    other = write_run(tmp_path / "other", line("a", 0, 1.0))
     reports = [
         report_of([])._replace(run=name, metrics=measure(path).metrics())
         for name, path in (("one", folder), ("two", other))
@@ -216,7 +216,7 @@ def test_several_runs_have_suites_of_their_own(folder, tmp_path):
 
 
 def test_conversation_that_waits_for_its_score_is_an_error(tmp_path):
-    folder = write_run(tmp_path / "run", [line("a", 0, 1.0)])
+    folder = write_run(tmp_path / "run", line("a", 0, 1.0))
     waiting = (folder / "rollouts.jsonl").read_text().replace('"a"', '"b"')
     (folder / "generations.jsonl").write_text(waiting.replace(',"reward":1.0', ""))
     errors = of_folder(folder).findall(".//error")

@@ -13,7 +13,6 @@ from gymcli.metrics.results import Estimate, Interval
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.reporting.markdown import (
     MAX_CHARACTERS,
-    MAX_ROWS,
     MarkdownText,
     comparison_blocks,
     comparison_markdown,
@@ -36,7 +35,7 @@ def text_of(*reports) -> str:
 
 
 def outside_code(text: str) -> str:
-    """Give the text without its code spans, and check that these are closed on their line."""
+    """Return the text without its code spans, and check that these are closed on their line."""
     for line in text.splitlines():
         assert line.count("`") % 2 == 0, line
     return re.sub(r"`[^`\n]*`", "", text)
@@ -134,7 +133,7 @@ def test_difference_to_a_baseline_is_a_section():
 
 
 def hostile_report(text: str):
-    """Give a report with a text wherever one comes from outside."""
+    """Return a report with a text wherever one comes from outside."""
     own = text or "env"
     facts = {own: EnvironmentFacts(max_reward=1.0), "another": EnvironmentFacts(max_reward=2.0)}
     lines = [
@@ -265,12 +264,6 @@ def test_code_is_one_span(text, span):
 )
 def test_sentence_is_text(text, sentence):
     assert SCRUBBED_TEXT.sentence(text) == sentence
-
-
-def test_list_says_how_many_more_there_are():
-    assert SCRUBBED_TEXT.listed(["a", "b"], 2) == "`a`, `b`"
-    assert SCRUBBED_TEXT.listed(["a", "b"], 5) == "`a`, `b` and 3 more"
-    assert SCRUBBED_TEXT.listed(["a"] * 40, 50).endswith(f"`a` and {50 - MAX_ROWS} more")
 
 
 def test_table_says_how_many_rows_are_left_out():

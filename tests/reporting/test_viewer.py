@@ -4,16 +4,18 @@ import asyncio
 import os
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gymcli.reporting.viewer import open_run
+from gymcli.reporting.viewer import ViewedRun
 from gymcli.runner.measure import measure
 from gymcli.runner.paired_runs import compare_runs
 from gymcli.secrets import Scrubber
 from tests.reporting.viewer_runs import TOKEN, Shown, failure, lines, rollout, said, write_run
+from tests.runner.compared import nemo, write_lines
 
 
 def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
@@ -26,7 +28,7 @@ def test_who_leaves_does_not_let_two_threads_at_the_index(tmp_path):
         order.append("first")
 
     async def main():
-        async with open_run(run) as viewed:
+        with closing(ViewedRun(run)) as viewed:
             leaving = asyncio.create_task(viewed.ask(long))
             await asyncio.to_thread(has_begun.wait)
             never = asyncio.create_task(viewed.ask(lambda *_: order.append("never")))
@@ -48,7 +50,7 @@ def test_an_error_of_a_question_is_that_of_who_asked(tmp_path):
     run = write_run(tmp_path / "run", [rollout("a")])
 
     async def main():
-        async with open_run(run) as viewed:
+        with closing(ViewedRun(run)) as viewed:
             with pytest.raises(ZeroDivisionError):
                 await viewed.ask(lambda *_: 1 / 0)
             return await viewed.ask(lambda index, _: len(index.rows))
@@ -60,13 +62,13 @@ def test_a_run_is_called_by_the_name_of_its_folder(tmp_path, monkeypatch):
     run = write_run(tmp_path / "run", [rollout("a")])
     monkeypatch.chdir(run)
     for path in (run, Path()):
-        viewed = open_run(path)
+        viewed = ViewedRun(path)
         assert viewed.name == "run"
         viewed.index.close()
 
 
 def asked(run, *questions, runs=(), **options):
-    """Ask one question after another; each is a name and its parameters."""
+    """Ask one question after another; each is a name, and its parameters and status."""
 
     async def main():
         async with Shown(run, *runs, **options) as shown:
@@ -192,11 +194,7 @@ def test_pages_follow_each_other_and_one_beyond_the_end_is_the_last(run):
     ],
 )
 def test_what_cannot_be_asked_is_told_in_a_line(run, given, field):
-    async def main():
-        async with Shown(run) as shown:
-            return await shown.ask("list", status=400, **given)
-
-    found = asyncio.run(main())
+    [found] = asked(run, ("list", {"status": 400, **given}))
     assert found["field"] == field
     assert found["error"]
     assert "\n" not in found["error"]
@@ -258,11 +256,8 @@ def test_attempts_of_a_task_are_told_page_by_page(tmp_path):
     ],
 )
 def test_what_is_not_there_is_told(run, name, given):
-    async def main():
-        async with Shown(run) as shown:
-            return await shown.ask(name, status=404, **given)
-
-    assert asyncio.run(main())["error"]
+    [found] = asked(run, (name, {"status": 404, **given}))
+    assert found["error"]
 
 
 def test_the_numbers_are_those_of_gym_metrics(run):
@@ -419,33 +414,15 @@ def test_both_runs_give_their_attempts_of_a_task(two):
 
 @pytest.mark.parametrize("given", [{"kind": "better!"}, {"sort": "__class__"}, {"sort": "-x"}])
 def test_differences_of_no_kind_are_refused(two, given):
-    async def main():
-        async with Shown(*two) as shown:
-            return await shown.ask("differences", status=400, **given)
-
-    assert "there are" in asyncio.run(main())["error"]
+    a, b = two
+    [found] = asked(a, ("differences", {"status": 400, **given}), runs=(b,))
+    assert "there are" in found["error"]
 
 
 def test_a_rollout_of_others_is_shown(tmp_path):
-    line = {
-        "id": "x",
-        "agent_ref": {"name": "mcqa"},
-        "responses_create_params": {"input": [said("user", "A or B?")]},
-        "response": {
-            "output": [
-                {
-                    "type": "message",
-                    "role": "assistant",
-                    "content": [{"type": "output_text", "text": "B", "annotations": []}],
-                }
-            ]
-        },
-        "reward": 1.0,
-        "_ng_task_index": 3,
-        "_ng_rollout_index": 0,
-    }
-    file = tmp_path / "theirs.jsonl"
-    file.write_bytes(lines([line]))
+    answer = {"output": [{"type": "message", "role": "assistant", "content": "B"}]}
+    line = nemo("x", agent_ref={"name": "mcqa"}, response=answer)
+    file = write_lines(tmp_path / "theirs.jsonl", [line])
     [found] = asked(file, ("list", {}))
     [row] = found["rows"]
     assert (row["env"], row["reward"], row["passed"]) == ("mcqa", 1.0, True)
@@ -472,12 +449,8 @@ def test_the_difference_as_a_whole_is_that_of_gym_compare(two):
 
 def test_runs_that_cannot_be_compared_are_told(two, tmp_path):
     empty = write_run(tmp_path / "empty", failures=[failure("a")])
-
-    async def main():
-        async with Shown(two[0], empty) as shown:
-            return await shown.ask("comparison", status=409), await shown.ask("differences")
-
-    refused, found = asyncio.run(main())
+    questions = ("comparison", {"status": 409}), ("differences", {})
+    refused, found = asked(two[0], *questions, runs=(empty,))
     assert str(empty) in refused["error"]
     assert found["counts"] == {"only_a": 6}
 
@@ -510,13 +483,8 @@ def test_a_line_that_was_changed_is_told(tmp_path, line):
 def test_a_record_that_is_too_large_is_left_to_gym_show(tmp_path):
     huge = [said("assistant", "x" * (49 << 20))]
     run = write_run(tmp_path / "run", [rollout("huge", messages=huge), rollout("b")])
-
-    async def main():
-        async with Shown(run) as shown:
-            key = {"env": "arithmetic", "task": "huge", "attempt": 0}
-            return await shown.ask("rollout", status=413, **key), await shown.ask("list")
-
-    refused, found = asyncio.run(main())
+    key = {"env": "arithmetic", "task": "huge", "attempt": 0}
+    refused, found = asked(run, ("rollout", {"status": 413, **key}), ("list", {}))
     assert f"gym show {run} huge/0 prints it" in refused["error"]
     assert tasks(found) == ["huge", "b"]
 

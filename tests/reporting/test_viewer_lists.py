@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError, UsageError
-from gymcli.reporting.viewer_lists import (
+from gymcli.reporting.viewer import (
     KINDS,
     CachedMeasurement,
     Listing,
@@ -45,29 +45,27 @@ def test_a_run_that_grows_is_searched_again_after_ten_times_the_search(run):
     with RunIndex(run) as index:
         listings = Listings(index, clock=clock)
         clock.step = 1.0  # a search begins, and ends a second later
-        assert list(listings.rows(half)) == [2, 1, 0]
+        assert listings.rows(half) == ([2, 1, 0], 0)
         clock.step = 0.0
         with (run / "rollouts.jsonl").open("ab") as file:
             file.write(lines([rollout("d", 0, 0.5)]))
         listings.take(index.refresh())
         assert listings.version == 1
         clock.now += 9.0
-        assert list(listings.rows(half)) == [2, 1, 0]
-        assert listings.version_of(half) == 0
+        assert listings.rows(half) == ([2, 1, 0], 0)
         clock.now += 2.0
-        assert list(listings.rows(half)) == [3, 2, 1, 0]
-        assert listings.version_of(half) == listings.version_of(Listing()) == 1
-        assert list(listings.rows(Listing())) == [0, 1, 2, 3]
+        assert listings.rows(half) == ([3, 2, 1, 0], 1)
+        assert listings.rows(Listing()) == (range(4), 1)
 
 
 def test_a_file_that_is_replaced_leaves_nothing_of_the_old_lists(run):
     with RunIndex(run) as index:
         listings = Listings(index)
-        assert list(listings.rows(Listing("reward == 0.5"))) == [0, 1, 2]
+        assert listings.rows(Listing("reward == 0.5")) == ([0, 1, 2], 0)
         (run / "new").write_bytes(lines([rollout("z", 0, 0.5)]))
         (run / "new").replace(run / "rollouts.jsonl")
         listings.take(index.refresh())
-        assert list(listings.rows(Listing("reward == 0.5"))) == [0]
+        assert listings.rows(Listing("reward == 0.5")) == ([0], 1)
 
 
 def test_nothing_new_changes_no_version(run):
@@ -82,10 +80,10 @@ def test_few_lists_are_kept_and_the_one_asked_for_last_longest(run):
     clock = Clock()
     with RunIndex(run) as index:
         listings = Listings(index, clock=clock)
-        first = listings.rows(Listing("attempt == 0"))
+        first, _ = listings.rows(Listing("attempt == 0"))
         for number in range(20):
             listings.rows(Listing(f"attempt < {number}"))
-            assert listings.rows(Listing("attempt == 0")) is first
+            assert listings.rows(Listing("attempt == 0"))[0] is first
         assert len(listings._kept) == 8
 
 
@@ -97,8 +95,8 @@ def test_a_quoted_text_is_found_as_it_is(tmp_path, text):
     named = rollout(f"x{text}x", 0, 0.5)
     run = write_run(tmp_path / "run", [named, rollout("other")])
     with RunIndex(run) as index:
-        found = Listings(index).rows(Listing(f"task_id == {quoted(f'x{text}x')}"))
-        assert list(found) == [0]
+        found, _ = Listings(index).rows(Listing(f"task_id == {quoted(f'x{text}x')}"))
+        assert found == [0]
 
 
 class Measurement:

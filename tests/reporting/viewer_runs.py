@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
-from gymcli.reporting.viewer import ViewerSite, open_run
+from gymcli.reporting.viewer import ViewedRun, viewer_runner
 from gymcli.secrets import NOTHING_SECRET
 
 TOKEN = "a-token-that-nobody-knows"
@@ -18,7 +18,7 @@ def said(role, content, **more):
 
 
 def rollout(task="t", attempt=0, reward=1.0, /, **more):
-    """Give a scored attempt of one question and one answer."""
+    """Return a scored attempt of one question and one answer."""
     key = {"schema_version": 1, "task_id": task, "attempt": attempt, "env": "arithmetic"}
     talk = [said("user", f"What is {task}?"), said("assistant", f"It is {reward}.")]
     rest = {"num_prompt_messages": 1, "stop_reason": "done", "model": "m", "reward": reward}
@@ -26,7 +26,7 @@ def rollout(task="t", attempt=0, reward=1.0, /, **more):
 
 
 def failure(task="t", attempt=0, error="ServerError", /, **more):
-    """Give an attempt that could not be scored."""
+    """Return an attempt that could not be scored."""
     key = {"schema_version": 1, "task_id": task, "attempt": attempt, "env": "arithmetic"}
     told = {"class": error, "phase": "model", "message": f"the endpoint said {error}"}
     return {**key, "error": told, "messages": [said("user", f"What is {task}?")], **more}
@@ -62,8 +62,8 @@ class Shown:
         self._env = env
 
     async def __aenter__(self):
-        runs = [open_run(path, self._env) for path in self._paths]
-        self._runner = ViewerSite(runs, TOKEN, scrubber=self._scrubber).runner()
+        runs = [ViewedRun(path, self._env) for path in self._paths]
+        self._runner = viewer_runner(runs, TOKEN, scrubber=self._scrubber)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.root = f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
@@ -76,7 +76,7 @@ class Shown:
         await self._runner.cleanup()
 
     async def ask(self, name, *, status=200, **given):
-        """Give the answer to a question, which has to have this status."""
+        """Return the answer to a question, which has to have this status."""
         params = {key: str(value) for key, value in given.items()}
         async with self._client.get(f"{self.address}api/{name}", params=params) as answer:
             text = await answer.text()
@@ -84,7 +84,7 @@ class Shown:
             return msgspec.json.decode(text)
 
     async def get(self, url, **options):
-        """Give status, headers and text of whatever is asked for, as it is written."""
+        """Return status, headers and text of whatever is asked for, as it is written."""
         method = options.pop("method", "GET")
         async with self._client.request(
             method, URL(url, encoded=True), allow_redirects=False, **options

@@ -12,11 +12,8 @@ from gymcli.errors import AttemptError
 from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.store.task_row import TaskReading
 from gymcli.store.tasks import read_tasks
-from tests.envs.conftest import closed_workers
 from tests.envs.episodes import calls, played, says, scored
 from tests.security.hostile import ARGUMENTS, TEXTS, VALUES
-
-__all__ = ["closed_workers"]
 
 SECONDS = 60
 """Of the processor, however busy the machine is: far more than anything takes that is in proportion
@@ -45,7 +42,7 @@ def within(seconds):
 
 
 def some_rows(name, num):
-    """Give tasks of an environment from all over its file: the first ones are alike."""
+    """Return tasks of an environment from all over its file: the first ones are alike."""
     rows = list(read_tasks([shipped_tasks(name)], TaskReading(default_env=name)))
     return rows[:: -(-len(rows) // num)]
 

@@ -11,19 +11,10 @@ from hypothesis import strategies as st
 
 from gymcli.commands.console import SafeStream, display_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
-from gymcli.store.manifest import EnvironmentRecord, Manifest
-from gymcli.store.run_directory import RunDirectory
-from gymcli.types import (
-    ErrorRecord,
-    Failure,
-    FunctionCall,
-    Message,
-    Rollout,
-    Score,
-    ToolCall,
-    Verifier,
-)
+from gymcli.types import FunctionCall, Message, ToolCall
 from tests.commands.running import HOSTILE, clean_environment, gym
+from tests.reporting.html_pages import write_run
+from tests.store.indexed_runs import failed, scored
 
 BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 texts = st.text(max_size=40) | st.sampled_from(
@@ -37,21 +28,15 @@ def assert_harmless(shown):
     assert not found
 
 
-def write_run(folder, text):
+def hostile_run(folder, text):
     """Write a run of one rollout and one failure that have the text wherever one can stand."""
     call = ToolCall(id=text, function=FunctionCall(text, text))
     said = Message(role="assistant", content=text, reasoning=text, tool_calls=[call])
-    same = {"schema_version": 1, "env": f"e{text}", "model": text, "messages": [said]}
-    rollout = Rollout(task_id=f"a{text}", final_state={text: text}, **same)
-    score = Score(1.0, answer=text, details={"reason": text, text: [text]}, metrics={text: 1.0})
-    directory = RunDirectory(folder)
-    environments = {f"e{text}": EnvironmentRecord(num_expected=2)}
-    directory.lock()
-    directory.write_manifest(Manifest(environments=environments, num_expected=2, model=text))
-    directory.append_rollout(rollout.scored(score, Verifier(), 0.0))
-    error = ErrorRecord(error_class=text or "E", phase="model", message=text)
-    directory.append_failure(Failure(task_id=f"b{text}", error=error, **same))
-    directory.close()
+    same = {"env": f"e{text}", "model": text, "messages": [said]}
+    rollout = scored(f"a{text}", answer=text, final_state={text: text}, metrics={text: 1.0}, **same)
+    rollout.details = {"reason": text, text: [text]}
+    error = failed(f"b{text}", error=text or "E", said=text, **same)
+    write_run(folder, rollout, error, model=text)
     return rollout.task_id
 
 
@@ -60,7 +45,7 @@ def write_run(folder, text):
 def test_show_and_metrics_print_nothing_that_a_terminal_obeys(tmp_path_factory, text):
     text = text.encode(errors="replace").decode()
     run = tmp_path_factory.mktemp("runs") / "run"
-    task_id = write_run(run, text)
+    task_id = hostile_run(run, text)
     for arguments in (
         ("show", run, task_id),
         ("show", run, task_id, "--json"),
@@ -164,6 +149,6 @@ def test_log_file_is_safe(tmp_path):
     """A record is one line, without escapes."""
     log = tmp_path / "log"
     run = tmp_path / "run"
-    write_run(run, HOSTILE)
+    hostile_run(run, HOSTILE)
     gym("--log-file", log, "show", run, "nothing")
     assert_harmless(log.read_text())

@@ -38,8 +38,10 @@ def waiting(task_id="a", attempt=0, **fields):
     return scored(task_id, attempt, None, **fields)
 
 
-def failed(task_id="a", attempt=0, error="ServerError", phase="model", env="quiz", **fields):
-    record = ErrorRecord(error_class=error, phase=phase, message="sorry")
+def failed(
+    task_id="a", attempt=0, error="ServerError", phase="model", env="quiz", said="sorry", **fields
+):
+    record = ErrorRecord(error_class=error, phase=phase, message=said)
     key = {"schema_version": 1, "env": env, "task_id": task_id, "attempt": attempt}
     return Failure(**key, error=record, **fields)
 
