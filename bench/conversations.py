@@ -165,7 +165,6 @@ def measure(scale: float = 1.0) -> list[Figure]:
 
     Raises:
         SystemExit: A contestant failed, the server was the slower one, or there is no /proc.
-
     """
     num_turns = max(2 * NUM_COMPARED, round(NUM_TURNS * scale))
     efforts: dict[str, list[Effort]] = {name: [] for name in CONTESTANTS}

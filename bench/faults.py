@@ -166,7 +166,6 @@ def cases_of(names: Sequence[str], rate: float, table: Table) -> list[Case]:
 
     Raises:
         ValueError: A name is none of them.
-
     """
     cases = []
     for name in names:

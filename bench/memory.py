@@ -52,7 +52,6 @@ def measure(scale: float = 1.0) -> list[Figure]:
 
     Raises:
         SystemExit: The command failed, or there is no /proc, which is Linux's.
-
     """
     num_few, num_many = (max(1, round(number * scale)) for number in (NUM_FEW, NUM_MANY))
     with tempfile.TemporaryDirectory() as temporary:

@@ -65,7 +65,6 @@ def print_profile(name: str, scale: float) -> None:
 
     Raises:
         SystemExit: py-spy is not there.
-
     """
     if shutil.which("py-spy") is None:
         raise SystemExit("--profile: needs py-spy: pip install py-spy")

@@ -70,7 +70,6 @@ def write_page(path: Path, report: Mapping[str, Measured]) -> None:
 
     Raises:
         SystemExit: The page has no marks.
-
     """
     text = path.read_text()
     before, start, rest = text.partition(START)

@@ -79,7 +79,6 @@ def run_once(in_flight: int, num_tasks: int) -> Run:
 
     Raises:
         SystemExit: An attempt was not scored.
-
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -62,7 +62,6 @@ def cpu_seconds(process_id: int) -> float:
 
     Raises:
         SystemExit: There is no /proc, which is Linux's.
-
     """
     try:
         text = Path(f"/proc/{process_id}/stat").read_text()
@@ -77,7 +76,6 @@ def check_share(share: float) -> None:
 
     Raises:
         SystemExit: It was.
-
     """
     if share >= MAX_SHARE:
         raise SystemExit(

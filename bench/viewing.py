@@ -139,7 +139,6 @@ class Server:
 
     Args:
         process: The process; its first line is awaited.
-
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:

@@ -128,7 +128,6 @@ def update(texts: dict[Path, str], *, is_check: bool) -> None:
 
     Raises:
         SystemExit: In a check there are; the message names them.
-
     """
     old = {
         path: text

@@ -360,7 +360,6 @@ def boundary(error_class: type[AttemptError]) -> Iterator[None]:
     Raises:
         AttemptError: Ours as they are; all others as `error_class`, in one line.
         RunError, UsageError, KeyboardInterrupt: As they are.
-
     """
     try:
         yield

@@ -79,7 +79,6 @@ def check(
     Raises:
         UsageError: There is no such environment, option or file, or the environment cannot be
             played here; where a package is missing, a MissingPackageError.
-
     """
     return run(_check(environment, tasks, env_args, limit, watch))
 

@@ -32,7 +32,6 @@ def create(name: str, pattern: str, folder: Path) -> NewFiles:
     Raises:
         UsageError: The name cannot be used, one of the files is there already, or the folder
             cannot be written.
-
     """
     source = (_TEMPLATES / f"{pattern.replace('-', '_')}.py").read_text(encoding="utf-8")
     test = (_TEMPLATES / "environment_test.py").read_text(encoding="utf-8")

@@ -111,7 +111,6 @@ def read_task_set(found: Found, registry: Registry, given: Path | None, *, limit
 
     Raises:
         TasksError: The file that was given is not there.
-
     """
     try:
         with _tasks_file(found, given) as (path, origin):

@@ -30,7 +30,6 @@ class Progress:
         has_one_scale: Whether all rewards share a scale; else their mean is not shown.
         stream: Where a live display goes, if it is a terminal; None: stderr.
         plain_seconds: Seconds between two plain lines.
-
     """
 
     def __init__(

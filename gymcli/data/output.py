@@ -33,7 +33,6 @@ def replacing(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[BufferedRa
 
     Raises:
         UsageError: `path` cannot be written, is one of `inputs`, or is no regular file.
-
     """
     target = _resolved(path)
     if any(_is_same_file(target, given) for given in inputs):

@@ -111,7 +111,6 @@ def pull(
         TasksError: Rows cannot become tasks (the first 20 are listed), or there is none; nothing
             is written. With `skip_bad` such rows are left out.
         RunError: The hub cannot be reached.
-
     """
     row_map = read_map(map_file) if map_file else RowMap()
     record_path = Path(f"{out}.source.json")

@@ -105,7 +105,6 @@ def validate(
 
     Raises:
         UsageError: A file, the template or the environment cannot be read, or an option is wrong.
-
     """
     files = [named_file(task) for task in tasks]
     is_checked = env is not None or any(file.env for file in files)
@@ -201,7 +200,6 @@ def rendered_rows(
     Raises:
         UsageError: The file or the template cannot be read.
         TasksError: Rows are wrong; the first 20 are listed, after the last row was yielded.
-
     """
     file = named_file(task)
     template = PromptTemplate.read(prompt) if prompt else None

@@ -18,7 +18,6 @@ def checked_address(value: str, *, what: str, example: str) -> str:
 
     Raises:
         ValueError: It is no such address; the message does not show it.
-
     """
     value = value.strip()
     try:

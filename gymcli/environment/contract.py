@@ -182,7 +182,6 @@ class Environment(Generic[TaskT]):
 
         Raises:
             pydantic.ValidationError: A field is missing or of the wrong type.
-
         """
         inner = fields.get("verifier_metadata")
         merged = {**inner, **fields} if isinstance(inner, dict) else fields
@@ -202,7 +201,6 @@ class Environment(Generic[TaskT]):
 
         Raises:
             UsageError: They cannot, as where a package is missing; the message says the way out.
-
         """
 
     @classmethod
@@ -211,7 +209,6 @@ class Environment(Generic[TaskT]):
 
         Raises:
             ValueError: It cannot; the message says the way out.
-
         """
 
     @classmethod
@@ -315,7 +312,6 @@ class Environment(Generic[TaskT]):
 
         Raises:
             AttemptError: A tool says that the attempt cannot go on, as where a role failed.
-
         """
         usable = {t.name: t for t in self.tools()}
         if self.shown_tools is not None:
@@ -361,7 +357,6 @@ class Context(Protocol):
         Raises:
             ReplayDivergedError: The environment answered otherwise than on record.
             RoleError: The environment asked a role.
-
         """
 
     async def isolated(
@@ -387,7 +382,6 @@ class Context(Protocol):
             TypeError: It is no function at the top level of a module.
             VerifierTimeoutError: It took longer than `timeout` seconds.
             VerifierError: The process died, or needed more than `memory_mb` on top of what it had.
-
         """
 
     def search(self, pattern: str, text: str, *, flags: int = 0) -> list[str]:
@@ -398,7 +392,6 @@ class Context(Protocol):
         Raises:
             ValueError: The pattern is no regular expression.
             VerifierTimeoutError: The search took too long.
-
         """
 
 
@@ -431,7 +424,6 @@ class Model(Protocol):
             RoleError: There is no usable answer: the call failed, or what came is cut, filtered,
                 refused or empty.
             UsageError: Log probabilities of an answer that is kept are asked for.
-
         """
 
 
@@ -465,7 +457,6 @@ def shown_tools(environment: Environment[Task]) -> list[JSONObject]:
 
     Raises:
         SetupError: The environment returned what is no tool.
-
     """
     tools: object = environment.tools()
     specs: list[JSONObject] = []

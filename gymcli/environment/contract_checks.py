@@ -60,7 +60,6 @@ def check_hooks(kind: type, base: type) -> None:
 
     Raises:
         TypeError: It is not, or a method seems to be a misspelt hook that the class lacks.
-
     """
     top = getattr(kind, "max_reward", None)
     if not (top is None or isinstance(top, Real)):

@@ -131,7 +131,6 @@ class Judge:
 
         Raises:
             TypeError: The template needs a field that is not given.
-
         """
         text = self._filled(fields)
         if self.rule == "tagged":
@@ -147,7 +146,6 @@ class Judge:
 
         Raises:
             KeyError: There is no such label, or the judge has a schema.
-
         """
         text = (self.labels or {})[label]
         tag = self._tag(self._filled(fields))
@@ -179,7 +177,6 @@ class Judge:
             RoleError: A call failed, or gave no verdict that can be read; the others have ended by
                 then.
             TypeError: The template needs a field that is not given.
-
         """
         messages = self.render(**fields)
         tag = self._tag(self._filled(fields)) if self.rule == "tagged" else ""
@@ -204,7 +201,6 @@ class Judge:
         Raises:
             RoleError: A call failed, or gave no verdict that can be read.
             TypeError: The template, or the swap, needs a field that is not given.
-
         """
         first, second = swap
         if not {first, second} <= fields.keys():
@@ -311,7 +307,6 @@ class StandIn:
     Args:
         answer: Returns the text of the answer to a conversation.
         is_scalar: The texts are numbers, as of a reward model that takes whole conversations.
-
     """
 
     def __init__(self, answer: Callable[[list[Message]], str], *, is_scalar: bool = False) -> None:

@@ -49,7 +49,6 @@ def render(template: str, fields: Mapping[str, str]) -> str:
 
     Raises:
         TypeError: The template needs a field that is not given.
-
     """
     pattern = own_tags(template)
 
@@ -86,7 +85,6 @@ def label_pattern(labels: Iterable[str]) -> re.Pattern[str]:
 
     Raises:
         ValueError: A label could not be broken, or would be again what it was.
-
     """
     longest_first = sorted(labels, key=len, reverse=True)
     for label in longest_first:

@@ -129,7 +129,6 @@ class Registry:
 
     Raises:
         UsageError: A spec names code that is not there.
-
     """
 
     def __init__(self, specs: tuple[str, ...] = ()) -> None:
@@ -151,7 +150,6 @@ class Registry:
         Raises:
             UnknownNameError: There is no environment of this name.
             EnvironmentImportError: There is one and it cannot be imported.
-
         """
         known = self._found.get(name)
         if known is None:
@@ -426,7 +424,6 @@ def split_env_args(
 
     Raises:
         UsageError: No environment of the run has the option, or several have.
-
     """
     found = {item.name: item.environment for item in environments}
     assigned: dict[str, dict[str, str]] = {name: {} for name in found}
@@ -469,7 +466,6 @@ def environment_options(
 
     Raises:
         UsageError: An option is unknown or has a value of the wrong type.
-
     """
     values = {**recorded, **{key: _option_value(text) for key, text in given.items()}}
     try:
@@ -514,7 +510,6 @@ def generated_lines(found: Found, num: int = NUM_GENERATED, *, seed: int = 0) ->
 
     Raises:
         EpisodeError: It generates none, or fails.
-
     """
     with boundary(EpisodeError):
         for row in found.environment.generate(Random(seed), num):

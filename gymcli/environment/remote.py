@@ -349,7 +349,6 @@ class RemoteEnvironment(Environment[Task]):
 
         Raises:
             VerifierError: The record holds no verdict, or there is no new one.
-
         """
         state = object_in(rollout.final_state)
         answer = object_in(state.get("verify"))
@@ -397,7 +396,6 @@ def remote_environment(
 
     Raises:
         UsageError: It is no such address.
-
     """
     what = "the address of a remote environment"
     try:
@@ -419,7 +417,6 @@ async def reverify_mode(base_url: str) -> ReverifyMode:
 
     Raises:
         RunError: The server cannot be reached.
-
     """
     async with ServerSession(base_url, keeps_cookies=False) as session:
         try:
@@ -548,7 +545,6 @@ class ServerSession:
         Raises:
             AttemptError: As `error_class`: there was no whole answer within `seconds`, or it came
                 from another session than the one that was opened.
-
         """
         # Encoded as one segment, so that no tool's name can lead to another address.
         url = URL(f"{self.base_url}/{quote(path, safe='')}", encoded=True)

@@ -108,7 +108,6 @@ class RewardModel:
 
         Raises:
             RoleError: The call failed, or the answer of a scalar model is no finite number.
-
         """
         if model.is_scalar:
             answer = await model.complete(conversation, cache=self.version)
@@ -198,7 +197,6 @@ class PairwiseJudge:
 
         Raises:
             RoleError: The call failed.
-
         """
         fields = {
             "history": _transcript(history),

@@ -45,7 +45,6 @@ async def within(
         LateError: It did not end in time.
         UnaskedCancellationError: It was cancelled by its own doing.
         BaseException: Whatever the coroutine raised.
-
     """
     task = asyncio.create_task(_caught(coroutine))
     ends = now() + seconds

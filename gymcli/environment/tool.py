@@ -171,7 +171,6 @@ class Tool:
 
         Raises:
             ToolCallError: The text is not JSON, not an object, or against the schema.
-
         """
         try:
             value: JSON = msgspec.json.decode(text) if text.strip() else {}
@@ -259,7 +258,6 @@ def tool(
 
     Raises:
         TypeError: The method has no docstring, or is `async` and to run in a thread.
-
     """
 
     def mark(method: Callable[P, R]) -> Callable[P, R]:

@@ -70,7 +70,6 @@ class SimulatedUser:
 
         Raises:
             RoleError: The call failed, or no try produced a message that can be the first one.
-
         """
         return await self.reply([])
 
@@ -83,7 +82,6 @@ class SimulatedUser:
 
         Raises:
             RoleError: The call failed, or no try produced a message that can be the user's.
-
         """
         system = f"{self.instructions}\n\n<scenario>\n{self.scenario}\n</scenario>"
         start = f"(The conversation starts. Write the first message of the {self.user_name}.)"

@@ -26,7 +26,6 @@ class Aggregator:
             expected count, and one that expects attempts is reported though none has a line.
         own: What environments compute themselves, by their names.
         by: Fields of the task rows to slice the numbers by.
-
     """
 
     def __init__(

@@ -94,7 +94,6 @@ def interval_of(
         num_values: Attempts that the mean was made of.
         num_clusters: Tasks, which are independent of each other.
         level: The share of such intervals that contain the true number.
-
     """
     if error is None or num_clusters < 2:
         return None

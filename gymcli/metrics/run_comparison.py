@@ -122,7 +122,6 @@ def compare(
         UsageError: The metric takes a threshold of success that no environment has, or a field
             has more than `MAX_SLICES` values.
         RunFileError: An attempt is there twice in one run.
-
     """
     unmatched = Unmatched()
     pairs = [_paired_tasks(one, facts, measure, unmatched) for one in environments]

@@ -43,7 +43,6 @@ class Listener:
     Raises:
         OSError: On entering, the host is unknown, or the port is taken.
         ExceptionGroup: On leaving, of the `UsageError` of a planned return that failed.
-
     """
 
     def __init__(

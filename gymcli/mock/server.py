@@ -92,7 +92,6 @@ class MockServer:
     Raises:
         UsageError: The log or the recording cannot be written.
         OSError: On entering, it cannot listen there.
-
     """
 
     def __init__(

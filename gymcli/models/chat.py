@@ -136,7 +136,6 @@ class Chat:
             send_reasoning: The key under which the reasoning of earlier assistant messages is
                 sent back; None: it is not. Opaque reasoning items are always sent.
             send_fields: What is sent back of the `extra` of earlier messages and calls.
-
         """
         params = request.params
         left_out = _NOT_COPIED if request.tools else _NOT_COPIED | _WITH_TOOLS_ONLY
@@ -182,7 +181,6 @@ class Chat:
         Raises:
             InvalidAnswerError: It is not JSON, not an answer, or carries an error object.
             ServerError: The endpoint says that it could not finish the answer.
-
         """
         body = decode(payload)
         choices = body.get("choices")
@@ -495,7 +493,6 @@ def decode(payload: bytes) -> JSONObject:
 
     Raises:
         InvalidAnswerError: The payload is not JSON, not an object, or nested too deeply.
-
     """
     try:
         try:
@@ -626,7 +623,6 @@ def finished_answer(
 
     Raises:
         ServerError: The endpoint could not finish it.
-
     """
     said = word if isinstance(word, str) else ""
     if said in _FAILURES:

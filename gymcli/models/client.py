@@ -52,7 +52,6 @@ class Client:
         limiters: The run's own; other models of the run may be behind the same address.
         clock: Returns the time in seconds.
         sleep: Waits this many seconds.
-
     """
 
     def __init__(
@@ -104,7 +103,6 @@ class Client:
 
         Raises:
             RequestRefusedError: It cannot be written as JSON.
-
         """
         endpoint = self.endpoint
         try:
@@ -152,7 +150,6 @@ class Conversation:
         Raises:
             ModelError: The endpoint gave no usable answer.
             EndpointGoneError: It was given up; every later request ends so, too.
-
         """
         client, endpoint = self.client, self.client.endpoint
         payload = client.payload(request, sends_back=sends_back)

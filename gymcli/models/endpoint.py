@@ -58,7 +58,6 @@ def checked_base_url(value: str) -> str:
 
     Raises:
         ValueError: It is not http(s), has no host, or carries a user, a query or a fragment.
-
     """
     return checked_address(value, what="the base URL", example="https://host/v1")
 

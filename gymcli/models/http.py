@@ -128,7 +128,6 @@ class Transport:
 
         Raises:
             ModelError: There is no usable answer.
-
         """
         assert self._session is not None, "the client is used outside its `async with`"
         endpoint, place = self._endpoint, target.place
@@ -215,7 +214,6 @@ async def read_body(response: aiohttp.ClientResponse, place: str, idle: float) -
     Raises:
         InvalidAnswerError: It is longer.
         TimeoutError: It stood still.
-
     """
     content = response.content
     chunks = []

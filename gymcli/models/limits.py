@@ -250,7 +250,6 @@ class CircuitBreaker:
         deadline: Seconds after which an address that is gone is given up.
         overload_deadline: Seconds after which one is given up that only says "too much".
         clock: Returns the time in seconds.
-
     """
 
     def __init__(
@@ -433,7 +432,6 @@ class ConcurrencyLimiter:
         on_change: Called when the address is gone, given up, or back.
         clock: Returns the time in seconds.
         sleep: Waits this many seconds.
-
     """
 
     def __init__(

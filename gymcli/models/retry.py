@@ -49,7 +49,6 @@ class RetryPolicy:
 
         Raises:
             ModelError: The last try's error.
-
         """
         num_counted = 0
         first: ModelError | None = failed

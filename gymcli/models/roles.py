@@ -71,7 +71,6 @@ def role_sources(
 
     Raises:
         UsageError: A model or an address is not known or not complete.
-
     """
     return {role: _source(role, spec, settings, environ) for role, spec in given.items()}
 
@@ -175,7 +174,6 @@ def check_declared(
     Raises:
         UsageError: A required role has no model, an option names a role that nobody has, or a
             model is a mere name.
-
     """
     for name, environment in environments.items():
         for role in environment.required_roles:
@@ -212,7 +210,6 @@ def check_missing(
 
     Raises:
         UsageError: A role that an environment requires is among them.
-
     """
     warnings: dict[str, str] = {}
     for name, environment in environments.items():
@@ -246,7 +243,6 @@ class ModelPool:
         Raises:
             RunError: The embedded model does not start.
             ConfigError: The endpoint's own authorities cannot be read.
-
         """
         async with self._opening:
             for known, client in self._clients:
@@ -341,7 +337,6 @@ class _RoleModel:
             RoleError: There is no usable answer; `__cause__` is the client's error, if the call
                 failed.
             UsageError: Log probabilities of an answer that is kept are asked for.
-
         """
         models, role = self.models, self.role
         source = models.sources[role]

@@ -84,7 +84,6 @@ def load_settings(path: Path | None = None) -> Settings:
 
     Raises:
         ConfigError: The file cannot be read, is not TOML, or says something unknown.
-
     """
     given = path or Path("gym.toml")
     try:
@@ -148,7 +147,6 @@ def resolve_endpoint(
 
     Raises:
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
-
     """
     given = model
     base_urls = [base_url] if isinstance(base_url, str) else list(base_url or ())
@@ -255,7 +253,6 @@ async def served_model(base_url: str) -> str:
     Raises:
         UsageError: It is no address, or may hold a secret, and was not asked; or it cannot be
             asked, or serves several models, which the message names.
-
     """
     try:
         base_url = checked_base_url(base_url)

@@ -90,7 +90,6 @@ def usage_in(usage: JSON, prompt: str = "prompt", completion: str = "completion"
         usage: The object.
         prompt: What the format calls the prompt; Responses says `input`.
         completion: What it calls the completion; Responses says `output`.
-
     """
     if not isinstance(usage, dict):
         return Usage()

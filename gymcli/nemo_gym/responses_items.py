@@ -73,7 +73,6 @@ def messages_from_items(items: str | list[JSONObject]) -> list[Message]:
     Raises:
         ValueError: An item is no message and has no type, or lacks what its type needs; the text
             names its position, counted from 0.
-
     """
     if isinstance(items, str):
         return [Message(role="user", content=items)]

@@ -87,7 +87,6 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
         line: The decoded line; ValueError names what has the wrong shape.
         env: The environment's name here.
         row_fields: The fields of its task row, where the rollout file lacks them.
-
     """
     response = line.get("response")
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):

@@ -218,7 +218,6 @@ def check_verdict(answer: JSONObject, place: str) -> None:
     Raises:
         VerifierError: The server says that its own verifier failed, whatever the reward; or there
             is no reward.
-
     """
     failure = answer.get("_ng_failure_class")
     if failure is not None:

@@ -68,7 +68,6 @@ def read_comparison(
         b: The run that is judged.
         env: The environment of lines that name none.
         by: Fields of the task rows to slice by.
-
     """
     try:
         found = compare_runs(a, b, env=env, by=by, allow_drift=True, with_tasks=True)

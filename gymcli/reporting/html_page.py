@@ -62,7 +62,6 @@ def html_report(
 
     Raises:
         MissingPackageError: jinja2 or plotly is not installed.
-
     """
     try:  # late: extras
         import jinja2

@@ -139,7 +139,6 @@ def read_run(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> R
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
-
     """
     manifest = read_manifest(path) if path.is_dir() else None
     aggregator = measure(path, env=env, by=by)
@@ -807,7 +806,6 @@ def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
         name: The beginning of the charts' names.
         metrics: The numbers.
         env: Their environment, where a run has several.
-
     """
     of = f" of {env}" if env else ""
     charts = []
@@ -886,7 +884,6 @@ def task_data(
         tasks: All tasks of the run.
         attempts: Their attempts, by environment.
         best_rewards: The best possible reward, by environment, where it is known.
-
     """
     ordered = sorted(
         tasks,

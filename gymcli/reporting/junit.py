@@ -69,7 +69,6 @@ def write_junit(runs: Sequence[IndexedReport], file: BinaryIO, *, clean: Clean) 
 
     Raises:
         UsageError: A record cannot be read.
-
     """
     file.write(b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites>')
     num_suites = 0

@@ -46,7 +46,6 @@ def markdown(runs: Sequence[RunReport], *, clean: Clean) -> str:
     Args:
         runs: The runs, one after the other.
         clean: Takes secrets out of texts.
-
     """
     text = MarkdownText(clean)
     return joined([block for run in runs for block in _blocks(run, text)])

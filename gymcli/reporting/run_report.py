@@ -78,7 +78,6 @@ def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
     Args:
         runs: The runs.
         clean: Takes secrets out of texts.
-
     """
     parts = [(run.run, *part) for run in runs for part in _parts(run)]
     names = list(dict.fromkeys(name for *_, own in parts for name in own.estimates))

@@ -445,7 +445,6 @@ class ViewedRun:
 
     Raises:
         UsageError: There is no such run, or a line of it is wrong.
-
     """
 
     def __init__(self, path: Path, env: str | None = None) -> None:
@@ -761,7 +760,6 @@ def viewer_runner(
         runs: What is shown.
         token: The first part of the path of every address.
         scrubber: Takes secrets out of all that is sent.
-
     """
     answers = ViewerAnswers(runs)
     page_files = _page_files()
@@ -847,7 +845,6 @@ async def serve(
 
     Raises:
         UsageError: It cannot listen there.
-
     """
     token = secrets.token_urlsafe(24)
     runner = viewer_runner(runs, token, scrubber=scrubber)

@@ -174,7 +174,6 @@ async def play(plan: EpisodePlan, policy: Policy | None) -> Rollout:
 
     Raises:
         EpisodeFailedError: Model or environment failed; it carries the record so far.
-
     """
     async with Watchdog() as watchdog:
         episode = Episode(plan, policy, watchdog)
@@ -227,7 +226,6 @@ class Episode:
 
         Raises:
             EpisodeFailedError: Model or environment failed.
-
         """
         self._task = task = asyncio.create_task(self._play())
         task.add_done_callback(self._end)

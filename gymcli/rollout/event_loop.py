@@ -66,7 +66,6 @@ def run(
 
     Raises:
         KeyboardInterrupt: It was raised in the loop; the coroutine was cancelled.
-
     """
     loop = new_event_loop()
     task = loop.create_task(main)

@@ -91,7 +91,6 @@ class IsolatedProcesses(ProcessPool):
             VerifierError: Its process died or ran out of memory, something cannot be pickled, or
                 the processes are closed.
             Exception: As the function raised it.
-
         """
         qualname = getattr(function, "__qualname__", None)
         code = code_reference(function)

@@ -250,7 +250,6 @@ def rescore_lines(
 
     Raises:
         UsageError: A line, an environment or an option is wrong.
-
     """
     chunks = iter(lambda: list(islice(lines, _NUM_LINES)), [])
     return _in_workers((Piece(lines=chunk) for chunk in chunks), job, workers)

@@ -41,7 +41,6 @@ class Workers:
         num_workers: None: one for each core that this process may use.
         scrubber: Knows the secrets that isolated functions do not get; verifiers get all variables.
         now: The clock of the limits; one that stands still while the event loop is blocked.
-
     """
 
     def __init__(
@@ -119,7 +118,6 @@ async def score(
     Raises:
         AttemptError: The verifier failed, took too long, or returned something that is not a
             finite number.
-
     """
     [found], seconds = await _scores(
         "verify", environment, [rollout], options, roles or {}, workers, save
@@ -143,7 +141,6 @@ async def score_group(
 
     Raises:
         AttemptError: A verifier failed; none of the group is scored then.
-
     """
     started = time.perf_counter()
     alone = await gather_all(

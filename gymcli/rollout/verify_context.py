@@ -70,7 +70,6 @@ class VerifyContext:
         Raises:
             ReplayDivergedError: The environment answered otherwise than on record.
             RoleError: The environment asked a role: it would answer otherwise, and be paid.
-
         """
         is_ours = bool(rollout.env_version)
         roles = {role: _Unasked(role, model) for role, model in self.roles.items()}

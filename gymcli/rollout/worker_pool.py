@@ -125,7 +125,6 @@ class ProcessPool:
             VerifierTimeoutError: It took too long.
             VerifierCrashedError: The process died, or needed too much memory.
             VerifierError: The pool is closed.
-
         """
         if self._is_closed:
             raise VerifierError(f"{kind.name} was not called: the workers were closed")

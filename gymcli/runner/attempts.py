@@ -407,7 +407,6 @@ def run_attempts(
 
     Raises:
         GymError: The cause, once every record is yielded, where the run was stopped.
-
     """
     outcomes = RunOutcomes(shared, concurrency=concurrency, write=write, gives_up=gives_up)
     return outcomes.records(_RunWork(attempts, shared, outcomes, concurrency).do_all)

@@ -88,7 +88,6 @@ class Collection:
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong. Nothing was sent or written.
-
     """
 
     def __init__(
@@ -370,7 +369,6 @@ class Collection:
 
         Raises:
             RunError: The endpoint refuses everything, or the directory cannot be written.
-
         """
         place = self.path or "memory"
         _LOGGER.info("start %s: %d of %d attempts", place, self.num_left, self.num_expected)
@@ -483,7 +481,6 @@ async def collect(
     Raises:
         GymError: As `gym collect` would end, before or in the middle of the run.
         pydantic.ValidationError: An option is unknown or has the wrong type.
-
     """
     given = [tasks] if isinstance(tasks, str | Path) else list(tasks)
     checked = CollectOptions.model_validate(options)

@@ -77,7 +77,6 @@ async def open_shared(
         watchdog: That of the running event loop; without it one is started.
         spend: Called with what every answer of a judge took.
         ignores_verdicts: Whether judges are asked again what they have answered.
-
     """
     async with AsyncExitStack() as stack:
         stack.callback(verdicts.close)

@@ -42,7 +42,6 @@ async def listen(
 
     Raises:
         UsageError: It cannot listen there.
-
     """
     try:
         with stop_signals() as stopped:

@@ -96,7 +96,6 @@ def open_run(path: Path, *, env: str | None = None) -> RunReading:
 
     Raises:
         UsageError: The path is wrong; of a bare file also one of its lines.
-
     """
     manifest = read_manifest(path) if path.is_dir() else None
     failures = path / FAILURES if (path / FAILURES).is_file() else None
@@ -127,7 +126,6 @@ def measure(path: Path, *, env: str | None = None, by: Sequence[str] = ()) -> Ag
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
-
     """
     run = open_run(path, env=env)
     own, warnings = _own_metrics(run)
@@ -358,7 +356,6 @@ def index_run(path: Path, *, env: str | None = None) -> RunIndex:
 
     Raises:
         UsageError: There is no such run, it is compressed, or a line of it is wrong.
-
     """
     from gymcli.environment.registry import Registry  # late: heavy
     from gymcli.store.run_index import RunIndex  # late: no collection needs it

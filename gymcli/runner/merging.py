@@ -40,7 +40,6 @@ class Merging:
         RunMismatchError: They are no parts of one run.
         RunFileError: What one says of itself is damaged.
         RunDirectoryError: One is being written.
-
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class Merging:
             UsageError: `out` is there already, `env` is not, or a line of a run is wrong.
             RunMismatchError: Two runs have the same attempt.
             RunDirectoryError: `out` cannot be written, or a run is being written.
-
         """
         check_unused(out)
         with new_run_directory(out, self._scrubber, keeps_unfinished=False) as directory:

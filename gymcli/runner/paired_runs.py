@@ -75,7 +75,6 @@ def compare_runs(
         RunMismatchError: What must be alike is not, and `allow_drift` is not given.
         RunError: One of the runs has no score.
         UsageError: A path, a line or an argument is wrong, or the runs share no task.
-
     """
     measure, by = parse_measure(metric), list(dict.fromkeys(by))
     rule = _checked(rule or Rule())

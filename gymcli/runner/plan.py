@@ -209,7 +209,6 @@ class Plan:
     Raises:
         UsageError: An option of an environment is wrong, a role has no model, or an environment
             cannot be played here.
-
     """
 
     def __init__(
@@ -294,7 +293,6 @@ class Plan:
         Raises:
             RunMismatchError: A task was collected from a row with other content, or more or fewer
                 of its attempts were to be scored together.
-
         """
         options = self._options
         pending = directory.pending(done)

@@ -143,7 +143,6 @@ class RayEngine:
     Raises:
         MissingPackageError: Ray is not installed.
         UsageError: The address is malformed.
-
     """
 
     def __init__(

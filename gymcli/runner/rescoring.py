@@ -84,7 +84,6 @@ class Rescoring:
 
     Raises:
         UsageError: A path, a name or an option is wrong.
-
     """
 
     def __init__(
@@ -266,7 +265,6 @@ async def score_pending(
         UsageError: A line, an environment or a role is wrong.
         RunMismatchError: The run was made with other settings.
         RunDirectoryError: Another process writes the run, or it cannot be written.
-
     """
     judges = judges or Judges()
     registry = Registry((env,) if env else ())

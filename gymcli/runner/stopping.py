@@ -123,7 +123,6 @@ class Stopping:
         Raises:
             UnfinishedAttemptError: The end of the run cut the work off; in place of the
                 cancellation that did so. A cancellation by anybody else passes.
-
         """
         if self._is_cut:
             raise self.error(phase())

@@ -39,7 +39,6 @@ class TaskSource:
     Raises:
         TasksError: A path is no file.
         UnknownNameError: There is no environment of the name in the options.
-
     """
 
     def __init__(
@@ -268,7 +267,6 @@ def survey(source: TaskSource, registry: Registry, scrubber: Scrubber = NOTHING_
         TasksError: Rows are wrong; the first 20 are listed.
         UnknownNameError: No task has an id that was asked for.
         UsageError: An option of an environment is wrong.
-
     """
 
     def work(shared_ids: frozenset[tuple[str, str]]) -> Survey:

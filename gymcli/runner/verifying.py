@@ -194,7 +194,6 @@ def find_recorded(
 
     Raises:
         UnknownNameError: There is none of this name; the message says how to give one as code.
-
     """
     try:
         return registry.find(name)
@@ -240,7 +239,6 @@ def verify(
 
     Raises:
         UsageError: A file, a line, an environment or an option is wrong, or a role has no model.
-
     """
     batches = rescore_run(
         Path(run),
@@ -302,7 +300,6 @@ def rescore_run(
 
     Raises:
         UsageError: There is no file, or a role that nobody has is named.
-
     """
     path = rollouts_file(run)
     reading = RolloutReading(str(path), env, row_fields)

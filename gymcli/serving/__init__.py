@@ -30,7 +30,6 @@ def application(
 
     Raises:
         UsageError: There is no such environment, or it cannot be served.
-
     """
     return aiohttp_application(Service(env, env_args=env_args, judges=judges, limits=limits))
 

@@ -153,7 +153,6 @@ async def serve(service: Service, *, host: str, port: int, announce: Callable[[s
 
     Raises:
         UsageError: It cannot listen there.
-
     """
     application = aiohttp_application(service)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN)

@@ -130,7 +130,6 @@ class Service:
 
     Raises:
         UsageError: There is no such environment, or it cannot be served.
-
     """
 
     _shared: Shared
@@ -580,7 +579,6 @@ def aggregated(
     Raises:
         HttpStatusError: They are no list of such answers, two of them are one attempt, or their
             numbers are too large to be added up.
-
     """
     if not isinstance(verified, list):
         raise HttpStatusError(422, '"verify_responses" must be a list of answers of /verify')

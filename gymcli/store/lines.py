@@ -170,7 +170,6 @@ def iterate_lines(path: Path) -> Iterator[Line]:
     Raises:
         UsageError: The file is missing or damaged, a line is longer than `MAX_LINE_BYTES`, or there
             are blank lines without end.
-
     """
     with open_bytes(path) as file, read_errors(path):
         yield from lines_of(file, path)

@@ -69,7 +69,6 @@ def check_mergeable(runs: Sequence[RunRecord]) -> None:
     Raises:
         RunMismatchError: Their settings or environments differ, a shard comes twice, or shards are
             of different tasks. The message names the keys and the runs.
-
     """
     known: dict[str, RunRecord] = {}
     for run in runs:
@@ -338,7 +337,6 @@ class MergedLines:
             RunDirectoryError: A run is being written.
             RunFileError: A line is damaged, or an attempt has two scores in one run.
             RunMismatchError: Two runs have an attempt on record; the message names both places.
-
         """
         for index, run in enumerate(self._runs):
             with shared_run_lock(run):

@@ -244,7 +244,6 @@ class LazyText(UserString):
         line: The line as it is on disk; empty where another program may have escaped its text.
         read: Returns the text.
         is_lowered: Whether this is the text in small letters.
-
     """
 
     def __init__(self, line: bytes, read: Callable[[], str], *, is_lowered: bool = False) -> None:

@@ -200,7 +200,6 @@ class RunDirectory:
         Raises:
             RunMismatchError: It was made with other settings; the message names them.
             UsageError: The directory holds other files and no run.
-
         """
         manifest = read_manifest(self.path)
         if manifest is None:

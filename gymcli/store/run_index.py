@@ -168,7 +168,6 @@ class RunIndex:
         Raises:
             UsageError: The run is gone, or a line is wrong. The lines before it are added; where a
                 file was replaced, the rows stay as they were.
-
         """
         files = self._contents.files
         if any(file.is_replaced() for file in files):
@@ -283,7 +282,6 @@ class RunIndex:
 
         Raises:
             FilterError: A name is unknown, or values do not fit.
-
         """
         names = _RowNames(self._contents)
         rows = range(len(self._contents.table))

@@ -251,7 +251,6 @@ def task_row(
     Raises:
         ValueError: The row cannot be used; the text says which field and why.
         UsageError: Its environment does not exist.
-
     """
     row = without_stamps(row)
     messages, tools, params, ignored, fields = row_prompt(row)

@@ -89,7 +89,6 @@ def read_tasks(
     Raises:
         SharedIdsError: After the last row, where rows must be read again with `shared_ids`: an id
             must not depend on which of them comes first.
-
     """
     reader = TaskReader(copies)
     prefixes = _prefixes(paths) if reading.id_by_file else {}

@@ -129,7 +129,6 @@ def rescoring_verdicts(
         out: The directory of the new run, if any; it has the answers of `run` already.
         warn: Called with a message for the user.
         scrubber: Takes secrets out of new answers.
-
     """
     kept_in = [] if out is None else [out]
     reason = ""

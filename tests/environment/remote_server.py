@@ -44,7 +44,6 @@ class ResourcesServer:
         mode: What `/reverify_mode` says; None: there is no such address.
         faults: By path, what comes in place of the real answer: a status and a body, `stall`, or
             the number of times that the connection breaks.
-
     """
 
     server_class = "CounterResourcesServer"

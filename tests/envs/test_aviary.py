@@ -54,7 +54,6 @@ class Lamp(core.Environment[int]):
 
         Args:
             times: How often.
-
         """
         if times > 100:
             raise RuntimeError("the switch broke")

@@ -35,7 +35,6 @@ def run_stopped(
         num: Which request.
         number: What is sent.
         again: What is sent once the command has said that it heard the first one.
-
     """
     is_known = threading.Event()
     process: subprocess.Popen[str]
