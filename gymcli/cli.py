@@ -247,7 +247,11 @@ class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self.is_verbose and record.name != LOGGER.name:
             message(self.format(record))
-        elif not self.is_verbose and record.name.startswith(_WARNING_LOGGERS):
+        elif (
+            not self.is_verbose
+            and record.levelno >= logging.WARNING
+            and record.name.startswith(_WARNING_LOGGERS)
+        ):
             message(f"warning: {' '.join(record.getMessage().split())}")
 
 

@@ -52,7 +52,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -105,6 +105,7 @@ __all__ = [
     "VerifierTimeoutError",
     "boundary",
     "described",
+    "did_you_mean",
     "frames_of",
     "leave_copy",
     "shown_place",
@@ -424,6 +425,14 @@ def _is_foreign(file: str) -> bool:
 def _is_installed(file: str) -> bool:
     is_package = any(part in file for part in _PACKAGES)
     return is_package and not file.startswith(_ENVIRONMENTS)
+
+
+def did_you_mean(name: str, known: Iterable[str], place: str = "") -> str:
+    """Return a question with the known name that is closest to a wrong one; empty if none is."""
+    import difflib  # late: only errors need it
+
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f'did you mean "{close[0]}"{place and f" {place}"}?' if close else ""
 
 
 def leave_copy(process: int) -> None:

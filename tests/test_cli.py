@@ -119,6 +119,20 @@ def test_verbose_everywhere(tmp_path, monkeypatch, place):
     assert "INFO gymcli.runner.collection: start runs/" in done.stderr
 
 
+def test_a_failed_attempt_is_logged_and_is_no_warning(tmp_path, monkeypatch):
+    """With a log file, which takes records of all levels, only warnings are printed."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.jsonl").write_text(
+        '{"env": "arithmetic", "prompt": "?", "answer": 1, "max_turns": 1}\n', encoding="utf-8"
+    )
+    address = "http://127.0.0.1:9/v1"  # where nothing listens
+    done = gym("collect", "t.jsonl", "--model", "m", "--base-url", address, "--log-file", "log")
+
+    assert done.exit_code == 4
+    assert "EndpointConnectionError" in Path("log").read_text(encoding="utf-8")
+    assert "warning: arithmetic" not in done.stderr
+
+
 def test_a_log_file_needs_a_name():
     done = gym("envs", "--log-file")
     assert done.exit_code == 2

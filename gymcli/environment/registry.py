@@ -9,7 +9,6 @@ until it is asked for by name.
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import hashlib
 import importlib
@@ -39,6 +38,7 @@ from gymcli.errors import (
     UsageError,
     boundary,
     described,
+    did_you_mean,
     frames_of,
 )
 from gymcli.types import CODE_HASH, JSON_ERRORS, JSONObject
@@ -200,11 +200,11 @@ def _by_name(name: str) -> Found:
             if isinstance(loaded, ModuleType):
                 loaded = _only_environment(loaded, candidate)
             return _checked(loaded, candidate, f"the entry point {point.value}")
-    close = difflib.get_close_matches(name, [*built_in, *plug_ins], n=1)
-    hint = f'; did you mean "{close[0]}"?' if close else ""
+    hint = did_you_mean(name, [*built_in, *plug_ins])
     if name.endswith(".py"):
-        hint = f"; name the class in the file: {name}:CLASS"
-    raise UnknownNameError(f'no environment "{name}"{hint} (gym envs lists them)')
+        hint = f"name the class in the file: {name}:CLASS"
+    end = f"{hint and f'; {hint}'} (gym envs lists them)"
+    raise UnknownNameError(f'no environment "{name}"{end}')
 
 
 def candidates(name: str) -> list[str]:

@@ -10,7 +10,6 @@ beyond the largest float is None.
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 import operator
 import re
@@ -20,7 +19,7 @@ from typing import NamedTuple
 
 from simpleeval import EvalWithCompoundTypes, NameNotDefined
 
-from gymcli.errors import FilterError
+from gymcli.errors import FilterError, did_you_mean
 
 __all__ = [
     "FUNCTIONS",
@@ -188,14 +187,11 @@ class Filter:
     def _unknown(
         self, name: str, known: Collection[str], open_names: Collection[str] = ()
     ) -> FilterError:
-        close = difflib.get_close_matches(name, list(known), n=1)
         if name in open_names:
             hint = f"write {name}.FIELD"
-        elif close:
-            hint = f'did you mean "{close[0]}"?'
         else:
             names = [*sorted(known), *(f"{first}.FIELD" for first in sorted(open_names))]
-            hint = f"there are {', '.join(names)}"
+            hint = did_you_mean(name, known) or f"there are {', '.join(names)}"
         place = self._expression.names[name]
         return _error(self.text, place, f'there is no name "{name}"; {hint}')
 

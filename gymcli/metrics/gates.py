@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import math
 import operator
 import re
@@ -19,7 +18,7 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 import msgspec
 
 from gymcli import errors
-from gymcli.errors import AttemptError, FilterError, UsageError
+from gymcli.errors import AttemptError, FilterError, UsageError, did_you_mean
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.comparison_results import Comparison, Difference, Verdict
 from gymcli.metrics.filters import parse_expression
@@ -98,10 +97,9 @@ def check_name(name: str, text: str) -> None:
     if dot and rest and first in (*_OPEN_NAMES, *_COUNTED):
         return
     known = [*_FIXED_NAMES, *(f"{at}1" for at in _AT_K)]
-    close = difflib.get_close_matches(name, known, n=1)
     open_names = [f"{first}.NAME" for first in (*_OPEN_NAMES, *_COUNTED)]
     names = [*_MEANS, *(f"{at}K" for at in _AT_K), *PLAIN_NAMES, *_TIMES, *_BOUNDS, *open_names]
-    hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(names)}"
+    hint = did_you_mean(name, known) or f"there are {', '.join(names)}"
     raise FilterError(f'--gate {text}: there is no number "{name}"; {hint}')
 
 
@@ -166,8 +164,7 @@ def _picked(parts: Mapping[str, Metrics], name: str, field: str) -> Metrics:
     found = parts.get(name)
     if found is not None:
         return found
-    close = difflib.get_close_matches(name, list(parts), n=1)
-    hint = f'did you mean "{close[0]}"?' if close else f"there are {_some(parts) or 'none'}"
+    hint = did_you_mean(name, parts) or f"there are {_some(parts) or 'none'}"
     raise UsageError(f"no task has {field}={name}; {hint}")
 
 
@@ -202,10 +199,8 @@ def _why_missing(part: Metrics, name: str, known: Mapping[str, object]) -> str:
         return f"the most scored attempts of a task are {most}; {has}"
     first = name.partition(".")[0]
     of_kind = [one for one in known if one.startswith(f"{first}.")]
-    close = difflib.get_close_matches(name, of_kind, n=1)
-    if close:
-        return f'there is none of this name; did you mean "{close[0]}"?'
-    return f"there is none of this name; there are {_some(of_kind or known)}"
+    hint = did_you_mean(name, of_kind) or f"there are {_some(of_kind or known)}"
+    return f"there is none of this name; {hint}"
 
 
 def _some(names: Iterable[str]) -> str:

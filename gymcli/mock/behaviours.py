@@ -7,7 +7,6 @@ answer the same however many conversations run at once.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from gymcli.errors import UsageError
+from gymcli.errors import UsageError, did_you_mean
 from gymcli.mock.faults import DeliveryFault
 from gymcli.types import JSON, JSON_ERRORS, JSONObject, Message, Request, Usage, digest
 
@@ -270,6 +269,7 @@ def parse_behaviour(text: str) -> Behaviour:
         return fixed(argument)
     if name == "script" and argument:
         return read_script(Path(argument))
-    close = difflib.get_close_matches(name, ("echo", "fixed", "script"), n=1)
-    hint = f'did you mean "{close[0]}"? ' if close else ""
-    raise UsageError(f"no behaviour {text!r}; {hint}use echo, fixed:TEXT or script:FILE.jsonl")
+    hint = did_you_mean(name, ("echo", "fixed", "script"))
+    raise UsageError(
+        f"no behaviour {text!r}; {hint and f'{hint} '}use echo, fixed:TEXT or script:FILE.jsonl"
+    )

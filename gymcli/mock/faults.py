@@ -7,14 +7,13 @@ many requests had that body before: neither order nor concurrency changes it.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import math
 from collections.abc import Callable, Iterable
 from statistics import NormalDist
 from typing import Literal, NamedTuple, Self, get_args
 
-from gymcli.errors import UsageError
+from gymcli.errors import UsageError, did_you_mean
 
 __all__ = [
     "BURST_LENGTH",
@@ -131,8 +130,7 @@ class FaultRule(NamedTuple):
         head, at, match = spec.partition("@")
         kind, equals, text = head.partition("=")
         if kind not in _KINDS:
-            close = difflib.get_close_matches(kind, _KINDS, n=1)
-            hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(_KINDS)}"
+            hint = did_you_mean(kind, _KINDS) or f"there are {', '.join(_KINDS)}"
             raise UsageError(f'--fault {spec}: no fault "{kind}"; {hint}')
         if at and not match:
             raise UsageError(f"--fault {spec}: the text after @ is missing")
@@ -231,8 +229,7 @@ class Latency(NamedTuple):
         """Read `0.2`, `uniform:LOW:HIGH`, `lognormal:MEDIAN:SIGMA` or `exponential:MEAN`."""
         name, colon, rest = spec.partition(":")
         if colon and name not in _SHAPES:
-            close = difflib.get_close_matches(name, _SHAPES, n=1)
-            hint = f'did you mean "{close[0]}"?' if close else f"use {_FORMS}"
+            hint = did_you_mean(name, _SHAPES) or f"use {_FORMS}"
             raise UsageError(f'--latency {spec}: no distribution "{name}"; {hint}')
         numbers = [
             _number(text, f'--latency {spec}: "{text}" is no number of seconds; use {_FORMS}')

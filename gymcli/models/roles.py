@@ -7,7 +7,6 @@ stand-in. `RoleModels` asks the sources for the attempts of a run, each question
 from __future__ import annotations
 
 import asyncio
-import difflib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -17,7 +16,7 @@ from typing import Self, TypeAlias
 
 from gymcli.environment.contract import Cache, Environment, Model
 from gymcli.environment.tool import Task
-from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary
+from gymcli.errors import GymError, ModelError, RoleError, UsageError, boundary, did_you_mean
 from gymcli.models.client import Client
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
 from gymcli.models.limits import SharedLimiters
@@ -187,11 +186,11 @@ def check_declared(
     }
     for role in given:
         if role not in declared:
-            close = difflib.get_close_matches(role, declared, n=1)
-            hint = f'; did you mean "{close[0]}"?' if close else ""
+            hint = did_you_mean(role, declared)
             known = ", ".join(sorted(declared)) or "none"
             raise UsageError(
-                f"the role {role}: no environment of this run has it{hint} (roles: {known})"
+                f"the role {role}: no environment of this run has it{hint and f'; {hint}'} "
+                f"(roles: {known})"
             )
     for role, source in sources.items():
         if isinstance(source, str) and source != ORACLE and parse_local(source) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from gymcli.environment.addresses import is_loopback
-from gymcli.errors import ConfigError, InvalidAnswerError, UsageError, described
+from gymcli.errors import ConfigError, InvalidAnswerError, UsageError, described, did_you_mean
 from gymcli.models.endpoint import Endpoint, EndpointOptions, Limits, checked_base_url
 from gymcli.models.http import read_body
 from gymcli.types import JSON_ERRORS
@@ -119,8 +118,8 @@ def _problems(error: ValidationError) -> list[str]:
             known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
             if "limits" in path[:-1]:
                 known = Limits.model_fields
-            guess = difflib.get_close_matches(path[-1], known, n=1)
-            what = "unknown key" + (f' (did you mean "{guess[0]}"?)' if guess else "")
+            hint = did_you_mean(path[-1], known)
+            what = f"unknown key{hint and f' ({hint})'}"
         lines.append(f"{'.'.join(path)}: {what}")
     return lines
 
@@ -222,9 +221,9 @@ def _known_address(
         return address
     if model and environ.get("OPENAI_API_KEY"):
         return OPENAI_URL
-    guess = difflib.get_close_matches(model or "", settings.models, n=1)
-    hint = f' (did you mean "{guess[0]}" of gym.toml?)' if guess else ""
-    raise UsageError(f"no endpoint{f' for model {model}' if model else ''}{hint}: {ways_out}")
+    hint = did_you_mean(model or "", settings.models, "of gym.toml")
+    what = f"no endpoint{f' for model {model}' if model else ''}{hint and f' ({hint})'}"
+    raise UsageError(f"{what}: {ways_out}")
 
 
 def _key_of(variable: str | None, environ: Mapping[str, str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import random
 from collections import Counter
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Found, Registry, own_options, shipped_tasks
 from gymcli.environment.tool import EnvironmentOptions
-from gymcli.errors import TasksError, UnknownNameError
+from gymcli.errors import TasksError, UnknownNameError, did_you_mean
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import file_sha256
@@ -299,9 +298,8 @@ def _surveyed(source: TaskSource, registry: Registry, scrubber: Scrubber) -> Sur
     if missing:
         task_id = min(missing)
         known = dict.fromkeys(row.id for row in itertools.islice(source.rows(), _MAX_COMPARED))
-        close = difflib.get_close_matches(task_id, known, n=1)
-        hint = f' (did you mean "{close[0]}"?)' if close else ""
-        raise UnknownNameError(f"--task {task_id}: no task has this id{hint}")
+        hint = did_you_mean(task_id, known)
+        raise UnknownNameError(f"--task {task_id}: no task has this id{hint and f' ({hint})'}")
     if not num_rows_of_file:
         names = ", ".join(str(path) for path in source.paths)
         raise TasksError(f"{names}: no tasks; expected one JSON object a line")
