@@ -12,10 +12,10 @@ import numpy as np
 
 from gymcli.errors import UsageError
 from gymcli.metrics.at_k import METRICS, Metric, TaskRewards, values_of_k
-from gymcli.metrics.attempts import Attempts, SameSize, rows_by_task
 from gymcli.metrics.estimators import mean_of, row_means, row_sums, row_variances, sum_of, variance
 from gymcli.metrics.intervals import t_interval
 from gymcli.metrics.results import Effect, Estimate, Interval
+from gymcli.metrics.scored_attempts import Attempts, SameSize, rows_by_task
 from gymcli.metrics.scored_lines import EnvironmentFacts
 
 if TYPE_CHECKING:

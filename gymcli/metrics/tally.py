@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gymcli.metrics.at_k import TaskRewards, may_draw
-from gymcli.metrics.attempts import Attempts, SameSize, Texts, rows_by_task
 from gymcli.metrics.estimators import mean
 from gymcli.metrics.results import TaskMetrics
+from gymcli.metrics.scored_attempts import Attempts, SameSize, Texts, rows_by_task
 from gymcli.metrics.scored_lines import (
     AttemptScore,
     EnvironmentFacts,

@@ -26,8 +26,8 @@ __all__ = [
     "BaseURL",
     "DialectName",
     "Endpoint",
+    "EndpointLimits",
     "EndpointOptions",
-    "Limits",
     "checked_base_url",
 ]
 
@@ -35,7 +35,7 @@ __all__ = [
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Limits(BaseModel):
+class EndpointLimits(BaseModel):
     """The `limits` of a model in gym.toml; None: unknown, to be found out."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -109,7 +109,7 @@ class EndpointOptions(BaseModel):
     """The longest wait that an endpoint may ask for."""
     outage_deadline: _Seconds = Field(default=300.0, ge=0)
     """How long an endpoint that is gone is waited for, before the run is given up."""
-    limits: Limits = Limits()
+    limits: EndpointLimits = EndpointLimits()
     prices: dict[Literal["prompt", "completion", "cached"], float] = {}
     """Of a million tokens, in any currency; without `cached` those cost as much as others."""
 

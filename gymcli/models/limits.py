@@ -28,7 +28,7 @@ from gymcli.models.api_errors import (
     is_silence,
     is_unreachable,
 )
-from gymcli.models.endpoint import Endpoint, Limits
+from gymcli.models.endpoint import Endpoint, EndpointLimits
 from gymcli.types import JSONObject, Tries, Usage
 
 __all__ = [
@@ -131,7 +131,7 @@ class RateLimits:
         self._tokens: Bucket | None = None
         self._answer_tokens = _FIRST_GUESS
 
-    def lower(self, limits: Limits) -> None:
+    def lower(self, limits: EndpointLimits) -> None:
         """Keep these limits as well; of two that differ, the lower one holds."""
         self._requests = self._lower(self._requests, limits.requests_per_minute)
         self._tokens = self._lower(self._tokens, limits.tokens_per_minute)
@@ -462,7 +462,7 @@ class ConcurrencyLimiter:
         self._order = itertools.count()
         self._timer: asyncio.Task[None] | None = None
 
-    def lower(self, limits: Limits) -> None:
+    def lower(self, limits: EndpointLimits) -> None:
         """Keep these limits as well; of two that differ, the lower one holds."""
         self.limit.lower(limits.max_concurrency or self.limit.ceiling)
         if limits.requests_per_minute or limits.tokens_per_minute:

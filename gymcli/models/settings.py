@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from gymcli.environment.addresses import is_loopback
 from gymcli.errors import ConfigError, InvalidAnswerError, UsageError, described, did_you_mean
-from gymcli.models.endpoint import Endpoint, EndpointOptions, Limits, checked_base_url
+from gymcli.models.endpoint import Endpoint, EndpointLimits, EndpointOptions, checked_base_url
 from gymcli.models.http import read_body
 from gymcli.types import JSON_ERRORS
 
@@ -117,7 +117,7 @@ def _problems(error: ValidationError) -> list[str]:
         if detail["type"] == "extra_forbidden":
             known = ModelSettings.model_fields if len(path) > 1 else Settings.model_fields
             if "limits" in path[:-1]:
-                known = Limits.model_fields
+                known = EndpointLimits.model_fields
             hint = did_you_mean(path[-1], known)
             what = f"unknown key{hint and f' ({hint})'}"
         lines.append(f"{'.'.join(path)}: {what}")

@@ -44,9 +44,9 @@ from gymcli.types import AttemptKey, JSONObject, Rollout, Score, Timing, Verifie
 
 __all__ = [
     "LineScorer",
-    "Numbers",
     "RescoreJob",
     "Rescored",
+    "VerifierNumbers",
     "calls_before",
     "compared",
     "kept",
@@ -69,7 +69,7 @@ _SEND_SECONDS = 0.005
 _MAX_CALLS_BEFORE = 4
 
 
-class Numbers(msgspec.Struct):
+class VerifierNumbers(msgspec.Struct):
     """What a verifier returns beside the reward."""
 
     components: dict[str, float]
@@ -85,7 +85,7 @@ class Rescored(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True
     """None: the verifier failed, `error` says how."""
     old_reason: str = ""
     new_reason: str = ""
-    numbers: tuple[Numbers, Numbers] | None = None
+    numbers: tuple[VerifierNumbers, VerifierNumbers] | None = None
     """The old and the new ones; None where they are the same."""
     error: ErrorReply | None = None
     is_rescored: bool = True
@@ -112,8 +112,8 @@ def compared(before: Rollout, scored: Rollout | Score) -> Rescored:
     result.new_reason = _reason(scored.details)
     if before.components != scored.components or before.metrics != scored.metrics:
         result.numbers = (
-            Numbers(before.components, before.metrics),
-            Numbers(scored.components, scored.metrics),
+            VerifierNumbers(before.components, before.metrics),
+            VerifierNumbers(scored.components, scored.metrics),
         )
     return result
 

@@ -49,7 +49,7 @@ from gymcli.runner.identity import (
 )
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.measure import measure
-from gymcli.runner.plan import Plan, ResumeState, resumed_manifest, source_warnings
+from gymcli.runner.plan import ResumeState, RunPlan, resumed_manifest, source_warnings
 from gymcli.runner.run_writer import RunWriter
 from gymcli.runner.stopping import Budget, Stopping, check_prices
 from gymcli.runner.task_source import TaskSource, survey
@@ -132,7 +132,7 @@ class Collection:
         """Ends the run early: no new attempts, then the end of those in flight."""
         self._budget = Budget(options, self.stopping.stop)
         self._spend = self._budget.add if self._budget.is_limited else None
-        self._plan = Plan(source, options, found, model, spend=self._spend)
+        self._plan = RunPlan(source, options, found, model, spend=self._spend)
         check_prices(options, self._plan.roles)
         template_hash = source.template.hash if source.template else None
         env_options = self._plan.env_options

@@ -38,8 +38,8 @@ from gymcli.types import (
 )
 
 __all__ = [
-    "Plan",
     "ResumeState",
+    "RunPlan",
     "failed_attempts",
     "resumed_manifest",
     "source_warnings",
@@ -203,7 +203,7 @@ def source_warnings(plan: Manifest, before: Manifest) -> list[str]:
     return found
 
 
-class Plan:
+class RunPlan:
     """What a run is to do, from a survey of its tasks; `spend` is called with each answer's use.
 
     Raises:

@@ -22,13 +22,13 @@ import numpy as np
 from gymcli.environment.registry import Registry, environment_options, split_env_args
 from gymcli.environment.remote import RemoteEnvironment
 from gymcli.errors import RunDirectoryError, RunMismatchError, TasksError
-from gymcli.metrics.attempts import Attempts
 from gymcli.metrics.estimators import mean, row_variances, standard_error, variance
 from gymcli.metrics.paired_differences import RescoredAttempts, number_effect, reward_effects
 from gymcli.metrics.results import Effect
+from gymcli.metrics.scored_attempts import Attempts
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.models.roles import check_declared, check_missing, declared_roles
-from gymcli.rollout.line_scoring import Numbers, Rescored
+from gymcli.rollout.line_scoring import Rescored, VerifierNumbers
 from gymcli.runner.attempts import Attempt, Outcome, run_attempts
 from gymcli.runner.identity import rescored_manifest, role_identities
 from gymcli.runner.judges import Judges, open_shared
@@ -555,7 +555,9 @@ class _ChangedNumbers:
         self._numbers: dict[str, tuple[Attempts, array[float]]] = {}
         """By name, attempts with the old number, and the new one; nan where it was not given."""
 
-    def add(self, task_id: str, attempt: int, before: Numbers, after: Numbers) -> None:
+    def add(
+        self, task_id: str, attempt: int, before: VerifierNumbers, after: VerifierNumbers
+    ) -> None:
         task_numbers = self._scores.both.task_numbers
         self._known.add((task_numbers.setdefault(task_id, len(task_numbers)), attempt))
         old = _named(before.components, before.metrics)

@@ -2,7 +2,7 @@
 
 import re
 
-from gymcli.models.endpoint import Limits
+from gymcli.models.endpoint import EndpointLimits
 from gymcli.models.settings import ModelSettings, load_settings, resolve_endpoint
 from tests.docs.pages import blocks, page
 
@@ -19,7 +19,7 @@ def test_page_shows_a_whole_gym_toml(tmp_path):
     settings = shown(tmp_path)
     assert settings.roles == {"judge": "big"}
     assert settings.models["big"].model_fields_set == set(ModelSettings.model_fields)
-    assert settings.models["big"].limits.model_fields_set == set(Limits.model_fields)
+    assert settings.models["big"].limits.model_fields_set == set(EndpointLimits.model_fields)
     assert len(settings.models["small"].base_url) == 2
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gymcli.errors import RunFileError, UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.at_k import TaskRewards
-from gymcli.metrics.attempts import Attempts
 from gymcli.metrics.intervals import t_interval
 from gymcli.metrics.paired_differences import (
     RescoredAttempts,
@@ -19,6 +18,7 @@ from gymcli.metrics.paired_differences import (
     parse_measure,
     reward_effects,
 )
+from gymcli.metrics.scored_attempts import Attempts
 from gymcli.metrics.scored_lines import EnvironmentFacts, FailureLine, ScoredLine
 from gymcli.types import ErrorRecord
 from tests.metrics.aggregating import aggregate

@@ -19,7 +19,7 @@ from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import echo, num_turns, refusal_of
 from gymcli.models.api_errors import is_fatal
 from gymcli.models.client import Client, Conversation
-from gymcli.models.endpoint import Endpoint, Limits
+from gymcli.models.endpoint import Endpoint, EndpointLimits
 from gymcli.types import Message, Request
 from tests.models.asking import HELLO, FakeTime, ShortTime, ask_and_see, hello
 
@@ -88,7 +88,7 @@ def test_answer_loses_nothing_in_a_storm():
 
 
 def test_answer_keeps_to_the_concurrency_of_its_limits():
-    _, server = ask_and_see(limits=Limits(max_concurrency=1))
+    _, server = ask_and_see(limits=EndpointLimits(max_concurrency=1))
     assert server.max_in_flight == 1
 
 

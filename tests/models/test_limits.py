@@ -19,7 +19,7 @@ from gymcli.errors import (
     RequestRefusedError,
     ServerError,
 )
-from gymcli.models.endpoint import Endpoint, Limits
+from gymcli.models.endpoint import Endpoint, EndpointLimits
 from gymcli.models.limits import (
     AdaptiveLimit,
     Bucket,
@@ -91,13 +91,13 @@ def test_bucket_takes_back_what_was_not_needed():
 )
 def test_limits_refuse_what_cannot_be_meant(given_limits):
     with pytest.raises(ValidationError):
-        Limits.model_validate(given_limits)
+        EndpointLimits.model_validate(given_limits)
 
 
 def test_rates_believe_no_answer_of_absurd_length():
     """Ten million tokens at most, so that requests are not held up for years."""
     rates = RateLimits(FakeTime().clock)
-    rates.lower(Limits(tokens_per_minute=10**7))
+    rates.lower(EndpointLimits(tokens_per_minute=10**7))
     rates.take(300)
     rates.correct(300, Usage(prompt_tokens=2**63, completion_tokens=2**63))
     assert rates.delay(rates.estimate(4, {})) == pytest.approx(60, abs=1)
@@ -584,7 +584,7 @@ def test_failed_takes_503_beside_others_for_overload_only():
 def test_limiter_keeps_to_the_requests_of_a_minute():
     async def run():
         time = FakeTime()
-        limiter = limiter_at(time, 64, limits=Limits(requests_per_minute=30))
+        limiter = limiter_at(time, 64, limits=EndpointLimits(requests_per_minute=30))
         times = []
         for _ in range(31):
             one = request()
@@ -601,7 +601,7 @@ def test_limiter_corrects_its_guess_of_tokens():
 
     async def run():
         time = FakeTime()
-        limiter = limiter_at(time, limits=Limits(tokens_per_minute=60))
+        limiter = limiter_at(time, limits=EndpointLimits(tokens_per_minute=60))
         one = request(num_bytes=40, params={"max_tokens": 50})
         assert is_admitted(limiter, one)
         assert one.tokens == 60
@@ -619,7 +619,7 @@ def test_limiter_survives_any_number_of_tokens(max_tokens):
 
     async def run():
         time = FakeTime()
-        limiter = limiter_at(time, limits=Limits(tokens_per_minute=10**7))
+        limiter = limiter_at(time, limits=EndpointLimits(tokens_per_minute=10**7))
         for end in (limiter.cancelled, lambda one: limiter.failed(one, no)):
             odd = request(num_bytes=100, params={"max_tokens": max_tokens})
             assert is_admitted(limiter, odd) or await limiter.acquire(odd)
@@ -642,7 +642,7 @@ def test_limiter_survives_any_number_of_tokens(max_tokens):
 
 
 def test_limiter_guesses_answers_by_the_others():
-    limiter = limiter_at(FakeTime(), limits=Limits(tokens_per_minute=10**9))
+    limiter = limiter_at(FakeTime(), limits=EndpointLimits(tokens_per_minute=10**9))
     for _ in range(200):
         one = request(num_bytes=400)
         assert is_admitted(limiter, one)
@@ -667,7 +667,7 @@ def test_limiters_are_one_for_each_address_and_key():
 def test_limiters_keep_to_the_lower_limit_of_two_models():
     limiters = SharedLimiters(8)
     for number in (4, 2, 6):
-        limits = Limits(max_concurrency=number)
+        limits = EndpointLimits(max_concurrency=number)
         limiter = limiters.of("http://h", Endpoint(base_url="http://h", model="m", limits=limits))
     assert limiter.limit.ceiling == 2
 

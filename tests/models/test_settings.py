@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from gymcli.errors import ConfigError, UsageError
 from gymcli.mock import MockServer
-from gymcli.models.endpoint import Endpoint, Limits
+from gymcli.models.endpoint import Endpoint, EndpointLimits
 from gymcli.models.http import MAX_ANSWER_BYTES
 from gymcli.models.settings import (
     Settings,
@@ -71,7 +71,7 @@ def test_load_settings_reads_everything(tmp_path):
         """,
     )
     big = load_settings(path).models["big"]
-    assert big.limits == Limits(requests_per_minute=100)
+    assert big.limits == EndpointLimits(requests_per_minute=100)
     endpoint = resolve_endpoint(
         "big",
         base_url=None,

@@ -15,7 +15,13 @@ import gymcli
 from gymcli.environment.contract import Environment
 from gymcli.environment.tool import Task
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
-from gymcli.rollout.line_scoring import Numbers, Rescored, RescoreJob, compared, rescore_lines
+from gymcli.rollout.line_scoring import (
+    Rescored,
+    RescoreJob,
+    VerifierNumbers,
+    compared,
+    rescore_lines,
+)
 from gymcli.rollout.line_scoring import new_line as line_of
 from gymcli.rollout.scoring import Workers
 from gymcli.runner.verifying import iterate_async, verify
@@ -433,8 +439,8 @@ def test_numbers_are_there_where_they_changed():
     ]
     assert [compared(before, score).numbers for before, score in both] == [
         None,
-        (Numbers({"x": 1.0}, {}), Numbers({"x": 0.5}, {"m": 2.0})),
-        (Numbers({}, {}), Numbers({}, {"m": 1.0})),
+        (VerifierNumbers({"x": 1.0}, {}), VerifierNumbers({"x": 0.5}, {"m": 2.0})),
+        (VerifierNumbers({}, {}), VerifierNumbers({}, {"m": 1.0})),
     ]
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcli.errors import RunFileError
-from gymcli.metrics.attempts import Attempts, Texts, rows_by_task
+from gymcli.metrics.scored_attempts import Attempts, Texts, rows_by_task
 
 keys = st.lists(st.tuples(st.sampled_from(["a", "bé", "c", "d"]), st.integers(0, 300)), unique=True)
 REWARD_OF = {"a": 0.0, "bé": 1.0, "c": 2.0, "d": 3.0}
