@@ -19,14 +19,22 @@ from gymcli.metrics.estimators import (
     percentile,
     row_means,
     row_sums,
+    row_variances,
     standard_error,
-    variance_parts,
+    variance,
 )
 from gymcli.metrics.intervals import interval_of
 from gymcli.metrics.results import Bounds, Estimate, Latency, Metrics, Percentiles, Variance
 from gymcli.metrics.tally import EnvironmentPart, Totals
 
-__all__ = ["FEW_TASKS", "advice_of", "best_num_attempts", "estimate_of", "summarise"]
+__all__ = [
+    "FEW_TASKS",
+    "advice_of",
+    "best_num_attempts",
+    "estimate_of",
+    "summarise",
+    "variance_parts",
+]
 
 FEW_TASKS = 10
 """Below, the spread between tasks is known too roughly for the interval to be exact."""
@@ -138,6 +146,32 @@ def _add_means(
     metrics.interval = macro.interval
     metrics.micro_mean_reward, metrics.micro_standard_error = micro.value, micro.standard_error
     metrics.variance = variance_parts(scored)
+
+
+def variance_parts(groups: Sequence[Floats]) -> Variance | None:
+    """Split the variance of rewards into tasks and attempts; None where it cannot be told.
+
+    It takes two tasks, and a task of two attempts. Miller 2024, arXiv 2411.00640, section 3;
+    K is the harmonic mean of the numbers of attempts, which is exact where they are equal.
+    """
+    num_tasks = sum(map(len, groups))
+    repeated = [group for group in groups if group.shape[1] > 1]
+    if num_tasks < 2 or not repeated:
+        return None
+    within = mean_of(np.concatenate([row_variances(group) for group in repeated]))
+    means = np.concatenate([row_means(group) for group in groups])
+    attempts = num_tasks / math.fsum(len(group) / group.shape[1] for group in groups)
+    between = max(0.0, variance(means) - within / attempts)
+    total = between + within
+    if total == 0.0:
+        return Variance(between=0.0, within=0.0, intraclass_correlation=None, design_effect=None)
+    correlation = between / total
+    return Variance(
+        between=between,
+        within=within,
+        intraclass_correlation=correlation,
+        design_effect=1.0 + (attempts - 1.0) * correlation,
+    )
 
 
 def _add_curves(

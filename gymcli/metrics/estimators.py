@@ -13,8 +13,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from gymcli.metrics.results import Variance
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -33,7 +31,6 @@ __all__ = [
     "standard_error",
     "sum_of",
     "variance",
-    "variance_parts",
 ]
 
 _ROWS_AT_A_TIME = 1 << 13
@@ -136,31 +133,3 @@ def clustered_standard_error(groups: Sequence[Floats]) -> float | None:
     total = math.fsum(itertools.chain.from_iterable(squares))
     num_attempts = sum(group.size for group in groups)
     return math.sqrt(total * num_tasks / (num_tasks - 1)) / num_attempts
-
-
-def variance_parts(groups: Sequence[Floats]) -> Variance | None:
-    """Split the variance of rewards into tasks and attempts; None where it cannot be told.
-
-    It takes two tasks, and a task of two attempts. Miller 2024, arXiv 2411.00640, section 3;
-    K is the harmonic mean of the numbers of attempts, which is exact where they are equal.
-    """
-    import numpy as np  # late: heavy
-
-    num_tasks = sum(map(len, groups))
-    repeated = [group for group in groups if group.shape[1] > 1]
-    if num_tasks < 2 or not repeated:
-        return None
-    within = mean_of(np.concatenate([row_variances(group) for group in repeated]))
-    means = np.concatenate([row_means(group) for group in groups])
-    attempts = num_tasks / math.fsum(len(group) / group.shape[1] for group in groups)
-    between = max(0.0, variance(means) - within / attempts)
-    total = between + within
-    if total == 0.0:
-        return Variance(between=0.0, within=0.0, intraclass_correlation=None, design_effect=None)
-    correlation = between / total
-    return Variance(
-        between=between,
-        within=within,
-        intraclass_correlation=correlation,
-        design_effect=1.0 + (attempts - 1.0) * correlation,
-    )

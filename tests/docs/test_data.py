@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import typer.main
 
 from gymcli import data
 from gymcli.commands.data import app
@@ -47,7 +48,7 @@ def test_commands_print_what_is_shown(folder):
     assert solved["messages"][0]["content"].endswith("Put the answer in \\boxed{}.")
 
 
-@pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
+@pytest.mark.parametrize("command", sorted(typer.main.get_command(app).commands))
 def test_options_are_all_described(command):
     section = TEXT.split(f"## gym data {command}\n")[1].split("\n## ")[0]
     options = set(re.findall(r"--[a-z-]+", gym("data", command, "--help").stdout))

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
+from gymcli.metrics.estimates import variance_parts
 from gymcli.metrics.estimators import (
     clustered_standard_error,
     mean,
@@ -22,7 +23,6 @@ from gymcli.metrics.estimators import (
     standard_error,
     sum_of,
     variance,
-    variance_parts,
 )
 
 rewards = st.floats(0.0, 1.0)

@@ -224,7 +224,8 @@ def test_run_attempts_ends_where_the_key_is_refused_from_now_on(tmp_path):
     with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
         collect_all(tasks, refusing(status=401, first=5), concurrency=2, out=out)
     assert len(lines_of(out / "rollouts.jsonl")) == 4
-    assert 20 <= len(lines_of(out / "failures.jsonl")) < 30
+    # An answer that is scored late starts the count of refusals again.
+    assert 20 <= len(lines_of(out / "failures.jsonl")) < 150
 
 
 def test_run_attempts_ends_where_nothing_can_be_written(tmp_path):
