@@ -30,7 +30,6 @@ from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
 __all__ = ["measure", "peak_megabytes"]
 
 IN_FLIGHT = 16_000
-SECONDS = 2.0
 LATENCY = 30.0
 NUM_RUNS = 3
 MAX_SECONDS = 600.0
@@ -134,8 +133,6 @@ def measure(scale: float = 1.0, *, num_runs: int = NUM_RUNS) -> list[Figure]:
     return [
         Figure(
             what=f"{what}: all sent, seconds after the first",
-            goal=f"≤ {SECONDS:g} s",
-            limit=SECONDS,
             value=median(seconds),
             unit="s",
             lowest=min(seconds),

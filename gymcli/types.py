@@ -147,6 +147,9 @@ def text_of(content: str | list[JSONObject] | None) -> str:
     return "".join(str(part["text"]) for part in content if isinstance(part.get("text"), str))
 
 
+_MAX_COUNT = 2**64 - 1
+
+
 class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """Tokens as the endpoint counted them; 0 where it did not say."""
 
@@ -159,17 +162,21 @@ class Usage(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         # Where one count cannot be true, none is believed: sums of larger ones may be no double.
-        counts = self.prompt_tokens, self.completion_tokens
-        if max(*counts, self.cached_tokens, self.reasoning_tokens) > 2**64 - 1:
+        if (
+            self.prompt_tokens > _MAX_COUNT
+            or self.completion_tokens > _MAX_COUNT
+            or self.cached_tokens > _MAX_COUNT
+            or self.reasoning_tokens > _MAX_COUNT
+        ):
             self.prompt_tokens = self.completion_tokens = 0
             self.cached_tokens = self.reasoning_tokens = 0
 
-    def add(self, other: Usage) -> None:
-        """Add another count to this one."""
-        self.prompt_tokens += other.prompt_tokens
-        self.completion_tokens += other.completion_tokens
-        self.cached_tokens += other.cached_tokens
-        self.reasoning_tokens += other.reasoning_tokens
+    def add(self, *others: Usage) -> None:
+        """Add other counts to this one."""
+        self.prompt_tokens += sum([other.prompt_tokens for other in others])
+        self.completion_tokens += sum([other.completion_tokens for other in others])
+        self.cached_tokens += sum([other.cached_tokens for other in others])
+        self.reasoning_tokens += sum([other.reasoning_tokens for other in others])
 
 
 class Tries(msgspec.Struct, kw_only=True):

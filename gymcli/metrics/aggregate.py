@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from gymcli.errors import GymError
@@ -56,12 +55,14 @@ class Aggregator:
         self, lines: Sequence[ScoredLine], values: Sequence[FieldValues] = ()
     ) -> None:
         """Count many scored attempts at once, which takes a fraction of the time."""
-        places: defaultdict[str, list[int]] = defaultdict(list)
-        for place, line in enumerate(lines):
-            places[line.env].append(place)
-        for name, own in places.items():
-            values_of_own = [values[place] for place in own] if values else ()
-            self._tally(name).add_scored([lines[place] for place in own], values_of_own)
+        envs = [line.env for line in lines]
+        for name in dict.fromkeys(envs):
+            if envs.count(name) == len(lines):
+                self._tally(name).add_scored(lines, values)
+                return
+            places = [place for place, env in enumerate(envs) if env == name]
+            values_of_own = [values[place] for place in places] if values else ()
+            self._tally(name).add_scored([lines[place] for place in places], values_of_own)
 
     def add_failure(self, line: FailureLine, values: FieldValues | None = None) -> None:
         """Count an attempt that could not be scored, unless it is or will be.

@@ -33,6 +33,8 @@ __all__ = [
 
 MAX_SUBSETS = 200
 """Subsets of attempts that majority@k looks at for one task; all of them where there are fewer."""
+_TASKS_AT_A_TIME = 1 << 13
+"""Tasks that are Python's lists at a time, which take many times the memory."""
 
 
 def pass_at_k(num_attempts: int, num_passes: int, k: int) -> float | None:
@@ -180,20 +182,21 @@ def _majority_at_k(tasks: TaskRewards, k: int) -> Values:
     answers, num_attempts = tasks.answers, tasks.num_attempts
     if answers is None:
         return None
-    found: list[float | None]
+    found: list[float | None] = []
     if may_draw(num_attempts):
-        rows = zip(tasks.rewards.tolist(), answers.tolist(), tasks.seeds, strict=True)
-        found = [
-            majority_at_k(rewards, [answer or None for answer in own], k, seed=seed)
-            for rewards, own, seed in rows
-        ]
-    else:
+        for rewards, own, seed in zip(tasks.rewards, answers, tasks.seeds, strict=True):
+            given = [answer or None for answer in own.tolist()]
+            found.append(majority_at_k(rewards.tolist(), given, k, seed=seed))
+        return np.array(found, np.float64)
+    for start in range(0, len(answers), _TASKS_AT_A_TIME):
+        some = answers[start : start + _TASKS_AT_A_TIME]
         # What the answers say does not matter, but which attempts agree: the first that gave it.
-        first = (answers[:, :, None] == answers[:, None, :]).argmax(axis=2)
-        votes = np.where(answers == 0, 0, first + 1).tolist()
-        found = [
+        first = (some[:, :, None] == some[:, None, :]).argmax(axis=2)
+        votes = np.where(some == 0, 0, first + 1).tolist()
+        rows = tasks.rewards[start : start + _TASKS_AT_A_TIME].tolist()
+        found += [
             _exact_majority(tuple(rewards), tuple(own), k)
-            for rewards, own in zip(tasks.rewards.tolist(), votes, strict=True)
+            for rewards, own in zip(rows, votes, strict=True)
         ]
     return np.array(found, np.float64)
 

@@ -91,6 +91,12 @@ def row_sums(matrix: Floats) -> Floats:
 
     if matrix.shape[1] == 1:  # one attempt a task, as most runs have
         return matrix[:, 0]
+    sums: Floats = matrix.sum(axis=1)
+    if (
+        np.array_equal(matrix, np.rint(matrix))
+        and np.abs(matrix).sum(axis=1).max(initial=0.0) < 2**53
+    ):
+        return sums  # of whole numbers, as most rewards are: exact
     starts = range(0, len(matrix), _ROWS_AT_A_TIME)
     rows = (row for start in starts for row in matrix[start : start + _ROWS_AT_A_TIME].tolist())
     return np.fromiter(map(math.fsum, rows), np.float64, count=len(matrix))

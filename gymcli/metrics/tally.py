@@ -75,8 +75,8 @@ class Totals:
         """Add scored attempts."""
         self.stop_reasons.update([line.stop_reason for line in lines])
         self._costs.extend([math.nan if line.cost is None else line.cost for line in lines])
+        self.usage.add(*[line.usage for line in lines])
         for line in lines:
-            self.usage.add(line.usage)
             if line.tool_errors:
                 self.tool_errors.update(line.tool_errors)
             if line.retries:
@@ -204,9 +204,12 @@ class EnvironmentTally:
         self._model_seconds.extend([line.timing.model_seconds for line in lines])
         self._answers.extend([line.answer for line in lines])
         self._totals.add_scored(lines)
-        for kind in ("components", "metrics"):
-            for number, line in enumerate(lines, first):
-                for name, value in (getattr(line, kind) or {}).items():
+        for kind, of_lines in (
+            ("components", [line.components for line in lines]),
+            ("metrics", [line.metrics for line in lines]),
+        ):
+            for number, named in enumerate(of_lines, first):
+                for name, value in named.items() if named else ():
                     own = self._named[f"{kind}.{name}"]
                     own.lines.append(number)
                     own.values.append(value)
@@ -376,15 +379,18 @@ class EnvironmentTally:
         failed = Counter(line.task_id for line in unscored)
         tasks, num_absent = [], []
         for group in groups:
-            ids = [task_ids[task] for task in group.tasks.tolist()]
-            num_absent.append(np.array([failed.pop(task_id, 0) for task_id in ids], np.int32))
-            needs_seeds = has_answers and may_draw(group.lines.shape[1])
+            absent, seeds = np.zeros(len(group.tasks), np.int32), list[str]()
+            if failed:
+                absent[:] = [failed.pop(task_ids[task], 0) for task in group.tasks.tolist()]
+            if has_answers and may_draw(group.lines.shape[1]):
+                seeds = [f"{self.name}/{task_ids[task]}" for task in group.tasks.tolist()]
+            num_absent.append(absent)
             tasks.append(
                 TaskRewards(
                     rewards[group.lines],
                     facts.success_threshold,
                     answers[group.lines] if has_answers else None,
-                    [f"{self.name}/{task_id}" for task_id in ids] if needs_seeds else (),
+                    seeds,
                 )
             )
         if failed:  # tasks of which no attempt is scored

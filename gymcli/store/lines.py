@@ -289,25 +289,36 @@ def iterate_parts(path: Path, size: Callable[[int], int]) -> Iterator[Part]:
 
 
 def iterate_blocks(path: Path, *, size: int = _BLOCK_BYTES) -> Iterator[Block]:
-    """Yield a file in blocks of about `size` bytes; memory does not grow with the file."""
+    """Yield a file in blocks of about `size` bytes; memory does not grow with the file.
+
+    All blocks share one buffer, so the data of a block lasts until the next one is read.
+    """
     with open_bytes(path) as file, read_errors(path):
-        held, number, num_blank, is_over = b"", 1, 0, False
-        while not is_over:
-            new = file.read(min(max(size, len(held)), MAX_LINE_BYTES + 1 - len(held)))
-            data, is_over = held + new, not new
+        memory, num_held, number, num_blank = bytearray(size), 0, 1, 0
+        while num_held < len(memory):
+            num_new = cast("io.BufferedIOBase", file).readinto(memoryview(memory)[num_held:])
             # At the end of the file, what is left is a last line without its newline.
-            end = len(data) if is_over else data.rfind(b"\n", len(held)) + 1
-            if len(data) > MAX_LINE_BYTES and not 0 <= data.find(b"\n") < MAX_LINE_BYTES:
-                raise UsageError(f"{path}:{number}: {TOO_LONG}")
-            held = data[end:]
+            num_held += num_new
+            end = memory.rfind(b"\n", num_held - num_new, num_held) + 1 if num_new else num_held
+            if max(end, num_held) > MAX_LINE_BYTES:
+                newline = memory.find(b"\n", 0, end)
+                if not 0 <= newline < MAX_LINE_BYTES:
+                    raise UsageError(f"{path}:{number}: {TOO_LONG}")
             if end:
-                is_blank = data[:1].isspace() and data[:end].isspace()
+                data = memoryview(memory)[:end]
+                is_blank = memory[:1].isspace() and data.tobytes().isspace()
                 num_blank = num_blank + end if is_blank else 0
                 if num_blank > _MAX_BLANK_BYTES:
                     raise _too_blank(path, number)
-                num_newlines = data.count(b"\n", 0, end)
-                yield Block(number, num_newlines, memoryview(data)[:end])
+                num_newlines = memory.count(b"\n", 0, end)
+                yield Block(number, num_newlines, data)
                 number += num_newlines
+                num_held -= end
+                memory[:num_held] = memory[end : end + num_held]
+            elif num_held == len(memory):
+                memory = memory.ljust(min(2 * num_held, MAX_LINE_BYTES + 1), b"\0")
+            if not num_new:
+                return
 
 
 def decode_block(block: Block, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
