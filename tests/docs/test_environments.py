@@ -63,16 +63,6 @@ def test_commands_print_what_is_shown(folder):
     assert Path("demo_env.jsonl").read_bytes() == before
 
 
-def test_commands_of_the_readme_that_need_no_model_run(folder):
-    readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    lines = [line for line, _ in shown_commands(readme)]
-    offline = [line for line in lines if re.match("gym (init|check)|gym .* --model oracle", line)]
-
-    assert len(offline) == 3
-    for line in offline:
-        output_of(line, folder)
-
-
 @pytest.mark.parametrize("pattern", ["single-step", "multi-step", "multi-turn", "judge", "game"])
 def test_patterns_are_those_of_gym_init(folder, pattern):
     assert f"`{pattern}`" in TEXT
