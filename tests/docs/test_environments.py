@@ -63,6 +63,15 @@ def test_commands_print_what_is_shown(folder):
     assert Path("demo_env.jsonl").read_bytes() == before
 
 
+def test_commands_of_the_readme_that_need_no_model_run(folder):
+    readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    offline = [line for line, _ in shown_commands(readme) if re.match("gym (init|check)", line)]
+
+    assert len(offline) == 2
+    for line in offline:
+        output_of(line, folder)
+
+
 @pytest.mark.parametrize("pattern", ["single-step", "multi-step", "multi-turn", "judge", "game"])
 def test_patterns_are_those_of_gym_init(folder, pattern):
     assert f"`{pattern}`" in TEXT

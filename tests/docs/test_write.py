@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from gymcli.mock import MockServer
+from gymcli.mock.process import serving
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Score, Verifier
 from tests.commands.running import gym
-from gymcli.mock.process import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOCATION = importlib.util.spec_from_file_location("write", DOCS / "write.py")
