@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import gymcli.envs
-from gymcli.cli import app
+from gymcli.cli import EXIT_CODES, app
 from gymcli.environment.registry import Registry
 from gymcli.metrics.comparison_results import Comparison
 from gymcli.reporting.run_report import MetricsReport, MetricsReports
@@ -23,6 +23,7 @@ from gymcli.types import Failure, Rollout
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
+ENVIRONMENTS = DOCS / "environment-list.md"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMAS: dict[str, tuple[type, ...]] = {
     "rollout.schema.json": (Rollout,),
@@ -31,12 +32,10 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "comparison.schema.json": (Comparison,),
 }
 """By file, the types that a document may have."""
-MARKED = "<!-- {name} -->\n```{language}\n{text}```\n<!-- end -->"
-"""How a part of the README that is written here stands in it."""
 
 
 def schema_text(*kinds: type) -> str:
-    """Give the JSON Schema of a document of one of these types, indented."""
+    """Return the JSON Schema of a document of one of these types, indented."""
     schemas, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     shape = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
     schema = {"$schema": DRAFT, **shape, "$defs": definitions}
@@ -46,27 +45,20 @@ def schema_text(*kinds: type) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def tree() -> str:
-    """List every module with the first sentence of its docstring."""
-    lines = []
-    for folder in ("gymcli", "envs"):
-        lines += [f"{folder}/", *_folder_lines(ROOT / folder, depth=1)]
-    return "\n".join(lines) + "\n"
+def packages() -> str:
+    """Return a table of the packages with the first sentence of their docstrings."""
+    rows = ["| package | contents |", "| --- | --- |"]
+    for path in sorted((ROOT / "gymcli").glob("*/__init__.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        rows.append(f"| `{path.parent.name}/` | {docstring.splitlines()[0]} |")
+    return "\n".join(rows) + "\n"
 
 
-def _folder_lines(folder: Path, depth: int) -> list[str]:
-    files = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
-    packages = [path.parent for path in sorted(folder.glob("*/__init__.py"))]
-    lines = [_line(path.name, path, depth) for path in files]
-    for package in packages:
-        lines.append(_line(f"{package.name}/", package / "__init__.py", depth))
-        lines += _folder_lines(package, depth + 1)
-    return lines
-
-
-def _line(name: str, path: Path, depth: int) -> str:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return f"{'  ' * depth + name:39} {docstring.splitlines()[0]}"
+def exit_codes() -> str:
+    """Return a table of the exit codes, from the help of `gym`."""
+    rows = ["| code | meaning |", "| --- | --- |"]
+    rows += [f"| {code} | {text} |" for code, text in re.findall(r"  (\d+) +(.+)", EXIT_CODES)]
+    return "\n".join(rows) + "\n"
 
 
 def environments() -> str:
@@ -86,20 +78,17 @@ def environments() -> str:
     return "\n".join(rows + (skipped if reasons else [])) + "\n"
 
 
-def readme(text: str) -> str:
-    """Put tree, environments and the example environment where the README marks them."""
-    table = f"<!-- environments -->\n{environments()}<!-- end -->"
-    text = re.sub(r"<!-- environments -->.*?<!-- end -->", lambda _: table, text, flags=re.DOTALL)
-    example = (ROOT / "envs" / "arithmetic.py").read_text(encoding="utf-8")
-    for name, language, part in (("tree", "", tree()), ("example", "python", example)):
-        marked = MARKED.format(name=name, language=language, text=part)
-        pattern = rf"<!-- {name} -->.*?<!-- end -->"
-        text = re.sub(pattern, lambda _, marked=marked: marked, text, flags=re.DOTALL)
+def with_parts(text: str, **parts: str) -> str:
+    """Replace what stands between `<!-- NAME -->` and `<!-- end -->`; `_` in a name is a space."""
+    for name, part in parts.items():
+        mark = f"<!-- {name.replace('_', ' ')} -->"
+        marked = f"{mark}\n{part}<!-- end -->"
+        text = re.sub(rf"{mark}.*?<!-- end -->", lambda _, m=marked: m, text, flags=re.DOTALL)
     return text
 
 
 def commands() -> str:
-    """Give the help of every command, as `--help` prints it."""
+    """Return the help of every command, as `--help` prints it."""
     parts = [
         "# Commands\n\nWhat `--help` prints of each command; `make docs` writes this page anew.\n"
     ]
@@ -117,10 +106,13 @@ def _command_paths(path: tuple[str, ...], command: object) -> list[tuple[str, ..
 
 
 def pages() -> dict[Path, str]:
-    """Give the text of every file that is written here, wholly or in part."""
+    """Return the text of every file that is written here, wholly or in part."""
     schemas = {DOCS / name: schema_text(*kinds) for name, kinds in SCHEMAS.items()}
-    readme_text = readme(README.read_text(encoding="utf-8"))
-    return {**schemas, DOCS / "cli.md": commands(), README: readme_text}
+    readme = with_parts(
+        README.read_text(encoding="utf-8"), exit_codes=exit_codes(), packages=packages()
+    )
+    listed = with_parts(ENVIRONMENTS.read_text(encoding="utf-8"), environments=environments())
+    return {**schemas, DOCS / "cli.md": commands(), README: readme, ENVIRONMENTS: listed}
 
 
 def update(texts: dict[Path, str], *, is_check: bool) -> None:

@@ -57,7 +57,7 @@ from gymcli.errors import (
 from gymcli.store.supervised import Supervised, Tag
 from gymcli.version import __version__
 
-__all__ = ["app", "main"]
+__all__ = ["EXIT_CODES", "app", "main"]
 
 EXIT_CODES = """\b
 Exit codes:

@@ -11,6 +11,8 @@ import jsonschema
 import msgspec
 import pytest
 
+from gymcli.mock import MockServer
+from gymcli.mock.process import serving
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Score, Verifier
 from tests.commands.running import gym
 
@@ -42,11 +44,29 @@ def test_update_writes_what_is_old(tmp_path: Path) -> None:
     write.update(texts, is_check=True)
 
 
-def test_readme_has_tree_and_example() -> None:
+def test_readme_lists_packages_and_exit_codes() -> None:
     text = write.README.read_text(encoding="utf-8")
 
-    assert "rollout/" in text
-    assert "class Arithmetic(Environment[Sum]):" in text
+    assert "| `rollout/` | " in text
+    assert "| 130 | " in text
+    assert len(text.splitlines()) <= 250
+
+
+def test_readme_environment_scores(tmp_path: Path) -> None:
+    """The class and the row of the README work together as they stand."""
+    text = write.README.read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(import re\n.*?)```", text, flags=re.DOTALL)
+    [row] = re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "sums.py").write_text(code, encoding="utf-8")
+    tasks, out = tmp_path / "tasks.jsonl", tmp_path / "run"
+    tasks.write_text(row.replace('"env": "arithmetic", ', ""), encoding="utf-8")
+    environment = f"{tmp_path / 'sums.py'}:Sums"
+    with serving(MockServer(lambda _: "It is 12.")) as server:
+        options = ("--env", environment, "--model", "m", "--base-url", server.base_url)
+        done = gym("collect", tasks, *options, "--out", out)
+
+    assert done.exit_code == 0, done.stderr
+    assert json.loads((out / "rollouts.jsonl").read_text(encoding="utf-8"))["reward"] == 1.0
 
 
 def test_commands_are_all_there() -> None:
