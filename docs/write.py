@@ -98,6 +98,18 @@ def readme(text: str) -> str:
     return text
 
 
+def reliability(text: str) -> str:
+    """Put the tests of every promise into the table of docs/reliability.md."""
+    tests = json.loads((DOCS / "reliability_tests.json").read_text(encoding="utf-8"))
+    rows = [
+        f"| {promise} | {'<br>'.join(f'`{test}`' for test in ids)} |"
+        for promise, ids in tests.items()
+    ]
+    table = "\n".join(["| promise | tests |", "| --- | --- |", *rows])
+    marked = f"<!-- tests -->\n{table}\n<!-- end -->"
+    return re.sub(r"<!-- tests -->.*?<!-- end -->", lambda _: marked, text, flags=re.DOTALL)
+
+
 def commands() -> str:
     """Give the help of every command, as `--help` prints it."""
     parts = [
@@ -120,7 +132,13 @@ def pages() -> dict[Path, str]:
     """Give the text of every file that is written here, wholly or in part."""
     schemas = {DOCS / name: schema_text(*kinds) for name, kinds in SCHEMAS.items()}
     readme_text = readme(README.read_text(encoding="utf-8"))
-    return {**schemas, DOCS / "cli.md": commands(), README: readme_text}
+    promises = DOCS / "reliability.md"
+    return {
+        **schemas,
+        DOCS / "cli.md": commands(),
+        README: readme_text,
+        promises: reliability(promises.read_text(encoding="utf-8")),
+    }
 
 
 def update(texts: dict[Path, str], *, is_check: bool) -> None:
