@@ -18,11 +18,20 @@ import msgspec
 
 from bench.figures import Figure, print_figures
 from bench.profiling import print_profile
-from bench.report import Machine, Measured, read_report, write_page, write_report
+from bench.report import (
+    Machine,
+    Measured,
+    read_report,
+    summary,
+    table,
+    write_page,
+    write_report,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results.json"
 PAGE = ROOT / "docs" / "performance.md"
+TABLE_PAGE = ROOT / "bench" / "README.md"
 PAGE_RESULTS = PAGE.with_suffix(".json")
 
 MEASUREMENTS: dict[str, float] = {
@@ -69,7 +78,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="only this one")
     parser.add_argument("--scale", type=float, default=1.0, help="of all sizes")
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures are written")
-    parser.add_argument("--write", action="store_true", help="also write docs/performance.md anew")
+    parser.add_argument(
+        "--write", action="store_true", help="also update docs/ and bench/README.md"
+    )
     parser.add_argument("--profile", action="store_true", help="show why a goal was missed")
     options = parser.parse_args()
     report: dict[str, Measured] = {}
@@ -88,7 +99,8 @@ def main() -> None:
         everything = read_report(PAGE_RESULTS) | report
         ordered = {name: everything[name] for name in MEASUREMENTS if name in everything}
         write_report(PAGE_RESULTS, ordered)
-        write_page(PAGE, ordered)
+        write_page(PAGE, summary(ordered))
+        write_page(TABLE_PAGE, table(ordered))
     missed = [n for n, one in report.items() if not all(figure.is_met for figure in one.figures)]
     for name in missed if options.profile else ():
         print_profile(name, MEASUREMENTS[name] * options.scale)

@@ -1,4 +1,4 @@
-"""What all measurements gave, on what machine, as JSON and as the table of docs/performance.md."""
+"""Measured results as JSON, and as the tables of docs/performance.md and bench/README.md."""
 
 from __future__ import annotations
 
@@ -12,19 +12,36 @@ import msgspec
 
 from bench.figures import Figure, cells
 
-__all__ = ["Machine", "Measured", "read_report", "write_page", "write_report"]
+__all__ = ["Machine", "Measured", "read_report", "summary", "table", "write_page", "write_report"]
 
 START = "<!-- figures -->\n"
 END = "<!-- end -->\n"
+USER_FIGURES: dict[str, str] = {
+    "CPU of a rollout, single-turn, against the barest loop": (
+        "CPU of a single-turn rollout, against the shortest loop that sends the same requests"
+    ),
+    "rollouts a second, 2,048 in flight at 200 ms": (
+        "rollouts a second in one process, 2,048 in flight, answers after 200 ms"
+    ),
+    "16,000 in flight at once: peak memory": "memory with 16,000 requests in flight",
+    "peak memory of gym collect, 200,000 tasks against 2,000": (
+        "memory of `gym collect` with 200,000 tasks, against 2,000"
+    ),
+    "gym metrics, peak memory over 1,000,000 rollouts": (
+        "memory of `gym metrics` over 1,000,000 rollouts"
+    ),
+    "gym collect of one task, wall time on an idle machine": "`gym collect` of one task",
+}
+"""The figures that docs/performance.md shows, with its words for them."""
 _LIBRARIES = ("aiohttp", "uvloop", "msgspec", "orjson", "pydantic", "typer")
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """Where and when something was measured; nothing that names the machine."""
+    """The machine of a measurement, without its name."""
 
     num_cores: int
     load_average: float
-    """Over the last minute, when the measurement began."""
+    """Over the minute before the measurement."""
     system: str
     python: str
     libraries: dict[str, str]
@@ -43,44 +60,60 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """What one measurement gave."""
+    """The result of one measurement."""
 
     machine: Machine
     seconds: float
-    """That it took."""
+    """How long it took."""
     figures: list[Figure] = []
     problem: str = ""
     """Why there are no figures."""
 
 
 def read_report(path: Path) -> dict[str, Measured]:
-    """Read what was measured before, by the measurement's name; a missing file holds nothing."""
+    """Return earlier results by the measurement's name; none if the file is missing."""
     if not path.is_file():
         return {}
     return msgspec.json.decode(path.read_bytes(), type=dict[str, Measured])
 
 
 def write_report(path: Path, report: Mapping[str, Measured]) -> None:
-    """Write what was measured as JSON."""
+    """Write results as JSON."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
 
 
-def write_page(path: Path, report: Mapping[str, Measured]) -> None:
-    """Put the table of a report between the marks of a page.
+def write_page(path: Path, text: str) -> None:
+    """Put a text between the marks of a page.
 
     Raises:
         SystemExit: The page has no marks.
     """
-    text = path.read_text()
-    before, start, rest = text.partition(START)
+    before, start, rest = path.read_text(encoding="utf-8").partition(START)
     _, end, after = rest.partition(END)
     if not (start and end):
         raise SystemExit(f"{path}: has no lines {START.strip()} and {END.strip()}")
-    path.write_text(before + start + "\n" + table(report) + "\n" + end + after)
+    path.write_text(before + start + "\n" + text + "\n" + end + after, encoding="utf-8")
+
+
+def summary(report: Mapping[str, Measured]) -> str:
+    """Return the figures that users care about as a table, and every missed goal in one line."""
+    figures = [figure for measured in report.values() for figure in measured.figures]
+    lines = ["| what | value | goal | met |", "| --- | --- | --- | --- |"]
+    for figure in figures:
+        if figure.what in USER_FIGURES:
+            _, value, _, goal, met = cells(figure)
+            lines.append(f"| {USER_FIGURES[figure.what]} | {value} | {goal} | {met} |")
+    missed = [
+        f"{figure.what}: {cells(figure)[1]} (goal {figure.goal})"
+        for figure in figures
+        if not figure.is_met
+    ]
+    missed += [f"{name}: not measured" for name, measured in report.items() if measured.problem]
+    return "\n".join([*lines, "", f"Missed goals: {'; '.join(missed) or 'none'}."]) + "\n"
 
 
 def table(report: Mapping[str, Measured]) -> str:
-    """Give the figures as a table in Markdown, and below it where they were measured."""
+    """Return every figure as a table in Markdown, and below it where it was measured."""
     lines = ["| what | value | spread | goal | met |", "| --- | --- | --- | --- | --- |"]
     for measured in report.values():
         lines += ["| " + " | ".join(cells(figure)) + " |" for figure in measured.figures]
@@ -93,7 +126,7 @@ def table(report: Mapping[str, Measured]) -> str:
 
 
 def _places(report: Mapping[str, Measured]) -> list[str]:
-    """Say on what machines, and how busy these were."""
+    """Return on which machines it was measured, and how busy these were."""
     if not report:
         return ["Nothing was measured yet."]
     loads = ", ".join(f"{name} {one.machine.load_average}" for name, one in report.items())

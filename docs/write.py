@@ -23,7 +23,6 @@ from gymcli.types import Failure, Rollout
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-ENVIRONMENTS = DOCS / "environment-list.md"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMAS: dict[str, tuple[type, ...]] = {
     "rollout.schema.json": (Rollout,),
@@ -87,6 +86,15 @@ def with_parts(text: str, **parts: str) -> str:
     return text
 
 
+def promises() -> str:
+    """Return a table of the tests of each promise of docs/reliability.md."""
+    tests = json.loads((DOCS / "reliability_tests.json").read_text(encoding="utf-8"))
+    rows = ["| promise | tests |", "| --- | --- |"]
+    for promise, ids in tests.items():
+        rows.append(f"| {promise} | {'<br>'.join(f'`{test}`' for test in ids)} |")
+    return "\n".join(rows) + "\n"
+
+
 def commands() -> str:
     """Return the help of every command, as `--help` prints it."""
     parts = [
@@ -108,11 +116,15 @@ def _command_paths(path: tuple[str, ...], command: object) -> list[tuple[str, ..
 def pages() -> dict[Path, str]:
     """Return the text of every file that is written here, wholly or in part."""
     schemas = {DOCS / name: schema_text(*kinds) for name, kinds in SCHEMAS.items()}
-    readme = with_parts(
-        README.read_text(encoding="utf-8"), exit_codes=exit_codes(), packages=packages()
-    )
-    listed = with_parts(ENVIRONMENTS.read_text(encoding="utf-8"), environments=environments())
-    return {**schemas, DOCS / "cli.md": commands(), README: readme, ENVIRONMENTS: listed}
+    parts = {
+        README: {"exit_codes": exit_codes(), "packages": packages()},
+        DOCS / "environment-list.md": {"environments": environments()},
+        DOCS / "reliability.md": {"tests": promises()},
+    }
+    written = {
+        path: with_parts(path.read_text(encoding="utf-8"), **own) for path, own in parts.items()
+    }
+    return {**schemas, DOCS / "cli.md": commands(), **written}
 
 
 def update(texts: dict[Path, str], *, is_check: bool) -> None:

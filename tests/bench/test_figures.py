@@ -2,8 +2,18 @@
 
 import pytest
 
+from bench.__main__ import PAGE, PAGE_RESULTS, TABLE_PAGE
 from bench.figures import Figure, cells, print_figures
-from bench.report import Machine, Measured, read_report, table, write_page, write_report
+from bench.report import (
+    USER_FIGURES,
+    Machine,
+    Measured,
+    read_report,
+    summary,
+    table,
+    write_page,
+    write_report,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +66,31 @@ def test_table_says_what_could_not_be_measured():
     ]
 
 
+def test_summary_shows_what_users_care_about_and_what_is_missed():
+    [(what, shown), *_] = USER_FIGURES.items()
+    slow = Figure(what="it", goal="≤ 1", limit=1.0, value=2.0)
+    figures = [Figure(what=what, value=3.0), slow]
+    report = {"one": Measured(machine=MACHINE, seconds=1.0, figures=figures), **REPORT}
+    assert summary(report).splitlines()[2:] == [
+        f"| {shown} | 3\N{MULTIPLICATION SIGN} |  |  |",
+        "",
+        "Missed goals: it: 2\N{MULTIPLICATION SIGN} (goal ≤ 1); second: not measured.",
+    ]
+
+
+def test_pages_show_the_stored_figures():
+    """Editing a page by hand, or a figure that got another name, fails here."""
+    report = read_report(PAGE_RESULTS)
+    assert {*USER_FIGURES} <= {one.what for part in report.values() for one in part.figures}
+    assert summary(report) in PAGE.read_text(encoding="utf-8")
+    assert table(report) in TABLE_PAGE.read_text(encoding="utf-8")
+
+
 def test_page_takes_the_table_between_its_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- figures -->\nold\n<!-- end -->\nafter\n")
     for _ in range(2):
-        write_page(page, REPORT)
+        write_page(page, table(REPORT))
     text = page.read_text()
     assert text == f"before\n<!-- figures -->\n\n{table(REPORT)}\n<!-- end -->\nafter\n"
 
@@ -69,7 +99,7 @@ def test_page_without_marks_is_named(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("nothing\n")
     with pytest.raises(SystemExit, match="has no lines <!-- figures -->"):
-        write_page(page, REPORT)
+        write_page(page, table(REPORT))
 
 
 def test_machine_names_no_host():

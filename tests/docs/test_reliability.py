@@ -1,6 +1,7 @@
-"""Every promise of docs/reliability.md names tests, and these are there."""
+"""Every promise of docs/reliability.md names its tests, and these exist."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from tests.docs.pages import CHECKOUT, page
 
 TEXT = page("reliability.md")
 PROMISES, NOT_PROMISED = TEXT.split("\n## What is not promised\n")
-NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", TEXT)))
+TESTS: dict[str, list[str]] = json.loads(page("reliability_tests.json"))
 
 
 def names_of(path: Path) -> set[str]:
@@ -23,30 +24,35 @@ def names_of(path: Path) -> set[str]:
 
 
 def test_named_tests_exist():
-    found = {path: names_of(CHECKOUT / path) for path, _ in NAMED}
-    assert all(name.lower().startswith("test") for _, name in NAMED)
-    assert [f"{path}::{name}" for path, name in NAMED if name not in found[path]] == []
+    ids = sorted({tuple(test.split("::")) for tests in TESTS.values() for test in tests})
+    found = {path: names_of(CHECKOUT / path) for path, _ in ids}
+    assert all(name.lower().startswith("test") for _, name in ids)
+    assert [f"{path}::{name}" for path, name in ids if name not in found[path]] == []
 
 
 def test_every_promise_names_a_test():
-    """A promise is an item of a list; what is not promised needs no test."""
+    """A promise is an item of a list and begins with its name; what is not promised has no test."""
     items = re.split(r"^- ", PROMISES, flags=re.MULTILINE)[1:]
-    assert len(items) > 20
-    for item in items:
-        assert "::" in item, f"no test is named for: {item[:80]}"
+    names = [re.match(r"\*\*(.+?)\.\*\* ", item) for item in items]
+    assert all(names), "a promise has no name"
+    assert [name[1] for name in names if name is not None] == list(TESTS)
+    assert len(TESTS) > 20
+    assert all(TESTS.values())
 
 
-def test_every_name_of_a_test_is_checked():
-    """None is written in another way, in which this file would overlook it."""
-    assert TEXT.count("::") == len(re.findall(r"`[\w/]+\.py::\w+`", TEXT))
+def test_tests_are_named_in_the_table_only():
+    """An id in the prose would not be checked."""
+    prose, table = TEXT.split("<!-- tests -->")
+    assert "::" not in prose
+    assert table.count("::") == sum(map(len, TESTS.values()))
 
 
 def test_named_files_exist():
-    names = re.findall(r"`((?:bench|docs|tests)/[\w/.]+|[\w-]+\.md)`", TEXT)
+    names = re.findall(r"`((?:bench|docs|tests)/[\w/.]+|[\w-]+\.md)`|\]\(([\w./]+)\)", TEXT)
     assert names
-    for name in names:
-        assert (CHECKOUT / name).exists() or (CHECKOUT / "docs" / name).exists(), name
+    for code, link in names:
+        assert (CHECKOUT / code if code else CHECKOUT / "docs" / link).exists(), code or link
 
 
-def test_what_is_not_promised_is_told():
+def test_page_lists_what_is_not_promised():
     assert len(re.findall(r"^- ", NOT_PROMISED, flags=re.MULTILINE)) > 5
