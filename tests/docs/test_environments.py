@@ -81,7 +81,7 @@ def test_patterns_are_those_of_gym_init(folder, pattern):
 
 
 def played(spec: str, server: MockServer, rows: list[dict], *options: str) -> list[dict]:
-    """Collect rows with a policy on a server; give the records in the order of the rows."""
+    """Collect rows with a policy on a server; return the records in the order of the rows."""
     tasks = b"".join(msgspec.json.encode({"id": str(n), **r}) + b"\n" for n, r in enumerate(rows))
     Path("t.jsonl").write_bytes(tasks)
     policy = ("--model", "m", "--base-url", server.base_url, "--concurrency", "1")
