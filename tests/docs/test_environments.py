@@ -36,30 +36,31 @@ PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """Return a folder with every module of the page, and work in it."""
+    """Return a folder with every module of the page and its tasks, and work in it."""
     monkeypatch.chdir(tmp_path)
+    write_blocks(TEXT, "json", "jsonl", tmp_path)
     write_blocks(TEXT, "python", "py", tmp_path)
     return tmp_path
 
 
 def test_every_block_has_a_file_of_its_own(tmp_path):
     names = write_blocks(TEXT, "python", "py", tmp_path)
-    environments = ["shelf", "pattern", "shortest", "levels", "letters", "desk"]
+    environments = ["capitals", "shelf", "letters", "pattern", "shortest", "levels", "desk"]
 
-    assert names == [*(f"{name}.py" for name in environments), "write_tasks.py"]
+    assert names == [f"{name}.py" for name in environments]
 
 
 @pytest.mark.slow
 def test_commands_print_what_is_shown(folder):
-    """Then the script that writes the tasks gives those that `gym init` wrote."""
-    commands = shown_commands(TEXT)
-    assert len(commands) == 5
+    """The last command writes the same tasks as `gym init` did."""
+    *commands, (generate, _) = shown_commands(TEXT)
+    assert len(commands) == 6
     for line, shown in commands:
         assert not missing_lines(line, shown, folder), f"$ {line}"
 
     before = Path("demo_env.jsonl").read_bytes()
     Path("demo_env.jsonl").unlink()
-    output_of("python write_tasks.py", folder)
+    output_of(generate, folder)
     assert Path("demo_env.jsonl").read_bytes() == before
 
 
@@ -79,7 +80,7 @@ def test_patterns_are_those_of_gym_init(folder, pattern):
 
 
 def played(spec: str, server: MockServer, rows: list[dict], *options: str) -> list[dict]:
-    """Collect rows with a policy on a server; give the records in the order of the rows."""
+    """Collect rows with a policy on a server; return the records in the order of the rows."""
     tasks = b"".join(msgspec.json.encode({"id": str(n), **r}) + b"\n" for n, r in enumerate(rows))
     Path("t.jsonl").write_bytes(tasks)
     policy = ("--model", "m", "--base-url", server.base_url, "--concurrency", "1")
