@@ -154,7 +154,7 @@ def test_map_with_fields_takes_these_alone_and_fills_its_template(tmp_path):
     ("text", "reason"),
     [
         ("user: '{none}'", '"none" is missing'),
-        ("{user: x, constants: {messages: []}}", 'the row has "messages" already'),
+        ("{user: x, constants: {messages: []}}", 'the row already has "messages"'),
     ],
 )
 def test_map_refuses_a_template_that_the_row_does_not_fit(tmp_path, text, reason):
@@ -186,14 +186,14 @@ def test_map_takes_rows_whose_columns_have_a_value(tmp_path, where, is_taken):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("- a", "a map is a YAML mapping"),
+        ("- a", "a map must be a YAML mapping"),
         ("a: [", "is not YAML"),
         ("field: {}", "field: Extra inputs are not permitted"),
         ("fields: {x: {apply: text}}", "fields.x.from: Field required"),
         ("fields: {x: {from: y, apply: uper}}", 'no transform "uper" (choose from text, number,'),
         ("fields: {x: {from: y, apply: after}}", 'the transform "after" takes a text'),
         ("fields: {x: {from: y, apply: {text: z}}}", 'the transform "text" takes nothing'),
-        ("fields: {x: {from: y, apply: [3]}}", "a transform is its name, or name: argument"),
+        ("fields: {x: {from: y, apply: [3]}}", "a transform must be a name, or name: argument"),
         ("system: x", '"system" needs the text "user"'),
         ("user: '{a.b}'", "{a.b} is not the name of a field"),
         ("constants: {x: .inf}", 'column "x" holds inf, which JSON cannot express'),

@@ -230,7 +230,7 @@ def test_pull_refuses_a_row_that_no_line_could_hold(tmp_path):
     cell = "\x01" * (22 << 20)  # six characters each in JSON
     source.write_text(f"prompt,env\n{cell},arithmetic\nWhat is 1 + 1?,arithmetic\n")
     out = tmp_path / "out.jsonl"
-    with pytest.raises(TasksError, match=r"long\.csv:2: is longer than 128 MB, the most that is"):
+    with pytest.raises(TasksError, match=r"long\.csv:2: is longer than the limit of 128 MB"):
         pull(str(source), out)
     assert not out.exists()
     pulled = pull(str(source), out, skip_bad=True)

@@ -152,7 +152,7 @@ def test_append_leaves_files_alone_when_the_working_directory_changes(tmp_path, 
         ),
         ("file/out.jsonl", "Not a directory; .*run the same command again to resume"),
         ("", "Is a directory; .*run the same command again to resume"),
-        ("n" * 300, "File name too long; .*give a shorter --out"),
+        ("n" * 300, "File name too long; .*use a shorter --out"),
     ],
 )
 def test_append_says_that_a_file_cannot_be_opened(tmp_path, path, reason):
@@ -332,7 +332,7 @@ def test_sync_of_nothing_does_nothing(appender):
 
 
 DELETED = r"out\.jsonl: was deleted while it was being written; its content is lost, run the same"
-REPLACED = r"out\.jsonl: was replaced by another while it was written; what the other does not hold"
+REPLACED = r"out\.jsonl: was replaced while it was being written"
 CUT_OFF = (
     r"out\.jsonl: was truncated by another program while it was being written; its content is lost"
 )

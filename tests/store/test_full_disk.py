@@ -134,13 +134,13 @@ LOSSES = {
     ),
     "rollouts edited": (
         '(RUN / "new").write_text(""); (RUN / "new").rename(RUN / "rollouts.jsonl")',
-        "run/rollouts.jsonl: was replaced by another while it was written",
+        "run/rollouts.jsonl: was replaced while it was being written",
     ),
     "rollouts replaced": (
         '(RUN / "rollouts.jsonl").rename("kept"); (RUN / "rollouts.jsonl").write_text("")',
         "run/rollouts.jsonl: was moved or replaced while it was being written; move it back",
     ),
-    "run deleted": ("shutil.rmtree(RUN)", "run: was deleted while it was written"),
+    "run deleted": ("shutil.rmtree(RUN)", "run: was deleted while it was being written"),
     "run renamed": ('RUN.rename("kept")', "run: was moved or replaced while it was being written"),
     "run replaced": (
         'RUN.rename("kept"); RUN.mkdir()',
@@ -185,7 +185,7 @@ def test_collect_ends_an_attempt_whose_record_could_not_be_written(tmp_path):
     (tmp_path / "env.py").write_text(WAITING)
     done = collect(tmp_path, "--concurrency", "1", "--max-run-time", "300", env="env.py:Sum")
     assert done.returncode == 4, done.stderr
-    assert "run: was deleted while it was written" in told(done)
+    assert "run: was deleted while it was being written" in told(done)
     assert "max-run-time" not in done.stderr
 
 

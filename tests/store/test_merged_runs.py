@@ -128,7 +128,7 @@ def test_other_settings_are_named_with_the_runs(changes, named):
 
 
 def test_a_shard_that_is_there_twice_is_refused():
-    with pytest.raises(RunMismatchError, match=r"^b: is shard 1/2, and so is a; leave one"):
+    with pytest.raises(RunMismatchError, match=r"^b: is shard 1/2, and so is a; leave out one"):
         check_mergeable([run("a", shard="1/2"), run("b", shard="1/2")])
 
 
@@ -214,7 +214,7 @@ def test_an_attempt_of_two_runs_is_named_with_both_places(tmp_path, there, here)
         list(MergedLines([first, second, third]).read())
     assert str(refused.value) == (
         f"{third / here}:3: attempt 3 of task 2 (e) is also recorded in {first / there}:2; "
-        "merge runs of other attempts"
+        "merge runs with different attempts"
     )
 
 
@@ -222,7 +222,7 @@ def test_an_attempt_that_one_run_scored_twice_is_damage(tmp_path):
     first = write(tmp_path / "a", "rollouts.jsonl", line(b"1"))
     second = write(tmp_path / "b", "rollouts.jsonl", line(b"2"), line(b"3"), line(b"2"))
     place = f"{second}/rollouts.jsonl"
-    with pytest.raises(RunFileError, match=f"^{place}:3: attempt 0 of task 2 .* {place}:1 as well"):
+    with pytest.raises(RunFileError, match=f"^{place}:3: attempt 0 of task 2 .* {place}:1"):
         list(MergedLines([first, second]).read())
 
 

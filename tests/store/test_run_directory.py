@@ -341,8 +341,8 @@ def test_lock_tells_soon_that_nothing_more_can_be_written(tmp_path):
     directory = RunDirectory(tmp_path / "run")
     directory.lock(failures.put)
     shutil.rmtree(tmp_path / "run")
-    assert "run: was deleted while it was written" in str(failures.get(timeout=60))
-    with pytest.raises(RunDirectoryError, match="run: was deleted while it was written"):
+    assert "run: was deleted while it was being written" in str(failures.get(timeout=60))
+    with pytest.raises(RunDirectoryError, match="run: was deleted while it was being written"):
         directory.append_failure(Failure(env="quiz", task_id="a", error=None))
     directory.close()
     assert failures.empty()
@@ -354,7 +354,7 @@ def test_close_says_once_that_the_directory_is_gone(tmp_path):
     for append in (directory.append_rollout, directory.append_generation):
         append(rollout("a"))
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RunDirectoryError, match="run: was deleted while it was written"):
+    with pytest.raises(RunDirectoryError, match="run: was deleted while it was being written"):
         directory.sync()
     directory.close()
 
@@ -363,7 +363,7 @@ def test_long_records_are_refused_left_out_or_shortened(tmp_path):
     """What no line can hold could not be read again."""
     directory = RunDirectory(tmp_path)
     long = [Message(role="assistant", content="x" * (1 << 27))]
-    with pytest.raises(EpisodeError, match="the record is longer than 128 MB, the most that is re"):
+    with pytest.raises(EpisodeError, match="the record is longer than the limit of 128 MB"):
         directory.append_rollout(rollout(messages=long))
     directory.append_generation(rollout(messages=long))
     error = ErrorRecord(error_class="ServerError", phase="model")

@@ -401,7 +401,7 @@ def test_index_refuses_a_line_that_is_too_long(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     with path.open("wb") as file:
         file.truncate(MAX_LINE_BYTES + 10)
-    with pytest.raises(UsageError, match=r"rollouts\.jsonl:1: is longer than 128 MB"):
+    with pytest.raises(UsageError, match=r"rollouts\.jsonl:1: is longer than the limit of 128 MB"):
         RunIndex(path)
 
 
