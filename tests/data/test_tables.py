@@ -137,7 +137,7 @@ BOMBS = {
     "bomb.csv.gz": (
         b"a,b\n",
         b"x" * (1 << 24),
-        "bomb.csv.gz:2: the row is longer than the limit of 128 MB",
+        "bomb.csv.gz:2: the row is longer than the limit",
     ),
     "quote.csv.gz": (
         b'a,b\n"',

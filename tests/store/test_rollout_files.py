@@ -281,7 +281,5 @@ def test_an_attempt_that_is_there_twice_is_named(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     line = b'{"env":"quiz","task_id":"a","attempt":3}\n'
     path.write_bytes(line + line.replace(b"3", b"4") + line)
-    with pytest.raises(
-        RunFileError, match=r"rollouts\.jsonl:3: attempt 3 of task a \(quiz\) appears"
-    ):
+    with pytest.raises(RunFileError, match=r"jsonl:3: attempt 3 of task a \(quiz\) appears"):
         read_done(path)
